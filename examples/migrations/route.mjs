@@ -1,4 +1,4 @@
-// What an application does while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
+// The code that an application needs while `weir migrate` moves its table. Copy this file; see docs/migration.md.
 //
 //     const table = { source: "orders", target: "shop" }[await route.write()]; // new Route(dynamodb, "shop")
 //     await dynamodb.putItem(insert(table, item, ["pk", "sk"], "total"));
@@ -6,8 +6,8 @@
 /** @typedef {Record<string, import("@aws-sdk/client-dynamodb").AttributeValue>} Item */
 
 /**
- * The route, kept for `seconds` from the moment of asking: half of the plan's `gate_seconds`. Keep a write's
- * time-out, retries included, below the other half. An error of the request goes to the caller.
+ * The route of a migration, cached for `seconds` since the request for it: half of the plan's `gate_seconds`.
+ * The time-out of a write, including retries, must be below the other half. Methods throw errors of the request.
  */
 export class Route {
   /** @param {import("@aws-sdk/client-dynamodb").DynamoDB} dynamodb @param {string} migration */
@@ -55,7 +55,7 @@ export function visible(item, keys) {
 
 /**
  * Returns the input of a PutItem that overwrites nothing but a tombstone. `always` is an attribute that
- * every item of the table has beside its `keys`, also one that an UpdateItem made.
+ * every item of the table has in addition to its `keys`, even an item that an UpdateItem created.
  * @param {string} table @param {Item} item @param {string[]} keys @param {string} always
  */
 export function insert(table, item, keys, always) {

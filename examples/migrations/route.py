@@ -1,4 +1,4 @@
-"""What an application does while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
+"""The code that an application needs while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
 
     table = {"source": "orders", "target": "shop"}[route.write()]  # route = Route(dynamodb, "shop")
     dynamodb.put_item(**insert(table, item, keys=["pk", "sk"], always="total"))
@@ -8,8 +8,8 @@ import time
 
 
 class Route:
-    """The route, kept for `seconds` from the moment of asking: half of the plan's `gate_seconds`. Keep a write's
-    time-out, retries included, below the other half. An error of the request goes to the caller."""
+    """The route of a migration, cached for `seconds` since the request for it: half of the plan's `gate_seconds`.
+    The time-out of a write, including retries, must be below the other half. Methods raise errors of the request."""
 
     def __init__(self, dynamodb, migration, control="weir-migrations", seconds=1.0):
         self.dynamodb, self.control, self.seconds = dynamodb, control, seconds
@@ -45,7 +45,7 @@ def visible(item, keys):
 
 def insert(table, item, keys, always):
     """Returns the arguments of a PutItem that overwrites nothing but a tombstone. `always` is an attribute that
-    every item of the table has beside its `keys`, also one that an UpdateItem made."""
+    every item of the table has in addition to its `keys`, even an item that an UpdateItem created."""
     if always in keys or always not in item:
         raise ValueError(f"`{always}` must be an attribute of the item beside its key")
     return {

@@ -1,5 +1,5 @@
-//! What an application does while `weir migrate` moves its table. Copy this file; docs/migration.md
-//! explains it.
+//! The code that an application needs while `weir migrate` moves its table. Copy this file;
+//! docs/migration.md explains it.
 //!
 //! `Route::new(&client, "weir-migrations", "shop", KEEP).write().await?` is `source` or `target`;
 //! `insert(&client, table, item, &["pk", "sk"], "total")?.send().await?` writes there.
@@ -18,8 +18,9 @@ pub type Item = HashMap<String, AttributeValue>;
 /// Half of the default of a plan's `gate_seconds`.
 pub const KEEP: Duration = Duration::from_secs(1);
 
-/// The route, kept for `keep` from the moment of asking: half of the plan's `gate_seconds`. Keep a
-/// write's time-out, retries included, below the other half. An error of the request goes to the caller.
+/// The route of a migration, cached for `keep` since the request for it: half of the plan's
+/// `gate_seconds`. The time-out of a write, including retries, must be below the other half. Methods
+/// return an error of the request to the caller.
 pub struct Route {
     client: Client,
     control: String,
@@ -29,7 +30,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Asks for nothing yet.
+    /// Returns a route without requesting it yet.
     pub fn new(client: &Client, control: &str, migration: &str, keep: Duration) -> Self {
         let (control, migration) = (control.to_owned(), migration.to_owned());
         Self { client: client.clone(), control, migration, keep, known: Mutex::default() }
@@ -40,7 +41,7 @@ impl Route {
         self.side("read").await
     }
 
-    /// Returns `source` or `target`; waits while a switch blocks writers, usually for seconds.
+    /// Returns `source` or `target`. Waits while a switch blocks writers, usually a few seconds.
     pub async fn write(&self) -> Result<String, Error> {
         loop {
             let side = self.side("write").await?;
@@ -78,7 +79,7 @@ pub fn visible(mut item: Item, keys: &[&str]) -> Option<Item> {
 }
 
 /// Returns a PutItem that overwrites nothing but a tombstone. `always` is an attribute that every item
-/// of the table has beside its `keys`, also one that an UpdateItem made.
+/// of the table has in addition to its `keys`, even an item that an UpdateItem created.
 pub fn insert(
     client: &Client,
     table: &str,

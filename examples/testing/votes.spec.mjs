@@ -1,4 +1,4 @@
-// A test with vitest. In jest it is the same, with jest's own `beforeAll`, `afterAll` and `test`.
+// A test with vitest. With jest it is the same, but uses jest's own `beforeAll`, `afterAll` and `test`.
 import { DynamoDB } from "@aws-sdk/client-dynamodb";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { startUp } from "weir-dynamodb/testing";
@@ -6,7 +6,7 @@ import { startUp } from "weir-dynamodb/testing";
 let up;
 beforeAll(async () => {
   up = await startUp({ template: new URL("template.yaml", import.meta.url) });
-  // Code under test that makes a client without settings finds the store, too.
+  // Code under test that creates a client without settings also finds the store.
   for (const [name, value] of Object.entries(up.environment)) vi.stubEnv(name, value);
 }, 600_000);
 afterAll(() => up.stop());

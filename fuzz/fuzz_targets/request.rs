@@ -1,4 +1,4 @@
-//! Requests to a store; see `fuzz::request`.
+//! Fuzz target for requests to a store; see `fuzz::request`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::request(data));

@@ -1,8 +1,8 @@
-//! The entry points that the fuzz targets share: each takes any bytes and must neither panic nor
-//! go on for ever, and keeps what it promises of what it accepts.
+//! The entry points that the fuzz targets share: each entry point takes any bytes, must not panic
+//! or run endlessly, and checks the properties of accepted input that its documentation names.
 //!
-//! The same readers are run on stable Rust by `cargo test -p server --test store damaged`, which
-//! changes recorded requests at random.
+//! `cargo test -p server --test store damaged` runs the same parsers on stable Rust, with randomly
+//! changed recorded requests.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use server::store::{Config, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// Placeholders that texts of the corpus name.
+/// Returns the placeholders that expressions of the corpus use.
 fn placeholders() -> Placeholders {
     let number = |n: u64| AttributeValue::N(Number::from(n));
     let names = ["#a", "#b"].map(|name| (name.to_owned(), name[1..].to_owned()));
@@ -34,7 +34,7 @@ fn item() -> Item {
     Item::new().with("a", Number::from(1u64)).with("b", "w")
 }
 
-/// Every kind of expression. What is read can be carried out on an item.
+/// Fuzzes every kind of expression. A parsed expression can be evaluated on an item.
 pub fn expression(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for kind in [ExpressionKind::Condition, ExpressionKind::Filter] {
@@ -52,10 +52,10 @@ pub fn expression(data: &[u8]) {
     let _ = KeyExpression::parse(text, &mut placeholders());
 }
 
-/// DynamoDB JSON. An item that is read is written so that it is read again as the same.
+/// Fuzzes DynamoDB JSON. Writing a parsed item and parsing it again gives the same item.
 pub fn json(data: &[u8]) {
     let _ = json::parse(data);
-    // However a request is read, it is the same.
+    // Both parsers of requests must return the same result.
     let tree = json::parse_request(data).map_err(|error| error.to_string());
     assert_eq!(json::parse_with_items(data, &[]).map_err(|error| error.to_string()), tree);
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -66,8 +66,8 @@ pub fn json(data: &[u8]) {
     }
 }
 
-/// PartiQL statements with up to three parameters. What a text says does not depend on how often it was
-/// said before, and with which other values.
+/// Fuzzes PartiQL statements with up to three parameters. The meaning of a text does not depend on how
+/// often it was parsed before, or with which other values.
 pub fn partiql(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let values = [AttributeValue::Bool(true), AttributeValue::Null, AttributeValue::from("S")];
@@ -89,7 +89,7 @@ pub fn partiql(data: &[u8]) {
     }
 }
 
-/// Every operation; `fuzz/run` names them in the same order.
+/// All operations; `fuzz/run` lists them in the same order.
 const OPERATIONS: [&str; 33] = [
     "PutItem",
     "GetItem",
@@ -126,14 +126,14 @@ const OPERATIONS: [&str; 33] = [
     "GetRecords",
 ];
 
-/// Those of streams, which have a prefix of their own.
+/// The operations of streams, which have a separate prefix.
 const STREAM_OPERATIONS: [&str; 4] =
     ["ListStreams", "DescribeStream", "GetShardIterator", "GetRecords"];
 
 /// The table that most recorded requests name.
 const CREATE: &[u8] = br#"{"TableName":"votes","BillingMode":"PAY_PER_REQUEST","StreamSpecification":{"StreamEnabled":true,"StreamViewType":"NEW_AND_OLD_IMAGES"},"AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}"#;
 
-/// A store in a temporary directory, which lives as long as the process.
+/// A store in a temporary directory. Both exist as long as the process.
 struct Target {
     runtime: Runtime,
     store: Store,
@@ -160,8 +160,8 @@ fn target() -> &'static Target {
     })
 }
 
-/// A request: the first byte is its operation, the others are its body. Whatever it is, the
-/// answer is a success or blames the request.
+/// Fuzzes requests: the first byte selects the operation, the other bytes are the body. The
+/// response to any request is a success or a client error.
 pub fn request(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let operation = OPERATIONS[usize::from(*first) % OPERATIONS.len()];
@@ -171,7 +171,7 @@ pub fn request(data: &[u8]) {
     let Response { status, body } = runtime.block_on(handle(store, &target, body));
     assert!(matches!(status, 200 | 400), "{operation}: {status} {body}");
     if operation == "DeleteTable" && status == 200 {
-        // It is there for the next request; if another table went, it still is.
+        // Creates the table again for the next request, if this request deleted it.
         runtime.block_on(handle(store, "DynamoDB_20120810.CreateTable", CREATE));
     }
 }

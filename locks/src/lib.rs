@@ -118,7 +118,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 }
 
-/// Lets the holder of a [`Mutex`] wait until another thread notifies it.
+/// A condition variable, on which the holder of a [`Mutex`] waits until another thread notifies it.
 #[derive(Debug, Default)]
 pub struct Condvar(std::sync::Condvar);
 

@@ -94,7 +94,7 @@ impl Number {
         self.negative
     }
 
-    /// Returns the value as an integer, if it is one and fits.
+    /// Returns the value as an integer, if the value is an integer and fits into the type.
     #[must_use]
     pub fn to_i128(&self) -> Option<i128> {
         let exponent = u32::try_from(self.exponent).ok()?;
@@ -103,14 +103,15 @@ impl Number {
         Some(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// Returns the value as an unsigned 64-bit integer, if it is one and fits.
+    /// Returns the value as an unsigned 64-bit integer, if the value is an integer and fits into
+    /// the type.
     #[must_use]
     pub fn to_u64(&self) -> Option<u64> {
         self.to_i128().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// Returns the value times `10^scale` as an integer if the result is exact and fits. This is
-    /// the unscaled value of a `decimal(38, scale)`.
+    /// Returns the value times `10^scale` as an integer if the result is exact and fits. The result
+    /// is the unscaled value of a `decimal(38, scale)`.
     #[must_use]
     pub fn to_scaled_i128(&self, scale: u32) -> Option<i128> {
         let exponent = i32::from(self.exponent) + i32::try_from(scale).ok()?;
@@ -225,7 +226,7 @@ impl Number {
     pub const ORDERED_BYTES_MAX: usize = 4 + NUMBER_DIGITS_MAX / 2;
 
     /// Appends bytes whose unsigned order is the order of the numbers. No encoding is a prefix of
-    /// another one.
+    /// another encoding.
     pub fn encode_ordered(&self, out: &mut Vec<u8>) {
         if self.is_zero() {
             out.push(CLASS_ZERO);
@@ -253,7 +254,7 @@ impl Number {
     }
 
     /// Returns the length of the encoding of [`Number::encode_ordered`] at the beginning of
-    /// `bytes`, without decoding it. Damaged bytes may have a length, too.
+    /// `bytes`, without decoding it. The result may also be a length for damaged bytes.
     pub(crate) fn ordered_length(bytes: &[u8]) -> Option<usize> {
         let end = match *bytes.first()? {
             CLASS_ZERO => return Some(1),

@@ -102,8 +102,8 @@ impl StreamViewType {
 /// The number of digits to which a sequence number is padded, so that texts sort in order of time.
 pub const SEQUENCE_NUMBER_DIGITS: usize = 40;
 
-/// A stream record's position in its stream: up to 40 decimal digits, compared as a number. It does
-/// not always fit into a DynamoDB number, so it is stored as text.
+/// A stream record's position in its stream: up to 40 decimal digits, compared as a number. A
+/// sequence number does not always fit into a DynamoDB number, so it is stored as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(String);
 
@@ -236,7 +236,7 @@ pub struct LambdaRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unreadable stream record: {reason}")]
 pub struct RecordError {
-    /// Its sequence number, if that can be read.
+    /// The sequence number of the record, if it can be read.
     pub sequence_number: Option<SequenceNumber>,
     /// The problem of the record.
     pub reason: String,

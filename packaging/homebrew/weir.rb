@@ -26,7 +26,7 @@ class Weir < Formula
     end
   end
 
-  # `weir` finds the functions beside itself, so all programs stay in one folder.
+  # `weir` finds the functions in its own folder, so all programs must stay in one folder.
   def install
     libexec.install Dir["bin/*"]
     bin.write_exec_script libexec/"weir", libexec/"local-store"

@@ -1,4 +1,4 @@
-// The programs of the package for this platform: where they are, and how a command runs one.
+// The programs of the package for this platform: finds and runs them.
 "use strict";
 
 const { spawn } = require("node:child_process");
@@ -12,16 +12,16 @@ function program(name) {
     return path.join(path.dirname(require.resolve(`${PACKAGE}/package.json`)), "bin", name);
   } catch {
     throw new Error(
-      `the package ${PACKAGE} is not installed: npm skips it with --omit=optional, and where ` +
-        "there is no build of Weir; build from source there, see docs/install.md",
+      `the package ${PACKAGE} is not installed: npm skips it with --omit=optional, and on platforms ` +
+        "without a build of Weir; build from source there, see docs/install.md",
     );
   }
 }
 
-/** Runs a program with the arguments of this process, and ends as it ends. */
+/** Runs a program with the arguments of this process, and exits with its exit code or signal. */
 function run(name) {
   const child = spawn(program(name), process.argv.slice(2), { stdio: "inherit" });
-  // A terminal sends Ctrl-C to the program too, and a second one would end it at once.
+  // A terminal also sends Ctrl-C to the program; a second signal from here would stop it immediately.
   process.on("SIGINT", () => {});
   process.on("SIGHUP", () => {});
   process.on("SIGTERM", () => child.kill("SIGTERM"));
@@ -31,7 +31,7 @@ function run(name) {
   });
   child.on("exit", (code, signal) => {
     if (signal === null) process.exit(code);
-    // Without a listener the signal ends this process as it ended the program.
+    // Without a listener, the signal ends this process in the same way as the program.
     process.removeAllListeners(signal);
     process.kill(process.pid, signal);
   });

@@ -1,7 +1,7 @@
-// A store, or a whole template, for as long as a test needs it: for node --test, vitest and jest.
+// Runs a store, or a whole template, for the duration of a test: for node --test, vitest and jest.
 //
 // The standard input of each program is a pipe that this process holds. The system closes the pipe
-// when this process ends, also when it is killed, and the program ends with it.
+// when this process ends, even if it is killed, and the program then stops.
 "use strict";
 
 const { execFile, spawn } = require("node:child_process");
@@ -16,17 +16,17 @@ const { program } = require("./programs.cjs");
 
 /** How long a store may take to listen, on a busy machine. */
 const STORE_MS = 30_000;
-/** How long `weir up` may take: functions in Rust are compiled the first time. */
+/** How long `weir up` may take to start: the first start compiles functions in Rust. */
 const UP_MS = 600_000;
 /** How long one admin request or one command may take. */
 const REQUEST_MS = 60_000;
-/** How long a program may take to end in order before it is killed: an invocation may be under way. */
+/** How long a program may take to shut down before it is killed: an invocation may be in progress. */
 const STOP_MS = 10_000;
-/** What of a log an error shows: the last lines say why a program has ended. */
+/** The number of bytes from the end of a log that an error shows: the last lines say why a program exited. */
 const TAIL_CHARACTERS = 4000;
 /** States of a mapping in `weir status` that waiting does not change. */
 const NEVER = ["ended", "gap", "does not run here"];
-/** What every AWS SDK needs; the local endpoints accept any keys. */
+/** The variables that every AWS SDK needs; the local endpoints accept any keys. */
 const KEYS = {
   AWS_ACCESS_KEY_ID: "local",
   AWS_SECRET_ACCESS_KEY: "local",
@@ -34,7 +34,7 @@ const KEYS = {
   AWS_DEFAULT_REGION: "us-east-1",
 };
 
-/** The environment without what would change what a program does, or lead it to AWS. */
+/** The environment without the variables that would change a program's behavior, or direct it to AWS. */
 function environment() {
   const isHidden = ([name]) => /^(AWS|LOCAL_STORE|WEIR)_/.test(name);
   return Object.fromEntries(Object.entries(process.env).filter((entry) => !isHidden(entry)));
@@ -52,7 +52,7 @@ async function admin(endpoint, method, name, body) {
   return JSON.parse(text);
 }
 
-/** The clock of a store. It never goes back: an advance lasts as long as the store. */
+/** The clock of a store. It never runs backwards: an advance lasts as long as the store. */
 class Clock {
   #endpoint;
   constructor(endpoint) {
@@ -78,7 +78,7 @@ class Clock {
   }
 }
 
-/** A running program with a folder of its own, which is removed when it stops. */
+/** A running program with its own folder, which is removed when the program stops. */
 class Process {
   #child;
   #ended;
@@ -89,7 +89,7 @@ class Process {
     const deadline = Date.now() + milliseconds;
     while (!started.find()) {
       const code = started.#child.exitCode ?? started.#child.signalCode ?? started.#fault;
-      if (code !== null) await started.#fail(`the program ended with ${code}`);
+      if (code !== null) await started.#fail(`the program exited with ${code}`);
       if (Date.now() > deadline) await started.#fail(`not ready after ${milliseconds} ms`);
       await sleep(10);
     }
@@ -106,7 +106,7 @@ class Process {
     });
     fs.closeSync(log);
     this.#ended = once(this.#child, "exit").catch((error) => (this.#fault = error.message));
-    // A test that forgets to stop it can end all the same.
+    // The test process can end even if a test does not stop the program.
     this.#child.unref();
     this.#child.stdin.unref();
     this.#child.stdin.on("error", () => {});
@@ -198,7 +198,7 @@ class Up extends Process {
       if (status.code !== 3) throw new Error(`\`weir status\` failed:\n${told}`);
       const rows = JSON.parse(status.stdout);
       if (rows.some((row) => row.discarded || NEVER.includes(row.state))) {
-        throw new Error(`not every record is processed:\n${told}`);
+        throw new Error(`at least one record was not processed:\n${told}`);
       }
       if (Date.now() > deadline) throw new Error(`records still wait:\n${told}`);
       await sleep(50);

@@ -1,7 +1,7 @@
-/** The clock of a store. It never goes back: an advance lasts as long as the store. */
+/** The clock of a store. It never runs backwards: an advance lasts as long as the store. */
 export interface Clock {
   now(): Promise<Date>;
-  /** Lets time pass at once, and returns the store's time. */
+  /** Advances the clock immediately, and returns the store's time. */
   advance(milliseconds: number): Promise<Date>;
   freeze(): Promise<Date>;
   resume(): Promise<Date>;
@@ -10,20 +10,20 @@ export interface Clock {
 }
 
 interface Running extends AsyncDisposable {
-  /** The number of the process. */
+  /** The process id. */
   readonly id: number;
-  /** Its folder, which `stop` removes. */
+  /** The program's folder, which `stop` removes. */
   readonly folder: string;
   readonly clock: Clock;
-  /** The variables by which AWS SDKs find its endpoints. */
+  /** The environment variables by which AWS SDKs find the endpoints. */
   readonly environment: Record<string, string>;
-  /** What the program has written. */
+  /** The output of the program so far. */
   log(): string;
-  /** Ends the program in order, or kills it after 10 seconds. */
+  /** Shuts the program down, and kills it if it is still running after 10 seconds. */
   stop(): Promise<void>;
 }
 
-/** A `local-store` of its own on a free port, with one replica. */
+/** A separate `local-store` on a free port, with one replica. */
 export interface Store extends Running {
   readonly endpoint: string;
   /** Deletes all tables, and returns how many. */
@@ -35,9 +35,9 @@ export interface Up extends Running {
   readonly dynamodb: string;
   readonly s3: string;
   readonly invoke: string;
-  /** Runs a `weir` command about what runs here. */
+  /** Runs a `weir` command against this `weir up`. */
   weir(...parameters: string[]): Promise<{ code: number | string; stdout: string; stderr: string }>;
-  /** Waits until the functions have processed every record, with what they wrote because of it. */
+  /** Waits until the functions have processed every record, including the records of their own writes. */
   settle(milliseconds?: number): Promise<void>;
 }
 
@@ -46,6 +46,6 @@ export function startUp(options: {
   /** A path, or a URL such as `new URL('template.yaml', import.meta.url)`. */
   template: string | URL;
   parameters?: Record<string, string | number>;
-  /** How long it may take to start; 600,000 by default. */
+  /** How long the start may take; 600,000 by default. */
   milliseconds?: number;
 }): Promise<Up>;

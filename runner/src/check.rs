@@ -11,20 +11,19 @@ use client::exit::Exit;
 use client::output::{Output, say, show};
 use template::{Absent, Diagnostic, Diagnostics, NotEmulated, NotRun, Severity, Stack};
 
-/// The maximum number of characters in a line of names.
+/// The maximum number of characters in a line of the list of names.
 const LINE_CHARS_MAX: usize = 100;
 
 /// Flags of `weir check`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir check\n  weir check --template hello/template.yaml\n  weir check --verbose                  # each setting that is not emulated, and what happens instead\n  weir check --deny-warnings            # exit code 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nTo accept a warning, list its check on the resource: Metadata: {Weir: {Accept: [latest]}}"
+    after_help = "Examples:\n  weir check\n  weir check --template hello/template.yaml\n  weir check --verbose                  # each setting that is not emulated, and the local behavior\n  weir check --deny-warnings            # exit code 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nTo accept a warning, list its check on the resource: Metadata: {Weir: {Accept: [latest]}}"
 )]
 pub struct CheckArguments {
     /// Exit with 3 when there are warnings
     #[arg(long)]
     pub deny_warnings: bool,
-    /// Show each setting that is not emulated on this machine, with its line and what happens
-    /// instead
+    /// Show each setting that is not emulated on this machine, its line, and the local behavior instead
     #[arg(long)]
     pub verbose: bool,
 }
@@ -85,7 +84,9 @@ fn show_not_emulated(stack: &Stack, verbose: bool) {
         for line in names_not_emulated(stack) {
             show(&format!("{line}\n"));
         }
-        say("`weir check --verbose` shows each one with its line and what happens here instead");
+        say(
+            "`weir check --verbose` shows the line of each of these settings, and the local behavior instead",
+        );
     }
 }
 
@@ -160,7 +161,7 @@ fn summary(errors: usize, warnings: usize, stack: Option<&Stack>) -> String {
     match stack {
         None => found,
         Some(stack) => format!(
-            "{found}: {}, {}, {}, {}, {}{}; {} not carried out on this machine",
+            "{found}: {}, {}, {}, {}, {}{}; {} not emulated on this machine",
             count(stack.tables.len(), "table"),
             count(stack.buckets.len(), "bucket"),
             count(stack.functions.len(), "function"),

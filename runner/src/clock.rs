@@ -8,22 +8,22 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::status;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
 use client::output::{self, Output};
-use client::running::Look;
+use client::running::RunningState;
+use local::status;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
-/// The maximum advance without `--yes`. A longer advance is probably a mistake in the unit. It would be
-/// permanent, and every item with a TTL would expire.
+/// The maximum advance without `--yes`. A longer advance is probably a mistake in the unit: it is
+/// permanent, and nearly every item with a TTL would expire.
 const ADVANCE_MAX: Duration = Duration::from_secs(366 * DAY_SECONDS);
 
 /// Arguments of `weir clock`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never goes back: an advance stays when `weir up` restarts. A freeze ends with `weir up`: after a restart time continues from there"
+    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never runs backwards: an advance persists across restarts of `weir up`. A freeze ends when `weir up` stops; after a restart, time continues from the frozen time"
 )]
 pub struct ClockArguments {
     /// The change
@@ -43,7 +43,7 @@ pub enum ClockChange {
     Freeze,
     /// Advance the clock permanently; TTL, shard rotation and retention follow
     #[command(
-        after_help = "Examples:\n  weir clock advance 26h\n  weir clock advance 1d12h\n  weir clock advance 90m\n\nAn advance cannot be undone: the store keeps its time in its data folder. Another --directory has a clock of its own"
+        after_help = "Examples:\n  weir clock advance 26h\n  weir clock advance 1d12h\n  weir clock advance 90m\n\nAn advance cannot be undone: the store keeps its time in its data folder. Each --directory has its own clock"
     )]
     Advance {
         /// Duration, such as 26h, 90m, 1d12h, 500ms
@@ -85,7 +85,7 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
         && duration > ADVANCE_MAX
     {
         output::say(&format!(
-            "refused: this would advance the clock by {} days, which cannot be undone; add --yes to do it",
+            "refused: this advances the clock by {} days, which cannot be undone; add --yes to confirm",
             duration.as_secs() / DAY_SECONDS
         ));
         return Ok(Exit::Refused);
@@ -116,11 +116,13 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
     Ok(Exit::Done)
 }
 
-/// Returns, by function, the number of records that wait in the `weir up` of this folder. Returns none if
-/// this `weir up` does not use the store at `endpoint`.
+/// Returns, by function, the number of records that wait in the `weir up` of this folder. The list is
+/// empty if this `weir up` does not use the store at `endpoint`.
 fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
-    match Look::here() {
-        Look::Running(running) if running.is_at(endpoint) => status::waiting(&running.directory),
+    match RunningState::here() {
+        RunningState::Running(running) if running.is_at(endpoint) => {
+            status::waiting(&running.directory)
+        }
         _ => Vec::new(),
     }
 }
@@ -128,7 +130,7 @@ fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
 fn note_of(waiting: &[(String, u64)]) -> String {
     let each: Vec<String> = waiting.iter().map(|(name, count)| format!("{name} {count}")).collect();
     format!(
-        "NOTE: records waited for their functions ({}) and are now older: a mapping discards records older than its MaximumRecordAgeInSeconds, and records that it has tried once they are older than 24 hours; before an advance, wait until `weir status --exit-code` exits with 0",
+        "NOTE: the advance has aged records that still wait for their functions ({}). A mapping discards records older than its MaximumRecordAgeInSeconds, and failed records older than 24 hours. Before the next advance, wait until `weir status --exit-code` exits with 0",
         each.join(", ")
     )
 }
@@ -140,7 +142,7 @@ fn note_of(waiting: &[(String, u64)]) -> String {
 pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let TtlAction::Sweep = arguments.action;
-    interruption::reached("the store was asked to delete what has expired".to_owned());
+    interruption::reached("requested the deletion of expired items".to_owned());
     let swept = endpoint::admin(Method::POST, &endpoint, "ttl/sweep", &json!({})).await?;
     let expired = swept.get("expired").cloned().unwrap_or_default();
     output::rows(output, &["expired"], &[vec![expired]]);
@@ -204,7 +206,7 @@ mod tests {
         ]});
         std::fs::write(folder.path().join("status.json"), mappings.to_string()).unwrap();
         let note = note_of(&status::waiting(folder.path()));
-        assert!(note.contains("functions (A 6) and are now older"), "{note}");
+        assert!(note.contains("functions (A 6). A mapping"), "{note}");
     }
 
     #[test]

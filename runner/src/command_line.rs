@@ -12,12 +12,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
+use crate::console::{self, ConsoleArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::init::{self, InitArguments};
 use crate::invoke::{self, InvokeArguments};
 use crate::local_workers::OnLocalRuntime;
 use crate::logs::{self, LogsArguments};
+use crate::mcp::{self, McpArguments};
 use crate::partitions::{self, PartitionsArguments};
 use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
@@ -27,7 +29,7 @@ use client::exit::Exit;
 use client::interruption;
 use client::keys;
 use client::output::{self, Output, say, show};
-use client::running::Look;
+use client::running::RunningState;
 use operations::archive::{self, ArchiveArguments};
 use operations::counters::{self, CountersArguments};
 use operations::editions::{self, EditionsArguments};
@@ -45,7 +47,7 @@ const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 #[command(
     name = "weir",
     version,
-    after_help = "Examples:\n  weir init --help          write a small project for your table\n  weir demo                 see everything work, in under a minute\n  weir check                find errors and probable mistakes in template.yaml\n  weir up                   run template.yaml and keep it running\n  weir load --help          load files into a table\n  weir streams explain --last   why a function ran or did not\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
+    after_help = "Examples:\n  weir init --help          write a small project for your table\n  weir demo                 run and verify all pipelines, in under a minute\n  weir check                find errors and probable mistakes in template.yaml\n  weir up                   run template.yaml and keep it running\n  weir load --help          load files into a table\n  weir streams explain --last   why a function ran or did not\n  weir clock advance 26h    advance time by a day and two hours\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -70,9 +72,9 @@ struct CommandLine {
 enum Verb {
     /// Run all pipelines once on generated data and verify the results
     Demo(DemoArguments),
-    /// Write a small project: a template for one job of Weir, or for a function of your own
+    /// Write a small project: a template for one pipeline of Weir, or for your own function
     Init(Box<InitArguments>),
-    /// Run the template until Ctrl-C; its data is kept for the next start
+    /// Run the template until Ctrl-C; its data persists across restarts
     Up(UpArguments),
     /// Check the template for errors and probable mistakes
     Check(CheckArguments),
@@ -92,6 +94,10 @@ enum Verb {
     Logs(LogsArguments),
     /// Show the progress of each mapping
     Status(StatusArguments),
+    /// Serve web pages about the tables, streams and mappings of a store
+    Console(ConsoleArguments),
+    /// Serve the console's pages to an assistant, by the Model Context Protocol
+    Mcp(McpArguments),
     /// Read, verify, restore, compact and erase archived items
     Archive(Box<ArchiveArguments>),
     /// Read a counter, fold its slots, cast and recount votes
@@ -118,7 +124,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// Returns the endpoint that the verb's flag names, for verbs that use the running template.
+    /// Returns the value of the verb's endpoint flag, for verbs that use the running template.
     fn endpoint(&self) -> Option<&str> {
         match self {
             Self::Counters(arguments) => arguments.endpoint.as_deref(),
@@ -131,8 +137,9 @@ impl Verb {
 
 /// Runs the command line and returns the exit code.
 pub async fn run() -> ExitCode {
-    let filter = EnvFilter::try_from_env("WEIR_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,aws=warn,hyper=warn,openraft=error,s3s=warn"));
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| {
+        EnvFilter::new("info,aws=warn,hyper=warn,openraft=error,rmcp=warn,s3s=warn")
+    });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -149,7 +156,7 @@ pub async fn run() -> ExitCode {
     if let Err(error) = check_together(&line) {
         CommandLine::command().error(ErrorKind::ArgumentConflict, error).exit();
     }
-    let nature = interruption::nature_of(&verb_of(&matches));
+    let nature = interruption::signal_reaction(&verb_of(&matches));
     match interruption::or_end(nature, carry_out(line)).await {
         // Exits without waiting for threads that are blocked reading a file or standard input.
         Ok(Exit::Interrupted(signal)) => std::process::exit(i32::from(signal.exit_code())),
@@ -181,8 +188,8 @@ fn check_together(line: &CommandLine) -> Result<(), String> {
     }
 }
 
-/// Puts the examples of every verb before its flags in its help, because most readers want to copy
-/// one.
+/// Places the examples before the flags in the help of every verb, because most readers want to copy an
+/// example.
 fn examples_first(command: clap::Command) -> clap::Command {
     let own = match command.get_after_help() {
         Some(_) => command.help_template(
@@ -207,12 +214,12 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let store = endpoint::named(line.verb.endpoint());
     let path = template.as_deref().ok();
     let of_running = || stack_by(&context_of_running(&context, path, store.as_deref()));
-    // `counters` also works without a template, but a template that the user named must exist.
+    // `counters` also works without a template, but a template named by `--template` must exist.
     let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => {
-            // A template in this folder may belong to another project, without the tables of the
-            // demonstration.
+            // Without `--template`, the demonstration uses its own template: a template in this folder
+            // may belong to a project without the demonstration's tables.
             let is_named = line.template.is_some();
             let stack = if is_named { stack_by(&context) } else { demo::own_stack(&context) };
             Box::pin(run_demo(&arguments, output, stack?, &folder)).await
@@ -232,6 +239,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Invoke(arguments) => Box::pin(invoke::run(&arguments)).await,
         Verb::Logs(arguments) => Box::pin(logs::run(&arguments, output)).await,
         Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
+        Verb::Mcp(arguments) => Box::pin(mcp::run(&arguments)).await,
         Verb::Archive(arguments) => {
             Box::pin(archive::run(
                 *arguments,
@@ -269,9 +278,12 @@ async fn run_demo(
 ) -> Result<Exit, String> {
     show(&demo::run(arguments, output, stack, folder).await?);
     output::next(&[
-        ("weir up", "run the template and keep it running; any AWS SDK works with it"),
+        ("weir up", "run the template until Ctrl-C; any AWS SDK can use it"),
         ("weir load --help", "load CSV or JSON files"),
-        ("weir streams explain --last --directory .weir/demo", "what happened to a record"),
+        (
+            "weir streams explain --last --directory .weir/demo",
+            "explain what happened to the newest record",
+        ),
     ]);
     Ok(Exit::Done)
 }
@@ -289,11 +301,11 @@ async fn run_up(
     Ok(Exit::Done)
 }
 
-/// Returns the context for a command about a running system. Its parameters are those of the `weir
-/// up` of this folder and template, unless the command line sets some.
+/// Returns the context for a command about a running system. Its parameters are those of the `weir up`
+/// of this folder and template, unless the command line sets parameters.
 fn context_of_running(context: &Context, template: Option<&Path>, store: Option<&str>) -> Context {
-    let parameters = match (Look::here(), template) {
-        (Look::Running(running), Some(template)) if context.parameters.is_empty() => {
+    let parameters = match (RunningState::here(), template) {
+        (RunningState::Running(running), Some(template)) if context.parameters.is_empty() => {
             running.parameters_for(template, store)
         }
         _ => context.parameters.clone(),
@@ -318,7 +330,7 @@ fn no_template() -> String {
     let [first, second, third] = TEMPLATES;
     format!(
         "cannot find a template: this folder has no `{first}`, `{second}` or `{third}`\n  = help: run \
-         weir where one of them is, or name it with --template FILE"
+         weir in the folder of the template, or name it with --template FILE"
     )
 }
 
@@ -336,7 +348,7 @@ fn context(parameters: &[(String, String)], folder: &Path) -> Context {
     Context { parameters, folder: Some(folder.to_owned()), ..Context::default() }
 }
 
-/// Reads and parses the template; the outer error is that the file cannot be read.
+/// Reads and parses the template. The outer error means that the file cannot be read.
 fn parse_template(
     template: &Path,
     context: &Context,

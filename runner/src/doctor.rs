@@ -1,6 +1,6 @@
 //! `weir doctor`: checks that this machine and this folder have what `weir` needs.
 //!
-//! It changes nothing. Each failed check says how to fix it.
+//! It changes nothing. Each failed check shows its fix.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output};
-use client::running::{Look, Running};
+use client::running::{Running, RunningState};
 use local::function::binaries::Wanted;
 use local::function::scripts::Interpreters;
 use local::system::functions::{built, wanted};
@@ -109,11 +109,11 @@ fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
         Ok(answer) if answer.status.success() => {
             (State::Well, String::from_utf8_lossy(&answer.stdout).trim().to_owned())
         }
-        _ if !is_needed => (State::Well, "not found, and nothing has to be built here".to_owned()),
-        Ok(answer) => {
-            (State::Failed, format!("`{program} --version` ended with {}", answer.status))
+        _ if !is_needed => {
+            (State::Well, "not found, but no function has to be built here".to_owned())
         }
-        Err(error) => (State::Failed, format!("`{program}` does not start: {error}")),
+        Ok(answer) => (State::Failed, format!("`{program} --version` failed: {}", answer.status)),
+        Err(error) => (State::Failed, format!("cannot start `{program}`: {error}")),
     };
     Check { what, state, finding, fix }
 }
@@ -121,9 +121,9 @@ fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
 fn template(stack: Result<Stack, String>) -> Check {
     let fix = match &stack {
         Err(error) if error.starts_with("cannot read") => {
-            "run weir where the template is, or name it with --template FILE"
+            "run weir in the folder of the template, or name it with --template FILE"
         }
-        _ => "run `weir check` to see each place with what to write instead",
+        _ => "run `weir check` to see each line and its correction",
     };
     let (state, finding) = match stack {
         Ok(stack) if stack.warnings.is_empty() => (State::Well, counts(&stack)),
@@ -146,7 +146,7 @@ fn short(finding: &str) -> String {
     }
 }
 
-/// Checks that every function can be built, or that its binary is next to this program.
+/// Checks that every function can be built, or that its binary is in the folder of this program.
 fn functions(stack: &Stack, template_folder: &Path) -> Check {
     let wanted = wanted(stack, template_folder);
     let built = built(stack, template_folder).len();
@@ -159,8 +159,8 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
             let is_script =
                 |function: &&template::Function| matches!(function.code, Code::Script(_));
             let counts = [
-                (sources.len(), "from their sources"),
-                (there.len() + built, "already there"),
+                (sources.len(), "built from source"),
+                (there.len() + built, "already built"),
                 (stack.functions.iter().filter(is_script).count(), "in Python or Node"),
             ];
             let said = counts.into_iter().filter(|(count, _)| *count > 0);
@@ -171,14 +171,14 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
             }
         }
     };
-    let fix = "correct CodeUri, or put the binary next to weir";
+    let fix = "correct CodeUri, or put the binary into the folder of `weir`";
     Check { what: "functions", state, finding, fix }
 }
 
 /// Checks that handlers in Python and Node have an interpreter.
 async fn interpreters(stack: &Stack) -> Check {
     let (mut interpreters, mut found) = (Interpreters::default(), BTreeMap::new());
-    let (what, fix) = ("interpreters", "install it, so that it is on PATH");
+    let (what, fix) = ("interpreters", "install the interpreter, so that it is on PATH");
     for function in &stack.functions {
         let Code::Script(script) = &function.code else { continue };
         match interpreters.of(script, &function.logical_id).await {
@@ -205,7 +205,8 @@ fn counts(stack: &Stack) -> String {
 }
 
 fn folder(directory: &Path) -> Check {
-    let fix = "use a folder that you may write to: `weir up` keeps `.weir` in the folder in which it starts";
+    let fix =
+        "run weir in a folder in which you can write: `weir up` keeps its data in `.weir` there";
     // Uses the nearest existing folder, because `weir up` creates the folders below it.
     let existing = directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
     let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
@@ -237,10 +238,10 @@ fn space() -> Check {
 
 /// Checks the endpoints of the running system. If none is running, checks the ports that it would need.
 async fn running() -> Vec<Check> {
-    let running = match Look::here() {
-        Look::Running(running) => running,
-        Look::Ended(ended) => return [vec![has_ended(&ended)], ports()].concat(),
-        Look::Nothing => return ports(),
+    let running = match RunningState::here() {
+        RunningState::Running(running) => running,
+        RunningState::Ended(ended) => return [vec![has_ended(&ended)], ports()].concat(),
+        RunningState::NotStarted => return ports(),
     };
     // On AWS the store has no clock to check.
     if running.dynamodb.is_empty() {
@@ -257,14 +258,17 @@ async fn running() -> Vec<Check> {
         Ok(_) => Check {
             what: "clock",
             state: State::Well,
-            finding: format!("the store at {} runs, and its clock is not behind", running.dynamodb),
+            finding: format!(
+                "the store at {} is running, and its clock is not frozen",
+                running.dynamodb
+            ),
             fix: "",
         },
         Err(error) => Check {
             what: "running",
             state: State::Failed,
             finding: error,
-            fix: "stop `weir up` and start it again",
+            fix: "restart `weir up`",
         },
     };
     vec![clock]
@@ -277,7 +281,8 @@ fn has_ended(ended: &Running) -> Check {
 
 fn is_on_aws(running: &Running) -> Check {
     let place = running.store().unwrap_or("AWS");
-    let finding = format!("`weir up` (process {}) runs on DynamoDB at {place}", running.process);
+    let finding =
+        format!("`weir up` (process {}) is running with DynamoDB at {place}", running.process);
     Check { what: "running", state: State::Well, finding, fix: "" }
 }
 
@@ -304,12 +309,12 @@ mod tests {
     #[test]
     fn cargo_is_needed_only_for_builds() {
         let needed = tool("cargo", "weir-has-no-such-program", true);
-        assert!(needed.state == State::Failed && needed.finding.contains("does not start"));
+        assert!(needed.state == State::Failed && needed.finding.contains("cannot start"));
         assert!(tool("cargo", "false", true).state == State::Failed);
         for program in ["weir-has-no-such-program", "false"] {
             let other = tool("cargo", program, false);
             assert!(
-                other.state == State::Well && other.finding.contains("nothing has to be built")
+                other.state == State::Well && other.finding.contains("no function has to be built")
             );
         }
     }

@@ -1,7 +1,7 @@
 //! `weir invoke`: invokes a function of the running `weir up` once.
 //!
-//! The answer goes unchanged to standard output, and data about the invocation to standard error. `weir
-//! streams redrive` uses this module, too.
+//! The function's response goes unchanged to standard output, and data about the invocation to standard
+//! error. `weir streams redrive` uses this module, too.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use client::running::Running;
 /// Arguments of `weir invoke`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir invoke CountersFunction\n  weir invoke archive --event event.json\n  weir invoke archive --payload '{\"Records\":[]}'\n  echo '{\"Records\":[]}' | weir invoke counters --event -\n\nExit codes: 0 the function answered, 1 it failed"
+    after_help = "Examples:\n  weir invoke CountersFunction\n  weir invoke archive --event event.json\n  weir invoke archive --payload '{\"Records\":[]}'\n  echo '{\"Records\":[]}' | weir invoke counters --event -\n\nExit codes: 0 the function succeeded, 1 the function failed"
 )]
 pub struct InvokeArguments {
     /// The function's logical id or name; a trailing `Function` may be omitted
@@ -30,7 +30,7 @@ pub struct InvokeArguments {
     pub payload: Option<String>,
 }
 
-/// Invokes a function and shows its answer.
+/// Invokes a function and shows its response.
 ///
 /// # Errors
 /// No system is running, there is no such function, or the event cannot be read.

@@ -1,16 +1,19 @@
-//! The binary `weir`: the command line, and the verbs about the template and the running system.
+//! The library of the binary `weir`: the command line, and the verbs for the template and the running
+//! system.
 //!
 //! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations`.
 
 pub mod check;
 pub mod clock;
 pub mod command_line;
+pub mod console;
 pub mod demo;
 pub mod doctor;
 pub mod init;
 pub mod invoke;
 mod local_workers;
 pub mod logs;
+pub mod mcp;
 pub mod partitions;
 pub mod status;
 pub mod streams;

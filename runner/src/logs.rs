@@ -1,7 +1,8 @@
 //! `weir logs`: shows the log of a function, or only the lines of one request id.
 //!
-//! It reads the log files of `weir up`, even if `weir up` is not running. Their times are those of this
-//! machine's clock, which also measures the time-outs of functions. The store's clock may differ.
+//! It reads the log files of `weir up`, even if `weir up` is not running. The times in the logs are
+//! those of this machine's clock, which also measures the timeouts of functions. The store's clock may
+//! differ.
 
 mod rotated;
 
@@ -16,7 +17,7 @@ use self::rotated::RotatedLog;
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output};
-use client::running::{Look, match_function};
+use client::running::{RunningState, match_function};
 
 /// The interval at which `--follow` checks the file.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -40,18 +41,22 @@ pub struct LogsArguments {
     pub directory: Option<PathBuf>,
 }
 
-/// Returns the data folder: that of the flag, or that of the `weir up` of this folder, even if it was killed.
+/// Returns the data folder: the value of the flag, or the data folder of the `weir up` of this folder,
+/// even if that process was killed.
 pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(
         || {
-            let running = Look::here().said().map(|said| said.directory).unwrap_or_default();
+            let running = RunningState::here()
+                .last_published()
+                .map(|said| said.directory)
+                .unwrap_or_default();
             if running.as_os_str().is_empty() { PathBuf::from(".weir/up") } else { running }
         },
         Path::to_owned,
     )
 }
 
-/// Shows the lines. JSON output contains their parts.
+/// Shows the lines. JSON output splits each line into its parts.
 ///
 /// # Errors
 /// There is no such log, or a single JSON document would never end.
@@ -63,12 +68,12 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         );
     }
     let directory = data_folder(arguments.directory.as_deref());
-    let (folder, look) = (directory.join("logs"), Look::of_data(&directory));
+    let (folder, look) = (directory.join("logs"), RunningState::of_data(&directory));
     let store = match &look {
-        Look::Running(running) => running.dynamodb.clone(),
-        Look::Nothing | Look::Ended(_) => String::new(),
+        RunningState::Running(running) => running.dynamodb.clone(),
+        RunningState::NotStarted | RunningState::Ended(_) => String::new(),
     };
-    let not_run = look.said().map(|said| said.not_run).unwrap_or_default();
+    let not_run = look.last_published().map(|said| said.not_run).unwrap_or_default();
     let name = &log_of(&arguments.function, names(&folder), &not_run)?;
     if let Some(advanced) = endpoint::advanced(&store).await {
         output::say(&format!(
@@ -84,7 +89,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         output::show(&lines.take(&log.read_once().map_err(failed)?));
         return match &arguments.request {
             Some(id) if lines.found == 0 => Err(format!(
-                "request `{id}` has no line in `{}` or the log before it; `weir logs {name}` shows ids after `RequestId:`",
+                "no line of request `{id}` in `{}` or its predecessor; in the output of `weir logs {name}`, ids follow `RequestId:`",
                 path.display()
             )),
             _ => {
@@ -94,7 +99,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         };
     }
     loop {
-        // Also reads the rest of a log that was rotated meanwhile.
+        // This includes the rest of a log that was rotated since the last read.
         let bytes = log.read().map_err(failed)?;
         if bytes.is_empty() {
             tokio::time::sleep(PERIOD).await;
@@ -170,7 +175,7 @@ fn parts(function: &str, line: &str) -> Value {
 /// Returns the name of the log of a function. The name may lack the trailing `Function`.
 ///
 /// # Errors
-/// There is no such function, or it does not run here and has no log.
+/// There is no such function, or the function does not run on this machine and has no log.
 fn log_of(
     wanted: &str,
     logs: Result<Vec<String>, String>,
@@ -184,14 +189,17 @@ fn log_of(
     let elsewhere: Vec<&str> = not_run.keys().map(String::as_str).collect();
     let meant = match_function(wanted, &elsewhere).ok();
     if let Some((id, reason)) = meant.and_then(|id| Some((id, not_run.get(id)?))) {
-        return Err(format!("`{id}` does not run here, so it has no log: {reason}"));
+        return Err(format!(
+            "function `{id}` does not run on this machine, so it has no log: {reason}"
+        ));
     }
     logs?;
     match elsewhere.as_slice() {
         [] => Err(unknown),
-        names => {
-            Err(format!("{unknown}; these do not run here and have no log: {}", names.join(", ")))
-        }
+        names => Err(format!(
+            "{unknown}; these functions do not run on this machine and have no log: {}",
+            names.join(", ")
+        )),
     }
 }
 
@@ -257,7 +265,7 @@ mod tests {
                 logs(),
                 &not_run,
                 Err(
-                    "`ResizeFunction` does not run here, so it has no log: container images are not run",
+                    "function `ResizeFunction` does not run on this machine, so it has no log: container images are not run",
                 ),
             ),
             (
@@ -265,7 +273,7 @@ mod tests {
                 no_logs(),
                 &not_run,
                 Err(
-                    "`ResizeFunction` does not run here, so it has no log: container images are not run",
+                    "function `ResizeFunction` does not run on this machine, so it has no log: container images are not run",
                 ),
             ),
             ("other", no_logs(), &not_run, Err("no logs in `x`")),
@@ -280,7 +288,7 @@ mod tests {
                 logs(),
                 &not_run,
                 Err(
-                    "unknown function `other`; functions are: ArchiveFunction, CountersFunction; these do not run here and have no log: ResizeFunction",
+                    "unknown function `other`; functions are: ArchiveFunction, CountersFunction; these functions do not run on this machine and have no log: ResizeFunction",
                 ),
             ),
         ] {

@@ -53,7 +53,7 @@ pub enum PartitionsAction {
 /// Shows or splits partitions.
 ///
 /// # Errors
-/// The store does not answer, or refuses.
+/// The store does not answer, or rejects the request.
 pub async fn run(arguments: &PartitionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     match &arguments.action {
@@ -105,7 +105,7 @@ fn show_hot(described: &Value, output: Output) {
     output::rows(output, &headings, &rows);
 }
 
-/// Writes a row for each object. The headings name its members.
+/// Writes a row for each object. The headings are the names of the object's members.
 fn write_rows(output: Output, headings: &[&str], objects: &[Value]) {
     let row = |object: &Value| {
         let cell = |heading: &&str| object.get(heading.replace(' ', "_")).cloned();

@@ -1,6 +1,9 @@
 //! `weir up`: runs the template on persistent data until Ctrl-C.
 //!
-//! `system` runs the template; this module starts and ends it.
+//! `system` runs the template; this module starts and stops the system.
+
+mod console;
+mod published;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,13 +13,13 @@ use platform::standard_input;
 use server::gate::AllowList;
 use server::traffic::Throughput;
 
-use crate::status;
+use ::console::Console;
 use client::interruption;
 use client::output;
-use client::running::{Look, RUNNING_FILE, Running};
+use client::running::{RUNNING_FILE, RunningState};
+use local::status;
 use local::system::{Options, System};
-use operations::archive::maintenance;
-use template::{Absent, Code, EventSourceMapping, Function, Stack, StreamSource};
+use template::{Code, Function, Stack};
 
 /// Default port of the Invoke API.
 pub(crate) const INVOKE_PORT: u16 = 9001;
@@ -39,6 +42,13 @@ pub struct UpArguments {
     /// Port of Lambda's Invoke API; 0 for a free one [default: 9001, or a free one with --port 0]
     #[arg(long)]
     pub invoke_port: Option<u16>,
+    /// Port of the console, the web pages about tables, streams and mappings; 0 for a free one
+    /// [default: 9002, or a free one if 9002 is in use]
+    #[arg(long)]
+    pub console_port: Option<u16>,
+    /// Let the console change tables with --store aws; on the local store it always may
+    #[arg(long)]
+    pub allow_writes: bool,
     /// Data folder
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/up")]
     pub directory: PathBuf,
@@ -55,7 +65,7 @@ pub struct UpArguments {
     /// Region of ARNs and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
     #[arg(long)]
     pub region: Option<String>,
-    /// What the local store does with requests beyond a table's throughput: count them, or throttle
+    /// Handling of requests that exceed a table's throughput by the local store: count them, or throttle
     /// them as DynamoDB does [default: count]
     #[arg(long, value_enum)]
     pub throughput: Option<Throughput>,
@@ -66,18 +76,18 @@ pub struct UpArguments {
     /// Accept requests for this host besides localhost, at every endpoint; repeatable
     #[arg(long, value_name = "NAME")]
     pub allow_host: Vec<String>,
-    /// Accept requests of web pages of this origin, such as http://localhost:3000, at every
-    /// endpoint; repeatable
+    /// Accept requests from web pages of this origin, such as http://localhost:3000, at every endpoint;
+    /// repeatable
     #[arg(long, value_name = "ORIGIN")]
     pub allow_origin: Vec<String>,
-    /// End when standard input ends, as it does when the program that started this one is gone
+    /// Stop when standard input ends, which happens when the parent process has ended
     #[arg(long)]
     pub end_with_stdin: bool,
 }
 
 impl UpArguments {
-    /// Returns the Region that the user chose. The tables of a local store belong to one Region. It therefore
-    /// ignores the environment's Region, which other tools need.
+    /// Returns the Region that the user chose. With a local store it ignores `AWS_REGION`, because the
+    /// tables of a local store belong to one Region and the variable is set for other tools.
     pub(crate) fn chosen_region(&self) -> Option<String> {
         let from_environment = || match self.store {
             StoreChoice::Aws => std::env::var("AWS_REGION").ok(),
@@ -95,6 +105,11 @@ impl UpArguments {
         self.invoke_port.unwrap_or(if self.port == Some(0) { 0 } else { INVOKE_PORT })
     }
 
+    /// Returns the console's port; `None` if the user did not choose it.
+    fn console_port(&self) -> Option<u16> {
+        self.console_port.or((self.port == Some(0)).then_some(0))
+    }
+
     fn store_port(&self) -> u16 {
         self.port.unwrap_or(STORE_PORT)
     }
@@ -102,7 +117,7 @@ impl UpArguments {
     /// Validates combinations of flags that are valid individually.
     ///
     /// # Errors
-    /// The flags, and what to write instead.
+    /// The combination is invalid. The error names the flags and the correction.
     pub(crate) fn check_together(&self) -> Result<(), String> {
         self.check_store_is_here()?;
         self.check_ports_differ()?;
@@ -116,7 +131,7 @@ impl UpArguments {
         let flag = of_local.iter().find(|(_, said)| *said && self.store == StoreChoice::Aws);
         match flag {
             Some((flag, _)) => Err(format!(
-                "{flag} configures the local store, which --store aws does not start: remove one of them"
+                "{flag} configures the local store, which --store aws does not start: remove one of the two flags"
             )),
             None => Ok(()),
         }
@@ -128,13 +143,17 @@ impl UpArguments {
             StoreChoice::Aws => 0,
             StoreChoice::Local => self.store_port(),
         };
-        let ports =
-            [("--port", store), ("--s3-port", self.s3_port), ("--invoke-port", self.invoke_port())];
+        let ports = [
+            ("--port", store),
+            ("--s3-port", self.s3_port),
+            ("--invoke-port", self.invoke_port()),
+            ("--console-port", self.console_port().unwrap_or(0)),
+        ];
         for (at, (flag, port)) in ports.iter().enumerate() {
             let earlier = ports.iter().take(at).find(|(_, other)| other == port);
             if let (Some((other, _)), 1..) = (earlier, port) {
                 return Err(format!(
-                    "{other} and {flag} are both {port}: give each a port of its own, or 0 for a free one"
+                    "{other} and {flag} are both {port}: set different ports, or 0 for a free port"
                 ));
             }
         }
@@ -154,7 +173,7 @@ fn invoke_address(text: &str) -> Result<String, String> {
         _ => return fault("it does not begin with http://"),
     }
     let Some(authority) = uri.authority() else { return fault("it has no host") };
-    // In an address in brackets, the last colon may be a part of the address.
+    // In an IPv6 address in brackets, the last colon may be part of the host.
     let behind_host = authority.as_str().rsplit_once(authority.host()).map_or("", |parts| parts.1);
     if authority.host().is_empty() || authority.as_str().contains('@') {
         return fault("it has no host");
@@ -163,7 +182,7 @@ fn invoke_address(text: &str) -> Result<String, String> {
         return fault("it has no port after the colon");
     }
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-        return fault("it has a path, which Lambda's API sets");
+        return fault("it has a path, but Lambda's API determines the path");
     }
     Ok(text.to_owned())
 }
@@ -171,7 +190,7 @@ fn invoke_address(text: &str) -> Result<String, String> {
 /// The store on which a template runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum StoreChoice {
-    /// The store of this project, with its clock
+    /// The local store, with its own clock
     #[default]
     Local,
     /// DynamoDB, with the credentials of the environment; functions write to real tables
@@ -192,7 +211,7 @@ pub struct Template<'a> {
 /// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The part that cannot be started, and how to fix it.
+/// A part of the system cannot be started. The error says how to fix it.
 pub async fn run(
     arguments: &UpArguments,
     stack: Stack,
@@ -208,50 +227,66 @@ pub async fn run(
         template_folder: template.folder.to_owned(),
         aws: arguments.store == StoreChoice::Aws,
         invoke_url: arguments.invoke_url.clone(),
-        allowed: arguments.allowed()?,
+        allow_list: arguments.allowed()?,
     };
     refuse_beside_another()?;
     for line in unused_options(arguments, &stack) {
         output::say(&line);
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
+    let console_port = console::take_port(arguments.console_port()).await?;
     // From here on Ctrl-C shuts the system down in an orderly way, even while functions are being compiled.
     let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
-        _ = &mut interrupted => return Err("interrupted before everything had started".to_owned()),
+        _ = &mut interrupted => return Err("interrupted during startup".to_owned()),
     };
     if let Ok(store) = system.store() {
         store.traffic().set_throughput(arguments.throughput.unwrap_or(Throughput::Count));
     }
     status::forget(&arguments.directory);
+    let mut running = published::of(&system, arguments, template);
     // Another `weir up` may have started while functions were compiled.
     let written = refuse_beside_another()
-        .and_then(|()| write_running(&system, arguments, template))
-        .and_then(|()| write_environments(&system, arguments, template.folder));
-    if let Err(error) = written {
-        system.shutdown().await;
-        return Err(error);
-    }
+        .and_then(|()| console::start(console_port, arguments, &system, &mut running))
+        .and_then(|console| published::write(&running).map(|()| console))
+        .and_then(|console| {
+            write_environments(&system, arguments, template.folder).map(|()| console)
+        });
+    let console = match written {
+        Ok(console) => console,
+        Err(error) => {
+            system.shutdown().await;
+            return Err(error);
+        }
+    };
     say_how_to_reach(&system, arguments);
     output::next(next_commands(arguments.store));
     tokio::select! {
         _ = &mut interrupted => {}
         () = status::keep(&system, &arguments.directory) => {}
     }
-    tracing::info!("shutting down after the running invocations; Ctrl-C again ends at once");
+    tracing::info!(
+        "waiting for running invocations before shutdown; press Ctrl-C again to stop immediately"
+    );
     let again = tokio::spawn(interruption::requested());
     let ended = tokio::select! {
-        () = system.shutdown() => Ok(()),
+        () = shut_down(console, system) => Ok(()),
         // The next start delivers unfinished batches again, as after a crash.
         _ = again => Err("interrupted during invocations; the next start delivers their batches again".to_owned()),
     };
-    // The file may have been removed, or may belong to another run.
+    // The file may have been removed, or may belong to a different `weir up`.
     let own = std::process::id();
-    if Look::here().said().is_some_and(|said| said.process == own) {
+    if RunningState::here().last_published().is_some_and(|said| said.process == own) {
         let _ = std::fs::remove_file(RUNNING_FILE);
     }
     ended
+}
+
+/// Ends the console before the system that it shows.
+async fn shut_down(console: Console, system: System) {
+    console.shutdown().await;
+    system.shutdown().await;
 }
 
 /// Returns a line for each option that has no effect on a template.
@@ -271,9 +306,9 @@ fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
 /// Returns commands that the user may need next. Only the local store has a clock to advance.
 fn next_commands(store: StoreChoice) -> &'static [(&'static str, &'static str)] {
     const COMMANDS: [(&str, &str); 3] = [
-        ("weir streams explain --last", "why a function did, or did not, run"),
-        ("weir status", "how far each mapping has got"),
-        ("weir clock advance 26h", "let a day pass"),
+        ("weir streams explain --last", "why a function ran, or did not run"),
+        ("weir status", "the progress of each mapping"),
+        ("weir clock advance 26h", "advance time by a day and two hours"),
     ];
     let [on_any_store @ .., _] = &COMMANDS;
     match store {
@@ -293,7 +328,7 @@ async fn end(with_stdin: bool) {
 /// Shows the environment variables that other tools need.
 fn say_how_to_reach(system: &System, arguments: &UpArguments) {
     if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
-        tracing::info!("running; Ctrl-C ends it. In another terminal:");
+        tracing::info!("running until Ctrl-C. In another terminal:");
         tracing::info!(
             "  export AWS_ENDPOINT_URL_DYNAMODB={url} AWS_ENDPOINT_URL_S3={}",
             system.s3_url()
@@ -304,57 +339,20 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
             region = system.stack().region
         );
     } else {
-        tracing::info!("running; Ctrl-C ends it");
+        tracing::info!("running until Ctrl-C");
     }
 }
 
 /// Refuses a second `weir up` in a folder, because other commands expect one.
 fn refuse_beside_another() -> Result<(), String> {
-    match Look::here() {
-        Look::Running(other) => Err(format!(
-            "`weir up` (process {}) already runs in this folder, on {}; stop it, or start this one from another folder with --template FILE",
+    match RunningState::here() {
+        RunningState::Running(other) => Err(format!(
+            "`weir up` (process {}) is already running in this folder with data folder `{}`; stop it, or start this one in another folder with --template FILE",
             other.process,
             other.directory.display()
         )),
-        Look::Ended(_) | Look::Nothing => Ok(()),
+        RunningState::Ended(_) | RunningState::NotStarted => Ok(()),
     }
-}
-
-/// Returns the tables whose streams are archived by a function. Such a function has the variable with the
-/// archive's bucket.
-fn archived_tables(stack: &Stack) -> Vec<String> {
-    tables_with(stack, "ARCHIVE_BUCKET")
-}
-
-/// Returns the bucket and the key prefix of the archive that the maintenance function compacts and erases
-/// from. They are variables of this function.
-fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
-    let of_id = |function: &&Function| function.logical_id == maintenance::FUNCTION;
-    let environment = &stack.functions.iter().find(of_id)?.environment;
-    let prefix = environment.get("ARCHIVE_PREFIX").map_or("archive/", String::as_str);
-    Some((environment.get("ARCHIVE_BUCKET")?.clone(), prefix.to_owned()))
-}
-
-/// Returns the tables whose streams the migration function reads. This function has the variable with the
-/// control table.
-fn migrated_tables(stack: &Stack) -> Vec<String> {
-    tables_with(stack, "CONTROL_TABLE")
-}
-
-/// Returns the tables whose streams go to a function with this environment variable.
-fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
-    let is_meant = |mapping: &&EventSourceMapping| {
-        let function = stack.function(&mapping.function);
-        mapping.enabled
-            && function.is_some_and(|function| function.environment.contains_key(variable))
-    };
-    let table = |mapping: &EventSourceMapping| match &mapping.stream {
-        StreamSource::StreamOf(id) => stack.table(id).map(|table| table.name.clone()),
-        _ => None,
-    };
-    let tables: BTreeSet<String> =
-        stack.mappings.iter().filter(is_meant).filter_map(table).collect();
-    tables.into_iter().collect()
 }
 
 /// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would compile again
@@ -369,8 +367,8 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
 }
 
-/// If another program runs the functions, writes the variables of each function in the format of `cargo
-/// lambda watch --env-file`.
+/// With `--invoke-url`, writes the environment variables of each function in the format of `cargo lambda
+/// watch --env-file`.
 fn write_environments(
     system: &System,
     arguments: &UpArguments,
@@ -392,75 +390,28 @@ fn write_environments(
         if of_cargo.contains(function.as_str()) {
             tracing::info!("invoke     cargo lambda watch --env-file {}", path.display());
         } else {
-            tracing::info!("invoke     {function}, with the variables of {}", path.display());
+            tracing::info!(
+                "invoke     {function}, with the environment variables in {}",
+                path.display()
+            );
         }
     }
     if !of_cargo.is_empty() && !ignores_data(project) {
         tracing::warn!(
-            "invoke     a `cargo lambda watch` that was started before `weir up` builds again at each write below .weir: add /.weir to `{}`, or start it again now",
+            "invoke     a `cargo lambda watch` that was started before `weir up` rebuilds on every write below .weir: add /.weir to `{}`, or restart `cargo lambda watch`",
             project.join(".gitignore").display()
         );
     }
     Ok(())
 }
 
-/// Returns whether a file of the project makes watchers ignore `.weir`. Watchers read such files when they
-/// start, so the file that `weir up` writes is too late for a running watcher.
+/// Returns whether a file of the project makes watchers ignore `.weir`. A watcher reads ignore files
+/// when it starts, so a running watcher does not see the file that `weir up` writes.
 fn ignores_data(project: &Path) -> bool {
     [".gitignore", ".ignore"].iter().any(|name| {
         let text = std::fs::read_to_string(project.join(name)).unwrap_or_default();
         text.lines().any(|line| line.trim().trim_matches('/') == ".weir")
     })
-}
-
-/// Writes the addresses of the system for other commands in this folder.
-fn write_running(
-    system: &System,
-    arguments: &UpArguments,
-    template: &Template<'_>,
-) -> Result<(), String> {
-    let functions = system.stack().functions.iter();
-    let (archive_bucket, archive_prefix) = maintained_archive(system.stack()).unwrap_or_default();
-    let running = Running {
-        schema: "weir.running/v1".to_owned(),
-        process: std::process::id(),
-        dynamodb: match arguments.store {
-            StoreChoice::Local => system.dynamodb_url().unwrap_or_default().to_owned(),
-            StoreChoice::Aws => String::new(),
-        },
-        aws: system.aws_url().unwrap_or_default().to_owned(),
-        s3: system.s3_url(),
-        lambda: system.lambda_url(),
-        directory: arguments.directory.clone(),
-        functions: functions.map(|found| (found.logical_id.clone(), found.name.clone())).collect(),
-        buckets: system.stack().buckets.iter().map(|bucket| bucket.name.clone()).collect(),
-        archive_bucket,
-        archive_prefix,
-        archived: archived_tables(system.stack()),
-        migrated: migrated_tables(system.stack()),
-        not_run: system
-            .stack()
-            .not_run
-            .iter()
-            .filter(|absent| absent.what == Absent::Function)
-            .map(|absent| (absent.resource.clone(), absent.reason.clone()))
-            .collect(),
-        // If the path cannot be resolved or is not valid text, commands take no parameters from this file.
-        template: std::fs::canonicalize(template.path)
-            .ok()
-            .filter(|path| path.to_str().is_some())
-            .unwrap_or_default(),
-        parameters: template.parameters.clone(),
-    };
-    let path = Path::new(RUNNING_FILE);
-    let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;
-    // Renaming is atomic, so a reader finds the whole file or none.
-    let whole = path.with_extension("json.new");
-    path.parent()
-        .map_or(Ok(()), std::fs::create_dir_all)
-        .and_then(|()| std::fs::write(&whole, format!("{json}\n")))
-        .and_then(|()| std::fs::rename(&whole, path))
-        .map_err(|error| format!("cannot write `{RUNNING_FILE}`: {error}"))
 }
 
 #[cfg(test)]
@@ -539,17 +490,5 @@ mod tests {
             next_commands(store).iter().any(|(command, _)| command.starts_with("weir clock"))
         };
         assert!(offers(StoreChoice::Local) && !offers(StoreChoice::Aws));
-    }
-
-    #[test]
-    fn the_tables_that_are_archived_are_those_of_the_function_with_the_bucket() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
-        let text = std::fs::read_to_string(path).unwrap();
-        let stack = read("template.yaml", &text, &Context::default()).unwrap();
-        assert_eq!(archived_tables(&stack), ["movies"]);
-        assert_eq!(migrated_tables(&stack), ["movies", "weir-migrations"]);
-        let (bucket, prefix) = maintained_archive(&stack).unwrap();
-        assert!(stack.buckets.iter().any(|known| known.name == bucket), "{bucket}");
-        assert_eq!(prefix, "archive/");
     }
 }

@@ -210,7 +210,7 @@ fn check_odd_films(rows: &[Value]) {
 }
 
 /// Restores by key, by condition and by prefix; puts an item only where none exists, with a mark,
-/// and does not archive it again for that.
+/// and does not archive that item again when it expires unchanged.
 fn restore(up: &Up, archived: &[Value]) {
     put(up, "Film 2", &json!({"n": {"N": "-2"}}));
     let titles = ["--begins-with", "title=Film 2"];
@@ -329,7 +329,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let done = archive(up, &arguments).remove(0)["erased"].clone();
     let gone = erased(up, &done);
     assert_eq!(gone.len(), 2, "{done}");
-    // The clock was advanced, but not the function's.
+    // The store's clock was advanced, but not the function's.
     let seconds = ["erased_seconds", "store_seconds"].map(|name| done[name].as_u64().unwrap());
     assert!(seconds[1] > seconds[0] + 10, "{done}");
     let logs = weir(up.folder.path(), &["logs", "archive-maintenance"]);

@@ -1,4 +1,5 @@
-//! Wrong input is named, over the network and on the command line, and no data is lost by it.
+//! Invalid input is rejected with a message that names it, over the network and on the command
+//! line, and causes no loss of data.
 
 use std::fs;
 use std::net::TcpListener;

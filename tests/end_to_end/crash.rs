@@ -57,7 +57,8 @@ fn acknowledged_writes_survive_kill_9() {
                             Some(answer) if answer.status == 200 => {
                                 count.store(serial + 1, Ordering::SeqCst);
                             }
-                            // Refused or interrupted: not acknowledged, so it is sent again.
+                            // A refused or interrupted write is not acknowledged, so the writer
+                            // sends it again.
                             _ => thread::sleep(Duration::from_millis(1)),
                         }
                     }

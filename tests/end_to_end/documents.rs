@@ -16,13 +16,14 @@ use crate::process::{Process, Up, binary, root, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Examples of missing things, with their allowed exit codes and expected messages.
+/// Examples that fail because something is missing, with their allowed exit codes and expected
+/// messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
-    ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
+    ("weir streams explain 1000000000000002400005", &[1], "cannot find the record"),
     ("weir streams redrive --since", &[0], "no failure object is left"),
     ("weir streams redrive ", &[1], "no file `"),
     ("weir archive get --key", &[0, 1], ""),
-    ("weir logs archive --request 6c1f0d9c", &[1], "has no line in"),
+    ("weir logs archive --request 6c1f0d9c", &[1], "no line of request"),
     // No order is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
@@ -126,9 +127,9 @@ fn every_command_of_the_readme_and_of_the_help_works() {
 fn as_run_here(command: &str) -> String {
     let package = root().join("functions/processor");
     command
-        // A document's time has passed when it is read; the item must have existed then.
+        // The time in a document is in the past, but the item must have existed at that time.
         .replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)")
-        // A number that a test has time for.
+        // A number of votes that is small enough for a test.
         .replace("--votes 100000", "--votes 300")
         // The sources are not in this folder.
         .replace("--local-workers 4", &format!("--local-workers 4 --package {}", package.display()))

@@ -44,7 +44,10 @@ fn undeployed_or_unsigned_requests_are_refused_without_effect() {
     let store = stand_in(folder.path());
     let url = format!("http://{}", store.endpoint.address());
     let said = refusal(folder.path(), &url, KEY.1);
-    assert!(said.contains("table `movies` (MoviesTable): it is not there; deploy"), "{said}");
+    assert!(
+        said.contains("table `movies` (MoviesTable): the table does not exist; deploy"),
+        "{said}"
+    );
     let said = refusal(folder.path(), &url, "another");
     assert!(said.contains("InvalidSignatureException"), "{said}");
     assert_eq!(store.endpoint.ok("ListTables", &json!({}))["TableNames"], json!([]));
@@ -85,7 +88,7 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
     let explained = weir(up.folder.path(), &["streams", "explain", "--last"]);
     assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
-    // It runs, and is asked for its streams; this command has no keys for them.
+    // `weir up` is running, but this command has no keys to read the store's streams.
     assert!(said.contains("(from the journal alone: ") && said.contains("WEIR_KEYS"), "{said}");
     assert!(!said.contains("no `weir up`"), "{said}");
     for arguments in [&["streams", "explain", "--last", "--table", "votes"][..], &["streams", "ls"]]
@@ -149,7 +152,7 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     assert_eq!(code, 0, "{said}");
 }
 
-/// As on AWS, where a shard is read until fifty pages were empty.
+/// As on AWS, a shard is read until fifty pages in succession were empty.
 #[test]
 fn a_migration_is_switched_and_switched_back_where_a_store_verifies_keys() {
     let folder = tempfile::tempdir().unwrap();

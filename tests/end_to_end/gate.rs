@@ -87,7 +87,7 @@ fn no_listener_takes_what_a_page_in_a_browser_sends() {
     let functions = running["functions"].as_object().unwrap();
     let function = functions.values().next().unwrap().as_str().unwrap();
     let invoke = format!("/2015-03-31/functions/{function}/invocations");
-    // Whatever it answers, its process runs then.
+    // Whatever the function answers, its process is running afterwards.
     send(&lambda, &format!("POST {invoke} HTTP/1.1\r\nHost: {lambda}"), "{}");
     let runtime = variable_of_function(&store, "AWS_LAMBDA_RUNTIME_API");
     let delete = r#"{"TableName":"victims","Key":{"p":{"S":"here"}}}"#;
@@ -120,7 +120,8 @@ fn no_listener_takes_what_a_page_in_a_browser_sends() {
     }
     assert_eq!(send(&s3, &format!("GET {object} HTTP/1.1\r\nHost: {s3}"), "").0, 200);
     assert_eq!(up.store.scan("victims").len(), 1);
-    // The same requests of a program are answered, so they were refused for what a browser adds.
+    // The same requests from a program succeed, so the refusals above are due to the headers that a
+    // browser adds.
     for (listener, request, extra, body) in &requests {
         let head = format!("{request} HTTP/1.1\r\nHost: {listener}{extra}");
         let (status, text) = send(listener, &head, body);
@@ -140,7 +141,7 @@ fn idle(address: &str, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
 }
 
-/// Puts items of 350 KB with these numbers, after those below exist.
+/// Puts items of 350 KB with these numbers, which follow the numbers of existing items.
 fn put_large_items(store: &Endpoint, numbers: std::ops::Range<usize>) {
     let text = "x".repeat(350 * 1024);
     let count = numbers.end;
@@ -181,7 +182,7 @@ fn idle_connections_do_not_block_a_store() {
         for (number, stream) in partial.iter_mut().enumerate() {
             let text =
                 ["POST / HT", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"];
-            // It may be closed already.
+            // The connection may already be closed.
             let _ = stream.write_all(text[number % 2].as_bytes());
         }
         put_large_items(&endpoint, 60..65);

@@ -1,6 +1,6 @@
 //! A gateway before a store: it refuses the operations that only our store has, and counts writes.
 //!
-//! One request per connection; it changes nothing else.
+//! The gateway reads one request per connection and changes nothing else.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

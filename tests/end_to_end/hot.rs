@@ -38,9 +38,9 @@ fn the_hottest_key_and_its_partition_are_shown() {
     assert!(keys[0]["key"].to_string().contains("hot"), "{told}");
 
     let shown = status(&store, &[]);
-    for part in ["NODE", "table votes", "PARTITION  ITEMS", "hot, writes: "] {
+    for part in ["NODE", "table votes", "PARTITION  ITEMS", "hot key, writes: "] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let first = shown.lines().find(|line| line.starts_with("hot, writes: ")).unwrap();
+    let first = shown.lines().find(|line| line.starts_with("hot key, writes: ")).unwrap();
     assert!(first.contains("hot") && first.ends_with("units/s"), "{shown}");
 }

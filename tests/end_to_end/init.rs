@@ -72,7 +72,7 @@ fn counters_whose_key_would_be_the_count_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = weir(folder.path(), &["init", "counters", "--key", "votes"]);
     assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
-    assert!(said(&refused).contains("use a table with another key"), "{}", said(&refused));
+    assert!(said(&refused).contains("use a table with a different key"), "{}", said(&refused));
     assert!(!folder.path().join("template.yaml").exists());
 }
 
@@ -131,7 +131,7 @@ fn key_and_ttl_are_those_of_a_live_table() {
     let of_live = ["init", "archive", "--from-table", "sessions", "--endpoint", &url];
     let refused = weir(folder.path(), &of_live);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said(&refused).contains("name the attribute with --ttl"), "{}", said(&refused));
+    assert!(said(&refused).contains("name a TTL attribute with --ttl"), "{}", said(&refused));
     let specification = json!({"AttributeName": "until", "Enabled": true});
     let on = json!({"TableName": "sessions", "TimeToLiveSpecification": specification});
     store.endpoint.ok("UpdateTimeToLive", &on);

@@ -1,6 +1,6 @@
-//! Handlers in Python and Node in `weir up`: records of a stream reach them, also under faults, after a
-//! change of the source, and after an error. Without an interpreter on this machine a language is left
-//! out, visibly.
+//! Handlers in Python and Node in `weir up`: records of a stream reach them, even under faults, after a
+//! change of the source, and after an error. If this machine lacks the interpreter of a language, the
+//! test skips that language with a message.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -66,7 +66,7 @@ export const handler = async (event) => {
 };
 "#;
 
-/// Runtime, program, file and code of each language that is here.
+/// Runtime, program, file and code of each language whose interpreter is installed.
 fn languages() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
     let all = [
         ("Python", "python3", "python3.13", "app.py", PYTHON),
@@ -207,9 +207,9 @@ fn what_keeps_a_handler_from_running_is_named_before_it_starts() {
     for (properties, part) in [
         (
             "Runtime: python3.13, Handler: app.run",
-            "`app.py`, which has the handler `app.run`, is not there",
+            "`app.py`, the file of the handler `app.run`, does not exist",
         ),
-        ("Runtime: nodejs22.x, Handler: a.b, CodeUri: gone", "the folder `gone` is not there"),
+        ("Runtime: nodejs22.x, Handler: a.b, CodeUri: gone", "the folder `gone` does not exist"),
         ("Runtime: nodejs22.x, Handler: typed.run", "`typed.ts` is TypeScript"),
         ("Runtime: java21, Handler: a.B", "no function for `java21` is run here"),
         ("Handler: app.run", "`Runtime` is missing"),

@@ -1,5 +1,5 @@
-//! `weir load` against a store: bad lines are named and put aside, the others are loaded; a count that
-//! is killed counts each line once when it runs again.
+//! `weir load` against a store: invalid lines are reported and set aside, and all others are loaded. A
+//! killed count that is repeated counts each line once.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::wire::Endpoint;
 
 /// Lines that are counted: enough that a count takes some seconds.
 const LINES: u64 = 4_000;
-/// Loads that are ended early: each but the last one by `kill -9`, the last one by Ctrl-C.
+/// Number of loads that are ended early: the last one by Ctrl-C, the others by `kill -9`.
 const ENDED_EARLY: u32 = 6;
-/// A load is ended within so many milliseconds after its first line was counted.
+/// Maximum time in milliseconds between the first counted line of a load and its end.
 const MOMENTS_MS: u64 = 300;
 const LOAD_MAX: Duration = Duration::from_secs(120);
 
@@ -95,7 +95,7 @@ fn points(line: u64) -> u64 {
     line % 12 + 1
 }
 
-/// What the slots of a table count together.
+/// Returns the sum of the slots of a table.
 fn counted(endpoint: &Endpoint) -> u64 {
     let votes = |slot: &Value| slot["votes"]["N"].as_str()?.parse::<u64>().ok();
     endpoint.scan("votes").iter().filter_map(votes).sum()
@@ -156,7 +156,7 @@ fn a_count_that_is_killed_anywhere_counts_each_line_once() {
     }
     assert!(said.contains("interrupted: ") && said.contains(" loaded"), "how far it got: {said}");
     assert!(said.contains("counted lines are skipped"), "how to resume: {said}");
-    // The first run counts what is left, the second one finds nothing to count.
+    // The first run counts the remaining lines, and the second run finds nothing to count.
     for is_first in [true, false] {
         let loaded = weir(folder.path(), &arguments);
         let said = String::from_utf8_lossy(&loaded.stderr).into_owned();

@@ -102,7 +102,7 @@ fn split_widest(up: &Up) {
     let body = json!({"partition": widest["number"], "at": at.to_string()}).to_string();
     let path = "/_weir/partitions/votes/split";
     let split = up.store.request("POST", path, "", body.as_bytes()).unwrap();
-    // The chaos may have just split the same one.
+    // The chaos may just have split the same partition.
     assert!([200, 409].contains(&split.status), "{}", split.body);
 }
 
@@ -118,7 +118,7 @@ fn partitions_that_split_while_votes_arrive_lose_none() {
     }
     let shards = shards(&up);
     let closed = shards.iter().filter(|shard| shard["open"] == false).count();
-    // The chaos splits some more.
+    // The chaos splits further partitions.
     assert!(closed >= 5, "{shards:?}");
     assert_eq!(shards.len(), 4 + 2 * closed, "each split closed one and opened two");
 }
@@ -142,7 +142,7 @@ fn a_second_up_finds_the_data_and_resumes() {
     assert_eq!(totals(&up), expected("20"));
     (0..5).for_each(|slot| vote(&up, slot));
     wait_for("25 votes", LIMIT, || (totals(&up) == expected("25")).then_some(()));
-    // Killed without warning; the third one continues.
+    // The process is killed without warning; the third process continues.
     (5..10).for_each(|slot| vote(&up, slot));
     let old = up.process.id();
     let functions = wait_for("a function at work", LIMIT, || {
@@ -150,7 +150,7 @@ fn a_second_up_finds_the_data_and_resumes() {
     });
     up.process.kill();
     drop(up.process);
-    // Its last status said that all is well, but must not be believed.
+    // The last status of the killed process reported no problem, but must not be trusted.
     let status = weir(up.folder.path(), &["status", "--exit-code"]);
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{said}");

@@ -129,12 +129,12 @@ impl LocalStore {
         Self::start_with(folder, &[])
     }
 
-    /// Starts it with more flags.
+    /// Starts the store with more flags.
     pub(crate) fn start_with(folder: &Path, flags: &[&str]) -> Self {
         Self::run(folder, Self::command(folder, flags))
     }
 
-    /// Starts it with more flags and at most `descriptors` open files and connections.
+    /// Starts the store with more flags and at most `descriptors` open files and connections.
     pub(crate) fn start_limited(folder: &Path, flags: &[&str], descriptors: u32) -> Self {
         Self::run(folder, limited(&Self::command(folder, flags), descriptors))
     }
@@ -159,7 +159,7 @@ impl LocalStore {
     }
 }
 
-/// A `weir up` in a folder of its own.
+/// A `weir up` in a separate folder.
 pub(crate) struct Up {
     pub(crate) folder: TempDir,
     pub(crate) process: Process,
@@ -178,7 +178,8 @@ impl Up {
         Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
     }
 
-    /// Starts it with the folder's template and at most `descriptors` open files and connections.
+    /// Starts `weir up` with the folder's template and at most `descriptors` open files and
+    /// connections.
     pub(crate) fn start_limited(folder: TempDir, descriptors: u32) -> Self {
         let flags = ["--port", "0"];
         let (process, endpoints) = Self::run(&folder, &flags, &[], Some(descriptors));
@@ -186,7 +187,7 @@ impl Up {
         Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
     }
 
-    /// Starts it on a store that the environment names.
+    /// Starts `weir up` on a store that the environment names.
     pub(crate) fn start_elsewhere(
         folder: TempDir,
         flags: &[&str],

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::{Process, binary, root, wait_for};
 
-/// Commands of a tutorial: what a beginner types without a break.
+/// Maximum number of commands of a tutorial that a beginner types without a break.
 const COMMANDS_MAX: usize = 10;
 const START_MAX: Duration = Duration::from_secs(120);
 const SETTLE_MAX: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether a line is what a page shows, in which `…` stands for anything.
+/// Returns whether a line matches the line that a page shows, in which `…` stands for any text.
 fn is_shown(line: &str, shown: &str) -> bool {
     let mut rest = line;
     shown.split('…').all(|piece| {

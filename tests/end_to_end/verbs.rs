@@ -105,7 +105,10 @@ fn addresses(up: &Up) {
     let flags = [&second[..], &["--template", template.to_str().unwrap()]].concat();
     let second = weir(up.folder.path(), &flags);
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(!second.status.success() && said.contains("already runs in this folder"), "{said}");
+    assert!(
+        !second.status.success() && said.contains("is already running in this folder"),
+        "{said}"
+    );
     assert_eq!(code(up, &["status"]), 0);
 }
 
@@ -144,7 +147,7 @@ fn filtered_records_are_counted(up: &Up) {
     let shown = weir(up.folder.path(), &["status"]);
     let said = String::from_utf8_lossy(&shown.stderr).into_owned();
     assert!(text(&shown).contains("\n\nmapping "), "a table of its own: {}", text(&shown));
-    let expected = "ArchiveFunctionExpired: its filter dropped all 5 records that it read, so `";
+    let expected = "ArchiveFunctionExpired: the mapping's filter dropped all 5 records that it read, so function `";
     assert!(said.contains(expected), "{said}");
 }
 
@@ -180,7 +183,7 @@ fn redrive(up: &Up) {
     let since = weir(up.folder.path(), &["streams", "redrive", "--since", "10m"]);
     let said = String::from_utf8_lossy(&since.stderr).into_owned();
     assert!(since.status.success() && said.contains("no failure object is left"), "{said}");
-    // Once more is the same: the total has seen that slot already.
+    // Repeating the redrive changes nothing, because the total already has that slot.
     assert_eq!(up.store.scan("totals")[0]["total"]["N"], "1");
 }
 

@@ -81,7 +81,8 @@ impl Endpoint {
             self.address,
             body.len()
         );
-        // An answer may come before the whole body was read, and the rest is then refused.
+        // The response may arrive before the store has read the whole body; writing the rest of the
+        // body then fails.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).ok()?;

@@ -32,8 +32,23 @@ const ARROWS: [(&str, &[&str]); 22] = [
         &["client", "template", "mapping", "control", "rules", "model", "platform", "locks"],
     ),
     (
+        "console",
+        &[
+            "local",
+            "operations",
+            "client",
+            "template",
+            "mapping",
+            "control",
+            "server",
+            "model",
+            "locks",
+        ],
+    ),
+    (
         "runner",
         &[
+            "console",
             "local",
             "operations",
             "client",

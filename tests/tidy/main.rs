@@ -11,9 +11,9 @@
 )]
 
 mod arrows;
-mod circles;
 mod dependencies;
 mod folders;
+mod import_cycles;
 mod imports;
 mod interruptions;
 mod links;
@@ -21,8 +21,8 @@ mod listeners;
 mod names;
 mod phases;
 mod prose;
+mod restrictions;
 mod sources;
-mod walls;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

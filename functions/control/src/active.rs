@@ -1,5 +1,5 @@
-//! The entry of active migrations: which migrations functions follow, and between which tables
-//! items move.
+//! The entry of active migrations: the migrations that functions follow, and the tables between
+//! which items move.
 //!
 //! One item, `*` / `ACTIVE`:
 //! - `active` maps a migration to its `direction`, the `fingerprint` of its plan, and `since`.
@@ -28,7 +28,7 @@ pub struct Active {
     pub moves: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// The way functions follow one migration.
+/// The way in which functions follow one migration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Followed {
     /// The direction in which items move.

@@ -12,20 +12,20 @@ pub struct Expect<'e> {
     pub phases: &'e [Phase],
     /// The command that must hold the migration; `None` accepts any holder.
     pub holder: Option<&'e str>,
-    /// The run of tasks that must be the last one; `None` accepts any run.
+    /// The run of tasks that must be the latest run; `None` accepts any run.
     pub run: Option<u64>,
 }
 
 /// The reason why a state is not the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum UnexpectedState {
     /// The migration is in another phase.
-    Moved {
+    OtherPhase {
         /// The current phase.
         phase: Phase,
     },
     /// Another command holds the migration.
-    TakenOver,
+    OtherHolder,
     /// A later run of tasks has begun.
     LaterRun,
 }
@@ -39,11 +39,11 @@ impl<'e> Expect<'e> {
 
     /// Expects one of these phases and this holder.
     #[must_use]
-    pub fn held(phases: &'e [Phase], holder: &'e str) -> Self {
+    pub fn claimed_by(phases: &'e [Phase], holder: &'e str) -> Self {
         Self { phases, holder: Some(holder), run: None }
     }
 
-    /// Expects in addition that this run of tasks is the last one.
+    /// Expects in addition that this run of tasks is the latest run.
     #[must_use]
     pub fn with_run(self, run: u64) -> Self {
         Self { run: Some(run), ..self }
@@ -53,15 +53,15 @@ impl<'e> Expect<'e> {
     ///
     /// # Errors
     /// Returns the first expectation that the state does not meet.
-    pub fn check(&self, state: &State) -> Result<(), Broken> {
+    pub fn check(&self, state: &State) -> Result<(), UnexpectedState> {
         if !self.phases.contains(&state.phase) {
-            return Err(Broken::Moved { phase: state.phase });
+            return Err(UnexpectedState::OtherPhase { phase: state.phase });
         }
         if self.holder.is_some_and(|holder| state.holder.as_deref() != Some(holder)) {
-            return Err(Broken::TakenOver);
+            return Err(UnexpectedState::OtherHolder);
         }
         match self.run {
-            Some(run) if state.run != run => Err(Broken::LaterRun),
+            Some(run) if state.run != run => Err(UnexpectedState::LaterRun),
             _ => Ok(()),
         }
     }
@@ -77,12 +77,18 @@ mod tests {
         let state = State { phase: Phase::CuttingOver, holder, run: 4, ..State::new("shop") };
         let phases = [Phase::CuttingOver];
         assert_eq!(Expect::phases(&phases).check(&state), Ok(()));
-        assert_eq!(Expect::held(&phases, "a").check(&state), Ok(()));
-        assert_eq!(Expect::held(&phases, "b").check(&state), Err(Broken::TakenOver));
+        assert_eq!(Expect::claimed_by(&phases, "a").check(&state), Ok(()));
+        assert_eq!(
+            Expect::claimed_by(&phases, "b").check(&state),
+            Err(UnexpectedState::OtherHolder)
+        );
         let moved = Expect::phases(&[Phase::Ready, Phase::Tailing]).check(&state);
-        assert_eq!(moved, Err(Broken::Moved { phase: Phase::CuttingOver }));
+        assert_eq!(moved, Err(UnexpectedState::OtherPhase { phase: Phase::CuttingOver }));
         assert_eq!(Expect::phases(&phases).with_run(4).check(&state), Ok(()));
-        assert_eq!(Expect::phases(&phases).with_run(3).check(&state), Err(Broken::LaterRun));
+        assert_eq!(
+            Expect::phases(&phases).with_run(3).check(&state),
+            Err(UnexpectedState::LaterRun)
+        );
         // A migration that was not started has no state.
         assert_eq!(Expect::phases(&[Phase::None]).check(&State::new("shop")), Ok(()));
     }

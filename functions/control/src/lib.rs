@@ -1,5 +1,5 @@
 //! Migrations as a state machine over one table: a type for each entry of the control table, every move
-//! of a migration, and the switch of readers and writers.
+//! (state transition) of a migration, and the switch of readers and writers.
 //!
 //! The command line and the workers communicate through this table. A command writes the requested
 //! work. A worker reads it from the table's stream and writes its progress. The fields of a type
@@ -21,9 +21,9 @@ mod route;
 mod state;
 mod switch;
 mod task;
+mod task_decision;
 mod throttled;
 mod tombstone;
-mod turn;
 pub mod verbs;
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod round_trip_tests;
 
 pub use active::{Active, Followed};
 pub use entry::{Entry, PARTITION_KEY, REVISION, Revised, SHARED, SORT_KEY};
-pub use expect::{Broken, Expect};
+pub use expect::{Expect, UnexpectedState};
 pub use followed::FollowedTable;
 pub use journal_line::JournalLine;
 pub use lag::Lag;
@@ -42,8 +42,8 @@ pub use receipt::Receipt;
 pub use record_time::RecordTime;
 pub use route::{Route, Side};
 pub use state::{COMPARISON_SECONDS, Comparing, State, Verified};
-pub use switch::{Cause, End, Known, Next, Outcome, Step, Switch};
+pub use switch::{Cause, End, Next, Outcome, Step, Switch, SwitchFacts};
 pub use task::{BACKFILL_RUN, Copied, Task, Work};
+pub use task_decision::TaskDecision;
 pub use throttled::Throttled;
 pub use tombstone::{Tombstone, tombstone_partitions};
-pub use turn::Turn;

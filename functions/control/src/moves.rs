@@ -16,7 +16,7 @@ use crate::verbs::{Verb, phases_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
     /// A command starts the migration, or takes over a start that another command began. Later
-    /// steps of the other command are then refused.
+    /// steps of that other command are refused.
     Prepare {
         /// The name of the command.
         holder: String,
@@ -38,7 +38,7 @@ pub enum Move {
     Resume(Kind),
     /// A comparison for a cut-over has ended.
     Verified(Verified),
-    /// A comparison of the reverse direction has ended.
+    /// A comparison in the reverse direction has ended.
     VerifiedBack(Verified),
     /// A command claims the migration for a switch, even if a command that died still holds it.
     Claim {
@@ -57,8 +57,8 @@ pub enum Move {
         switch: Switch,
         /// The number of drained shards.
         shards: usize,
-        /// After a cut-over: functions apply records of the targets that are later than this
-        /// second.
+        /// After a cut-over: the second, since 1970, after which functions apply records of the
+        /// targets.
         back_since: Option<i64>,
         /// The wall-clock time, in seconds since 1970.
         switched_at: u64,
@@ -110,9 +110,11 @@ impl Move {
             Self::Resume(kind) => phases_of(*kind, Verb::Resume),
             Self::Verified(_) => vec![Phase::Tailing, Phase::Ready],
             Self::VerifiedBack(_) => vec![Phase::CutOver],
-            Self::Claim { switch, is_first: true, .. } => vec![switch.before(), switch.held()],
-            Self::Claim { switch, is_first: false, .. } => vec![switch.held()],
-            Self::RollBack(switch) | Self::Commit { switch, .. } => vec![switch.held()],
+            Self::Claim { switch, is_first: true, .. } => {
+                vec![switch.before(), switch.claimed_phase()]
+            }
+            Self::Claim { switch, is_first: false, .. } => vec![switch.claimed_phase()],
+            Self::RollBack(switch) | Self::Commit { switch, .. } => vec![switch.claimed_phase()],
             Self::Finish { switch, .. } => vec![switch.committed()],
             Self::RevertedInPlace { .. } => vec![Phase::Reverting],
             Self::Close => vec![Phase::CutOver, Phase::Completing],
@@ -122,7 +124,7 @@ impl Move {
         }
     }
 
-    /// Returns the phase after the move; none if the phase does not change.
+    /// Returns the phase after the move; `None` if the phase does not change.
     #[must_use]
     pub fn to(&self) -> Option<Phase> {
         Some(match self {
@@ -132,7 +134,7 @@ impl Move {
             Self::Tail { .. } => Phase::Tailing,
             Self::Verified(verified) if verified.differences == 0 => Phase::Ready,
             Self::Verified(_) => Phase::Tailing,
-            Self::Claim { switch, .. } => switch.held(),
+            Self::Claim { switch, .. } => switch.claimed_phase(),
             Self::RollBack(switch) => switch.before(),
             Self::Commit { switch, .. } => switch.committed(),
             Self::Finish { switch, .. } => switch.after(),
@@ -173,19 +175,19 @@ impl Move {
             }
             Self::Finish { switch, .. } => {
                 (state.holder, state.held_at) = (None, None);
-                state.unswept |= switch.direction() == Direction::Reverse;
+                state.needs_cleaning |= switch.direction() == Direction::Reverse;
             }
             Self::RevertedInPlace { .. } => state.holder = None,
             Self::CloseInPlace(Some(verified)) => note(state, *verified),
             Self::Close | Self::CloseInPlace(None) | Self::Complete => {}
             Self::Abort { touches, .. } => {
                 (state.holder, state.stopped) = (None, true);
-                state.unswept |= *touches;
+                state.needs_cleaning |= *touches;
             }
         }
     }
 
-    /// Returns the reason of the move for the journal, as text for operators.
+    /// Returns the reason for the move in the journal, as text for operators.
     #[must_use]
     pub fn why(&self) -> String {
         match self {

@@ -20,8 +20,8 @@ pub enum ProblemKind {
     Foreign,
     /// DynamoDB rejects the item.
     Refused,
-    /// The parts of a document do not form a document. The problem's key is the key of the parts'
-    /// partition.
+    /// The parts of a document do not form a valid document. The problem's key is the partition key
+    /// of the parts.
     Unassembled,
 }
 
@@ -51,7 +51,8 @@ pub struct Problem {
     pub key: String,
     /// The reason, as text for operators.
     pub reason: String,
-    /// The time of the last report, in seconds since 1970; none if the worker did not know the time.
+    /// The time of the last report, in seconds since 1970; `None` if the worker did not know the
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
 }

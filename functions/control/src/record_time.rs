@@ -1,14 +1,14 @@
-//! The marker with which a command checks the timestamps of stream records. A switch needs these
-//! timestamps to separate earlier changes from later ones.
+//! The marker that a command writes to check the timestamps of stream records. A switch needs these
+//! timestamps to separate the changes before it from those after it.
 //!
 //! Item `*` / `RECORD_TIME`: `marker`, a name that each check replaces; `behind`, the largest
-//! number of seconds by which the record of a marker lagged behind the store's clock.
+//! number of seconds by which the timestamp of a marker's record lagged behind the store's clock.
 
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, SHARED, is_default, revised};
 
-/// The marker.
+/// The entry of the marker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordTime {
     /// The revision of the entry.

@@ -59,14 +59,14 @@ prop_compose! {
         (since, back_since, back_at) in (any::<i64>(), any::<i64>(), any::<i64>()),
         (copied_at, held_at, switched_at) in
             (option::of(any::<i64>()), option::of(any::<i64>()), option::of(any::<u64>())),
-        (paused, stopped, unswept) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        (paused, stopped, needs_cleaning) in (any::<bool>(), any::<bool>(), any::<bool>()),
         (phase, counted, verified) in (phase(), option::of(counts()), option::of(verified())),
         comparing in option::of((any::<u64>(), option::of(any::<i64>()))),
         back_differences in option::of(any::<u64>()),
     ) -> State {
         State {
             migration, revision, phase, holder, fingerprint, since, back_since, counted, paused,
-            stopped, rate, run, copied_at, held_at, switched_at, unswept, verified,
+            stopped, rate, run, copied_at, held_at, switched_at, needs_cleaning, verified,
             back_differences, back_at,
             comparing: comparing.map(|(run, since)| Comparing { run, since }),
         }

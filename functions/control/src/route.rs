@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, is_default, revised};
 
-/// A side of a migration.
+/// A side of a migration: the sources, the targets, or neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {

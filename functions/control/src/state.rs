@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, is_default, revised};
 
-/// The maximum age of a comparison. A stream trims a record after 24 hours. If no worker read the
-/// record before, a drain does not notice; only a comparison does. Source: DynamoDB developer
-/// guide, "Change data capture for DynamoDB Streams".
+/// The maximum age of a comparison in seconds. A stream trims a record after 24 hours. If no worker
+/// has read the record by then, only a comparison detects the loss, not a drain. Source: DynamoDB
+/// developer guide, "Change data capture for DynamoDB Streams".
 pub const COMPARISON_SECONDS: i64 = 23 * 3600;
 
 /// The state of a migration.
@@ -34,11 +34,11 @@ pub struct State {
     /// The fingerprint of the migration's plan.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fingerprint: Option<String>,
-    /// Functions apply records of the sources that are later than this second.
+    /// The second, since 1970, after which functions apply records of the sources.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: i64,
-    /// After a cut-over, functions apply records of the targets that are later than this second. In
-    /// place: the same for the run that changes items back.
+    /// After a cut-over: the second, since 1970, after which functions apply records of the
+    /// targets. For a migration in place: the same for the run that changes items back.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_since: i64,
     /// The item count of each source when the backfill began, to report the progress.
@@ -53,10 +53,10 @@ pub struct State {
     /// The number of items per second that the backfill may read; 0 for no limit.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rate: u64,
-    /// The number of the last run of tasks.
+    /// The number of the latest run of tasks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub run: u64,
-    /// The time when the backfill had read every segment.
+    /// The time at which the backfill had read every segment.
     #[serde(default, skip_serializing_if = "is_default")]
     pub copied_at: Option<i64>,
     /// The time since which writers are blocked; `None` while they are not blocked.
@@ -66,15 +66,15 @@ pub struct State {
     #[serde(default, skip_serializing_if = "is_default")]
     pub switched_at: Option<u64>,
     /// Whether tombstones or marks must still be removed.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub unswept: bool,
-    /// The last comparison, until its result is recorded.
+    #[serde(rename = "unswept", default, skip_serializing_if = "is_default")]
+    pub needs_cleaning: bool,
+    /// The latest comparison, until its result is recorded.
     #[serde(default, skip_serializing_if = "is_default")]
     pub comparing: Option<Comparing>,
     /// The result of the last comparison for a cut-over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub verified: Option<Verified>,
-    /// The number of differences that the last comparison of the reverse direction found.
+    /// The number of differences that the last comparison in the reverse direction found.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_differences: Option<u64>,
     /// All writes to the targets up to this time are known to be applied to the sources.
@@ -87,7 +87,7 @@ pub struct State {
 pub struct Comparing {
     /// The number of the comparison's run of tasks.
     pub run: u64,
-    /// The time when the comparison began; `None` if no other command may resume it.
+    /// The time when the comparison began; `None` if no other command may resume the comparison.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: Option<i64>,
 }
@@ -99,7 +99,7 @@ pub struct Verified {
     pub run: u64,
     /// The number of differences.
     pub differences: u64,
-    /// The number of differences that no repair can remove.
+    /// The number of differences that cannot be repaired.
     pub refused: u64,
     /// The number of compared items.
     pub compared: u64,
@@ -137,11 +137,11 @@ impl State {
 
     /// Returns the time up to which all writes to the targets are known to be applied to the sources.
     #[must_use]
-    pub fn back_known_at(&self) -> i64 {
+    pub fn reverse_known_until(&self) -> i64 {
         self.back_since.max(self.back_at)
     }
 
-    /// Returns the second after which functions apply records of a direction.
+    /// Returns the second, since 1970, after which functions apply stream records in a direction.
     #[must_use]
     pub fn since_of(&self, direction: Direction) -> i64 {
         match direction {
@@ -155,7 +155,7 @@ impl State {
         self.comparing = Some(Comparing { run, since });
     }
 
-    /// Removes the running comparison, because its result is known. A comparison of a later run
+    /// Removes the comparison of this run, because its result is known. A comparison of a later run
     /// stays.
     pub fn end_comparison(&mut self, run: u64) {
         self.comparing = self.comparing.filter(|comparing| comparing.run > run);
@@ -168,13 +168,13 @@ impl State {
         run > crate::task::BACKFILL_RUN && self.run > run
     }
 
-    /// Returns whether the migration has ended, so that no command waits for this run any more. A
+    /// Returns whether the migration has ended, so that commands no longer wait for this run. A
     /// reverted migration counts as ended only when its marks are removed.
     #[must_use]
     pub fn is_past(&self, run: u64) -> bool {
         run > crate::task::BACKFILL_RUN
             && match self.phase {
-                Phase::Reverted => !self.unswept,
+                Phase::Reverted => !self.needs_cleaning,
                 phase => phase.has_ended(),
             }
     }
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(state.is_past(3), phase.has_ended(), "{phase:?}");
             // Workers still remove the marks of an aborted touch.
             assert!(!state.is_past(0), "{phase:?}");
-            let unswept = State { unswept: true, ..state };
+            let unswept = State { needs_cleaning: true, ..state };
             let expected = phase.has_ended() && phase != Phase::Reverted;
             assert_eq!(unswept.is_past(3), expected, "{phase:?}");
         }

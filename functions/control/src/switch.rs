@@ -1,9 +1,10 @@
 //! The cut-over and the revert: one switch with two directions, as a state machine.
 //!
-//! The switch blocks writers, drains what they wrote, commits with one write, and opens the route
-//! to the other side. A failure before the commit causes a roll-back, and writers continue on their
-//! old side. After the commit the switch can only be finished, by running the command again. If the
-//! commit gets no response, the roll-back finds out whether the commit was written.
+//! The switch blocks writers, drains their writes from the streams, commits with one write, and
+//! opens the route to the other side. A failure before the commit causes a roll-back, and writers
+//! continue on their old side. After the commit, the switch can only be finished, by running the
+//! command again. If the commit gets no response, the roll-back checks whether the commit was
+//! written.
 //!
 //! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that
 //! follows. This module does not read, write or wait.
@@ -16,9 +17,9 @@ use crate::route::Side;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(Direction);
 
-/// The facts that are known before a switch begins.
+/// The facts about the migration and the command that are known before a switch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct SwitchFacts {
     /// The phase of the migration.
     pub phase: Phase,
     /// Whether to check that functions follow the streams that the reverse direction needs.
@@ -32,7 +33,7 @@ pub enum Step {
     FindFollowers,
     /// Check that every document that was split can be assembled again, as the revert requires.
     CheckDocuments,
-    /// Check that no comparison is running, and that the result of the last one is known.
+    /// Check that no comparison is running, and that the result of the last comparison is known.
     CheckComparison,
     /// Wait until few changes are pending. Writers are not blocked.
     CatchUp,
@@ -48,12 +49,12 @@ pub enum Step {
     CheckAgain,
     /// Close the route for writers, and wait until each writer has seen it.
     BlockWriters,
-    /// Prove that every record is applied.
+    /// Prove that functions have applied every stream record.
     Drain,
     /// Check again that every document can be assembled. Workers have tried all documents by now.
     CheckDocumentsAgain,
     /// Make functions follow the other direction.
-    Turn,
+    FollowReverse,
     /// Record the decision to switch.
     Commit,
     /// Restore the state from before the switch.
@@ -94,13 +95,14 @@ pub enum End {
     Failed,
     /// A step failed, and the roll-back failed too: writers may be blocked.
     Stuck,
-    /// The switch is committed but not finished: writers may be blocked until the verb runs again.
+    /// The switch is committed but not finished: writers may be blocked until an operator runs the
+    /// command again.
     Unfinished,
     /// Readers and writers use the other side, but tombstones or marks must still be removed.
-    Unswept,
+    NeedsCleaning,
 }
 
-/// What follows a step.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next step.
@@ -145,7 +147,7 @@ impl Switch {
 
     /// Returns the phase in which a command performs the switch and has not committed it.
     #[must_use]
-    pub fn held(self) -> Phase {
+    pub fn claimed_phase(self) -> Phase {
         match self.0 {
             Direction::Forward => Phase::CuttingOver,
             Direction::Reverse => Phase::Reverting,
@@ -190,7 +192,7 @@ impl Switch {
 
     /// Returns the first step.
     #[must_use]
-    pub fn first(self, known: Known) -> Step {
+    pub fn first(self, known: SwitchFacts) -> Step {
         if known.phase == self.committed() {
             return Step::OpenRoute;
         }
@@ -203,7 +205,7 @@ impl Switch {
     }
 
     /// Returns what follows a step with this outcome. Stores the cause of a roll-back in `cause`.
-    pub fn next(self, known: Known, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
+    pub fn next(self, known: SwitchFacts, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
         if step == Step::RollBack {
             return self.after_roll_back(outcome, *cause);
         }
@@ -212,7 +214,7 @@ impl Switch {
         }
         match step {
             Step::OpenRoute | Step::Finish => Next::End(End::Unfinished),
-            Step::Clean => Next::End(End::Unswept),
+            Step::Clean => Next::End(End::NeedsCleaning),
             _ if step <= Step::Claim => Next::End(ended(outcome)),
             _ => {
                 *cause = Cause(Some(outcome));
@@ -221,7 +223,7 @@ impl Switch {
         }
     }
 
-    fn following(self, known: Known, step: Step) -> Next {
+    fn following(self, known: SwitchFacts, step: Step) -> Next {
         let is_revert = self.0 == Direction::Reverse;
         Next::Do(match step {
             Step::FindFollowers => self.after_followers(known),
@@ -235,8 +237,8 @@ impl Switch {
             Step::CheckAgain => Step::BlockWriters,
             Step::BlockWriters => Step::Drain,
             Step::Drain if is_revert => Step::CheckDocumentsAgain,
-            Step::Drain | Step::CheckDocumentsAgain => Step::Turn,
-            Step::Turn => Step::Commit,
+            Step::Drain | Step::CheckDocumentsAgain => Step::FollowReverse,
+            Step::FollowReverse => Step::Commit,
             Step::Commit => Step::OpenRoute,
             Step::OpenRoute => Step::Finish,
             Step::Finish if is_revert => Step::Clean,
@@ -246,7 +248,7 @@ impl Switch {
 
     /// Returns the step after [`Step::FindFollowers`]. A command that takes over a switch skips the
     /// comparison and the catch-up, because the first command passed them.
-    fn after_followers(self, known: Known) -> Step {
+    fn after_followers(self, known: SwitchFacts) -> Step {
         if known.phase == self.before() { Step::CheckComparison } else { Step::CheckRecordTimes }
     }
 
@@ -259,7 +261,7 @@ impl Switch {
     }
 }
 
-/// Returns the end of a switch that failed without leaving changes.
+/// Returns the result of a switch that failed without leaving changes.
 fn ended(outcome: Outcome) -> End {
     match outcome {
         Outcome::Refused => End::Refused,

@@ -1,8 +1,8 @@
 //! A task: the work on one segment of one table.
 //!
-//! Item name / `TASK#<run>#<work>#<table>#<segment>`. Its stream record wakes a worker: the function's
-//! event filter passes records in which `done` is false and both `owner` and `aside` are absent. Tasks
-//! are created in a transaction that checks `STATE`.
+//! Item name / `TASK#<run>#<work>#<table>#<segment>`. Its stream record invokes a worker: the
+//! function's event filter passes records in which `done` is false and both `owner` and `aside` are
+//! absent. Tasks are created in a transaction that checks `STATE`.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Work {
     }
 
     /// Returns whether the rate of the migration limits the work. Comparisons and the work that ends a
-    /// migration have no limit, because a person waits for them.
+    /// migration have no limit, because an operator waits for them.
     #[must_use]
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Backfill | Self::Touch)
@@ -72,8 +72,8 @@ pub struct Task {
     /// The revision of the entry.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
-    /// The number of the task's run; [`BACKFILL_RUN`] is the backfill. A repair has this number in
-    /// its stamp.
+    /// The number of the task's run; [`BACKFILL_RUN`] is the backfill. The stamp of a repair
+    /// contains this number.
     #[serde(default)]
     pub run: u64,
     /// The kind of work.
@@ -93,11 +93,11 @@ pub struct Task {
     pub repairs: bool,
     /// Whether the task is finished.
     pub done: bool,
-    /// Whether the task was marked as done before its work was complete: a switch came before its
-    /// repair, a later run replaced it, or the migration ended.
+    /// Whether the task was marked as done before its work was complete: a switch preceded its
+    /// repair, a later run replaced the task, or the migration ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub superseded: bool,
-    /// The key, as DynamoDB JSON, after which the scan continues; none at the beginning.
+    /// The key, as DynamoDB JSON, after which the scan continues; `None` at the beginning.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cursor: Option<String>,
     /// The worker that leases the task.
@@ -116,7 +116,7 @@ pub struct Task {
     /// Samples of the counted items, for people.
     #[serde(default, skip_serializing_if = "is_default")]
     pub samples: Vec<String>,
-    /// The maximum number of items in the next page. Set after a page was too large for one
+    /// The maximum number of items in the next page; set after a page was too large for one
     /// invocation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub page: Option<u32>,
@@ -148,7 +148,7 @@ impl Task {
     /// The prefix of the names of tasks.
     pub const PREFIX: &'static str = "TASK#";
 
-    /// Returns a new task for a whole table that runs forward.
+    /// Returns a new task in the forward direction for a whole table.
     #[must_use]
     pub fn new(migration: &str, run: u64, work: Work, table: &str) -> Self {
         Self {
@@ -203,9 +203,9 @@ impl Task {
     }
 
     /// Returns whether the stream record with the earlier revision `offered` needs no work: the
-    /// task is done, or a later revision is free and has its own record. A later revision that is
-    /// leased does not count. Its worker may have died, and then only the earlier record is
-    /// redelivered.
+    /// task is done, or a later revision is not leased and has its own record. A later revision
+    /// that is leased does not count, because its worker may have died, and then only the earlier
+    /// record is redelivered.
     #[must_use]
     pub fn outdates(&self, offered: &Self) -> bool {
         self.done || (self.revision > offered.revision && self.owner.is_none())
@@ -220,7 +220,7 @@ impl Task {
     /// Returns whether a worker may still work on the task. A worker whose lease has expired continues
     /// until its slice or its invocation ends.
     #[must_use]
-    pub fn may_be_at_work(&self, now_ms: u64) -> bool {
+    pub fn may_be_in_progress(&self, now_ms: u64) -> bool {
         self.owner.is_some() && now_ms < self.leased_until.saturating_add(INVOCATION_MS_MAX)
     }
 
@@ -230,8 +230,8 @@ impl Task {
         self.done || self.owner.is_some() || !self.counts.is_empty() || self.failing.is_some()
     }
 
-    /// Leases the task to a worker until a time in milliseconds since 1970. Removes the share that the
-    /// previous worker may have left.
+    /// Leases the task to a worker until a time in milliseconds since 1970. Removes the share of the
+    /// rate that the previous worker may have left.
     pub fn lease(&mut self, worker: &str, until_ms: u64) {
         (self.owner, self.leased_until, self.share) = (Some(worker.to_owned()), until_ms, None);
     }
@@ -382,7 +382,7 @@ mod tests {
     fn a_worker_may_work_for_longer_than_its_lease() {
         let task = task();
         assert!(task.is_leased(8) && !task.is_leased(9));
-        assert!(task.may_be_at_work(9 + INVOCATION_MS_MAX - 1));
-        assert!(!task.may_be_at_work(9 + INVOCATION_MS_MAX));
+        assert!(task.may_be_in_progress(9 + INVOCATION_MS_MAX - 1));
+        assert!(!task.may_be_in_progress(9 + INVOCATION_MS_MAX));
     }
 }

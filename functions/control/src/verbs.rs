@@ -1,5 +1,5 @@
-//! What each verb of `weir migrate` does in each phase, as one table. A refusal contains the reason
-//! and the command that helps.
+//! The answer to each verb of `weir migrate` in each phase, as one table. A refusal contains the
+//! reason and the command to run instead.
 //!
 //! A command first looks up its verb and the phase that it read in this table. The transaction that
 //! changes the phase is conditional on the same phases, so only one of two concurrent commands
@@ -8,14 +8,14 @@
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
 
-/// A verb that changes what a migration does.
+/// A verb of `weir migrate` that changes the course of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Starts a migration, or resumes its start.
     Start,
     /// Pauses the backfill.
     Pause,
-    /// Resumes the backfill and wakes workers.
+    /// Resumes the backfill and makes workers retry tasks that were set aside.
     Resume,
     /// Sets the rate of the backfill.
     Throttle,
@@ -33,21 +33,21 @@ pub enum Verb {
 
 /// The answer to a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum VerbDecision {
     /// The verb is carried out.
-    Go,
-    /// Another command began the verb and did not finish it; this command takes over.
-    GoOn,
-    /// The verb is already done. Its last step is repeated, because the command that did it may have
-    /// died before that step.
-    Already,
+    CarryOut,
+    /// Another command began the verb and did not finish it; this command continues the work.
+    TakeOver,
+    /// The verb was already carried out. Its last step is repeated, because the earlier command may
+    /// have died before that step.
+    AlreadyDone,
     /// The verb is refused, for this reason.
     Refused(String),
 }
 
 /// Returns the answer to a verb for a migration of this name, kind and phase.
 #[must_use]
-pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
+pub fn decide_verb(name: &str, kind: Kind, verb: Verb, phase: Phase) -> VerbDecision {
     let answer = match verb {
         Verb::Start => start(phase),
         Verb::Pause => pause(phase),
@@ -62,12 +62,12 @@ pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
         Ok(answer) => answer,
         Err(why) => {
             let why = why.replace("NAME", name);
-            Answer::Refused(format!("`{name}` is {}; {why}", phase.as_str()))
+            VerbDecision::Refused(format!("`{name}` is {}; {why}", phase.as_str()))
         }
     }
 }
 
-type Cell = Result<Answer, &'static str>;
+type PhaseDecision = Result<VerbDecision, &'static str>;
 
 /// The reason for a migration that was never started.
 const NOT_BEGUN: &str = "start it with `weir migrate start`";
@@ -78,10 +78,10 @@ const FINISH_REVERT: &str =
     "the switch is committed but not finished: run `weir migrate revert NAME` again";
 const ENDED: &str = "the migration has ended";
 
-fn start(phase: Phase) -> Cell {
+fn start(phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::None => Ok(Answer::Go),
-        Phase::Preparing => Ok(Answer::GoOn),
+        Phase::None => Ok(VerbDecision::CarryOut),
+        Phase::Preparing => Ok(VerbDecision::TakeOver),
         Phase::Copying
         | Phase::Tailing
         | Phase::Ready
@@ -90,75 +90,79 @@ fn start(phase: Phase) -> Cell {
         | Phase::CutOver
         | Phase::Reverting
         | Phase::Returning
-        | Phase::Completing => Ok(Answer::Already),
+        | Phase::Completing => Ok(VerbDecision::AlreadyDone),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(
             "items of an earlier run must not mix with those of another run: give the plan another name",
         ),
     }
 }
 
-fn pause(phase: Phase) -> Cell {
+fn pause(phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready => Ok(Answer::Go),
+        Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready => {
+            Ok(VerbDecision::CarryOut)
+        }
         Phase::None => Err(NOT_BEGUN),
         Phase::CuttingOver
         | Phase::Turning
         | Phase::CutOver
         | Phase::Reverting
         | Phase::Returning
-        | Phase::Completing => Err("the backfill is over, there is nothing to pause"),
+        | Phase::Completing => Err("the backfill is complete, so there is nothing to pause"),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
 
 /// Returns the answer to `resume` and `throttle`. Both are allowed after an abort or a revert,
 /// because workers may still have marks to remove.
-fn adjust(phase: Phase) -> Cell {
+fn adjust(phase: Phase) -> PhaseDecision {
     match phase {
         Phase::None => Err(NOT_BEGUN),
         Phase::Completed => Err(ENDED),
-        _ => Ok(Answer::Go),
+        _ => Ok(VerbDecision::CarryOut),
     }
 }
 
 /// Returns the answer to `verify`. After a cut-over, `verify` compares the reverse direction.
-fn verify(kind: Kind, phase: Phase) -> Cell {
+fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::Tailing | Phase::Ready => Ok(Answer::Go),
-        Phase::CutOver if matches!(kind, Kind::Restructure | Kind::Split) => Ok(Answer::Go),
+        Phase::Tailing | Phase::Ready => Ok(VerbDecision::CarryOut),
+        Phase::CutOver if matches!(kind, Kind::Restructure | Kind::Split) => {
+            Ok(VerbDecision::CarryOut)
+        }
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying => {
             Err("wait until it is tailing: `weir migrate status NAME` shows the progress")
         }
         Phase::CuttingOver => Err(
-            "another command is cutting it over: `weir migrate cutover NAME` takes over from it",
+            "another command is cutting it over: `weir migrate cutover NAME` replaces that command",
         ),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver | Phase::Completing => {
-            Err("the targets no longer follow the sources, there is nothing to compare")
+            Err("the targets no longer follow the sources, so there is nothing to compare")
         }
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
 
-fn cutover(kind: Kind, phase: Phase) -> Cell {
+fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
     if kind == Kind::Purge && !matches!(phase, Phase::Completed | Phase::Aborted) {
         return Err("a purge has nothing to switch to: `weir migrate complete NAME` ends it");
     }
     match phase {
-        Phase::Ready => Ok(Answer::Go),
-        Phase::CuttingOver | Phase::Turning => Ok(Answer::GoOn),
-        Phase::CutOver => Ok(Answer::Already),
+        Phase::Ready => Ok(VerbDecision::CarryOut),
+        Phase::CuttingOver | Phase::Turning => Ok(VerbDecision::TakeOver),
+        Phase::CutOver => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing => {
             Err("`weir migrate verify NAME` must find no difference first")
         }
         Phase::Reverting | Phase::Returning => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Completing => {
             Err("it cannot be cut over any more: `weir migrate complete NAME` finishes it")
@@ -167,32 +171,32 @@ fn cutover(kind: Kind, phase: Phase) -> Cell {
     }
 }
 
-fn revert(kind: Kind, phase: Phase) -> Cell {
+fn revert(kind: Kind, phase: Phase) -> PhaseDecision {
     if kind == Kind::Purge && !matches!(phase, Phase::Completed | Phase::Aborted) {
         return Err("purged items cannot be restored");
     }
     match phase {
-        Phase::CutOver => Ok(Answer::Go),
-        Phase::Reverting | Phase::Returning => Ok(Answer::GoOn),
-        Phase::Reverted => Ok(Answer::Already),
+        Phase::CutOver => Ok(VerbDecision::CarryOut),
+        Phase::Reverting | Phase::Returning => Ok(VerbDecision::TakeOver),
+        Phase::Reverted => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
             Err("it is not cut over yet: `weir migrate abort NAME` ends it instead")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Completing => {
-            Err("the way back is closed: `weir migrate complete NAME` finishes it")
+            Err("it can no longer be reverted: `weir migrate complete NAME` finishes it")
         }
         Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
 
-fn complete(kind: Kind, phase: Phase) -> Cell {
+fn complete(kind: Kind, phase: Phase) -> PhaseDecision {
     match phase {
-        Phase::Ready if kind.is_in_place() => Ok(Answer::Go),
-        Phase::CutOver => Ok(Answer::Go),
-        Phase::Completing => Ok(Answer::GoOn),
-        Phase::Completed => Ok(Answer::Already),
+        Phase::Ready if kind.is_in_place() => Ok(VerbDecision::CarryOut),
+        Phase::CutOver => Ok(VerbDecision::CarryOut),
+        Phase::Completing => Ok(VerbDecision::TakeOver),
+        Phase::Completed => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing if kind.is_in_place() => {
             Err("`weir migrate verify NAME` must find no difference first")
@@ -202,19 +206,19 @@ fn complete(kind: Kind, phase: Phase) -> Cell {
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
+            Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Reverted | Phase::Aborted => Err(ENDED),
     }
 }
 
-fn abort(phase: Phase) -> Cell {
+fn abort(phase: Phase) -> PhaseDecision {
     match phase {
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Ok(Answer::Go)
+            Ok(VerbDecision::CarryOut)
         }
-        Phase::Aborted => Ok(Answer::Already),
+        Phase::Aborted => Ok(VerbDecision::AlreadyDone),
         Phase::None => Err(NOT_BEGUN),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Returning => Err(FINISH_REVERT),
@@ -228,7 +232,8 @@ fn abort(phase: Phase) -> Cell {
 /// Returns the phases in which a verb is carried out, as the condition of its write.
 #[must_use]
 pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
-    let is_carried_out = |phase: &Phase| answer("", kind, verb, *phase) == Answer::Go;
+    let is_carried_out =
+        |phase: &Phase| decide_verb("", kind, verb, *phase) == VerbDecision::CarryOut;
     Phase::ALL.into_iter().filter(is_carried_out).collect()
 }
 
@@ -267,11 +272,11 @@ mod tests {
         for phase in Phase::ALL {
             text = format!("{}\n{:<14}", text.trim_end(), phase.as_str());
             for (_, verb) in VERBS {
-                let cell = match answer("shop", kind, verb, phase) {
-                    Answer::Go => "go",
-                    Answer::GoOn => "go on",
-                    Answer::Already => "already",
-                    Answer::Refused(_) => "-",
+                let cell = match decide_verb("shop", kind, verb, phase) {
+                    VerbDecision::CarryOut => "go",
+                    VerbDecision::TakeOver => "go on",
+                    VerbDecision::AlreadyDone => "already",
+                    VerbDecision::Refused(_) => "-",
                 };
                 text.push_str(&format!("{cell:<9}"));
             }
@@ -300,13 +305,14 @@ mod tests {
             for (phase, (_, verb)) in
                 Phase::ALL.into_iter().flat_map(|phase| VERBS.map(|verb| (phase, verb)))
             {
-                if let Answer::Refused(why) = answer("shop", kind, verb, phase) {
+                if let VerbDecision::Refused(why) = decide_verb("shop", kind, verb, phase) {
                     let head = format!("`shop` is {}; ", phase.as_str());
                     assert!(why.starts_with(&head) && !why.contains("NAME"), "{why}");
                 }
             }
         }
-        let Answer::Refused(why) = answer("shop", Kind::Restructure, Verb::Start, Phase::Aborted)
+        let VerbDecision::Refused(why) =
+            decide_verb("shop", Kind::Restructure, Verb::Start, Phase::Aborted)
         else {
             panic!()
         };

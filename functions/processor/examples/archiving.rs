@@ -1,10 +1,10 @@
-//! Measures archived records per second and core, from the text of Lambda's events to Parquet
+//! Measures the archived records per second and core, from the JSON of Lambda's events to Parquet
 //! files.
 //!
-//! Batches of TTL deletes are processed by the code of the function `archive`. Its object store is
-//! a folder, so no network is measured. `--declared` declares a column for every attribute,
-//! `--discover` discovers the columns. `--write FILE` writes the batches, one per line, to measure
-//! other programs with the same input: see `docs/development/benchmarks.md`.
+//! Batches of TTL deletes are processed by the code of the function `archive`. The object store is
+//! a folder, so the measurement excludes the network. `--declared` declares a column for every
+//! attribute, `--discover` discovers the columns. `--write FILE` writes the batches, one per line,
+//! to measure other programs with the same input: see `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ const RECORD_BYTES: u64 = 1_100;
 /// Columns that `--declared` gives types: every attribute except the keys.
 const COLUMNS: &str = "customer:string,status:string,quantity:bigint,price:decimal(38,10),paid:boolean,note:string,tags:json,address:json,address.city:string,expires_at:bigint";
 
-/// A folder as an object store.
+/// An object store in a folder.
 struct Folder {
     root: PathBuf,
     objects: Mutex<BTreeMap<String, ObjectEntry>>,

@@ -1,9 +1,10 @@
-//! Measures votes per second and core, from the text of stream records to the items of the totals.
+//! Measures votes per second and core, from the JSON of stream records to the total items.
 //!
 //! Processes batches of 10,000 records as the function `counters` does between two requests. It
-//! decodes the records as Lambda delivers them, decides, folds, joins the slots into the totals,
-//! and decodes each total item again. Nothing is sent over the network. `--write FILE` writes the
-//! batches, to measure other programs with the same input: see `docs/development/benchmarks.md`.
+//! decodes the records as Lambda delivers them, applies the rule, folds the effects, joins the
+//! slots into the totals, and decodes each total item again. Nothing is sent over the network.
+//! `--write FILE` writes the batches, to measure other programs with the same input: see
+//! `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,

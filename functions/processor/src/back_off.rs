@@ -1,4 +1,5 @@
-//! Back-off: how often an operation is retried within one invocation, and how long it waits.
+//! Back-off: how often an operation is retried within one invocation, and the waits between the
+//! attempts.
 //!
 //! The module does not know the operation. Waits have full jitter, so that writers that collided do
 //! not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
@@ -55,8 +56,8 @@ impl Deadline {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Returns whether `most` is left for work that must not be interrupted. In an invocation
-    /// shorter than twice `most`, returns whether half of the invocation is left.
+    /// Returns whether at least `most` remains, for work that must not be interrupted. In an
+    /// invocation shorter than twice `most`, returns whether half of the invocation remains.
     #[must_use]
     pub fn has_time_for(self, most: Duration) -> bool {
         self.remaining() >= most.min(self.end.saturating_duration_since(self.begun) / 2)
@@ -89,12 +90,13 @@ impl Deadline {
     }
 }
 
-/// How often to try, and how long to wait between attempts.
+/// Retry policy: the number of attempts and the waits between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Attempts in total, including the first.
     pub attempts_max: u32,
-    /// Upper bound of the wait before the second attempt. It doubles from attempt to attempt.
+    /// Upper bound of the wait before the second attempt. The bound doubles from attempt to
+    /// attempt.
     pub delay_base: Duration,
     /// Upper bound of every wait.
     pub delay_max: Duration,
@@ -126,8 +128,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Waits until the next attempt may begin. The first one begins immediately. Returns `false`
-    /// when no attempt is left.
+    /// Waits until the next attempt may begin. The first attempt begins immediately. Returns
+    /// `false` when no attempt is left.
     pub async fn next(&mut self) -> bool {
         if self.made >= self.policy.attempts_max {
             return false;
@@ -153,9 +155,9 @@ impl Attempts {
         self.made = 0;
     }
 
-    /// Allows another attempt without shortening the waits. For operations that lack capacity but
-    /// do not fail otherwise. The caller must have a deadline, because this call removes the bound
-    /// of attempts.
+    /// Allows another attempt without shortening the waits, for operations that fail only because
+    /// capacity is short. The caller must have a deadline, because this call removes the bound of
+    /// attempts.
     pub fn allow_one_more(&mut self) {
         self.made = self.made.min(self.policy.attempts_max.saturating_sub(1));
     }

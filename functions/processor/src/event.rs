@@ -19,19 +19,19 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub enum Event<'p> {
     /// A batch of stream records, in order.
-    Batch(Vec<Delivered<'p>>),
+    Batch(Vec<BatchRecord<'p>>),
     /// An event without `Records`, such as the event of a schedule.
     Other,
 }
 
 /// One record of a batch.
 #[derive(Debug)]
-pub struct Delivered<'p> {
+pub struct BatchRecord<'p> {
     /// The record's JSON, unchanged.
     pub raw: &'p str,
-    /// The decoded form, if it was kept. It is boxed, because most functions do not keep it for
-    /// most records.
-    kept: OnceLock<Box<Result<LambdaRecord, RecordError>>>,
+    /// The decoded record, if it was kept. It is boxed, because most functions keep few decoded
+    /// records.
+    decoded: OnceLock<Box<Result<LambdaRecord, RecordError>>>,
 }
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ struct Envelope<'p> {
 /// Fatal when it is not an object, or when its `Records` is not an array.
 pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     if let Some(records) = split_lambda_event(payload) {
-        return Ok(Event::Batch(records.into_iter().map(Delivered::of).collect()));
+        return Ok(Event::Batch(records.into_iter().map(BatchRecord::of).collect()));
     }
     if !payload.trim_start().starts_with('{') {
         return Err(Failure::Fatal("the event is not a JSON object".to_owned()));
@@ -57,24 +57,24 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     Ok(match envelope.records {
         None => Event::Other,
         Some(records) => {
-            Event::Batch(records.into_iter().map(|raw| Delivered::of(raw.get())).collect())
+            Event::Batch(records.into_iter().map(|raw| BatchRecord::of(raw.get())).collect())
         }
     })
 }
 
-/// Decodes an event, and calls `look` for each record of a batch with its position. Reads the text
-/// once, which `decode` followed by such calls reads twice. Returns the event and what `look`
+/// Decodes an event, and calls `look` for each record of a batch with its position. Parses the text
+/// once; `decode` followed by such calls would parse it twice. Returns the event and what `look`
 /// accumulated.
 ///
 /// # Errors
 /// The same as `decode`.
-pub fn decode_and_look<L: Default>(
+pub fn decode_each<L: Default>(
     payload: &str,
     mut look: impl FnMut(&mut L, usize, Result<RecordView<'_>, &RecordError>),
 ) -> Result<(Event<'_>, L), Failure> {
     let (mut batch, mut left) = (Vec::new(), L::default());
     let whole = read_lambda_event(payload, |raw, view| {
-        let delivered = Delivered::of(raw);
+        let delivered = BatchRecord::of(raw);
         match view {
             Some(view) => look(&mut left, batch.len(), Ok(view)),
             None => look(&mut left, batch.len(), delivered.record().as_ref().map(RecordView::of)),
@@ -84,32 +84,36 @@ pub fn decode_and_look<L: Default>(
     if whole.is_some() {
         return Ok((Event::Batch(batch), left));
     }
-    // An unusual event cannot be read in one pass. What `look` accumulated until then is dropped.
+    // An unusual event cannot be read in one pass. The values that `look` has accumulated are
+    // dropped.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {
-            delivered.look(|record| look(&mut left, position, record));
+            delivered.with_decoded(|record| look(&mut left, position, record));
         }
     }
     Ok((event, left))
 }
 
-impl<'p> Delivered<'p> {
+impl<'p> BatchRecord<'p> {
     fn of(raw: &'p str) -> Self {
-        Self { raw, kept: OnceLock::new() }
+        Self { raw, decoded: OnceLock::new() }
     }
 
     /// Returns the decoded record, or why it cannot be decoded. Decodes the record once and keeps
-    /// the result as long as the batch.
+    /// the result until the batch is dropped.
     pub fn record(&self) -> &Result<LambdaRecord, RecordError> {
-        self.kept.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
+        self.decoded.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
     }
 
-    /// Calls `look` with the decoded record. Unless the record was kept, its decoded form exists
-    /// only during this call and borrows from the text, because 10,000 decoded records take several
+    /// Calls `look` with the decoded record. Unless the decoded record was kept, it exists only
+    /// during this call and borrows from the text, because 10,000 decoded records take several
     /// times the memory of their text.
-    pub fn look<T>(&self, look: impl FnOnce(Result<RecordView<'_>, &RecordError>) -> T) -> T {
-        if self.kept.get().is_none()
+    pub fn with_decoded<T>(
+        &self,
+        look: impl FnOnce(Result<RecordView<'_>, &RecordError>) -> T,
+    ) -> T {
+        if self.decoded.get().is_none()
             && let Some(view) = RecordView::read(self.raw)
         {
             return look(Ok(view));
@@ -131,8 +135,8 @@ impl<'p> Delivered<'p> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
-    /// The first record to deliver again, with all records after it. The list has at most one
-    /// entry.
+    /// The first record to deliver again; Lambda also redelivers all records after it. The list has
+    /// at most one entry.
     pub batch_item_failures: Vec<BatchItemFailure>,
 }
 
@@ -165,7 +169,7 @@ mod tests {
     fn a_record_that_cannot_be_read_does_not_spoil_the_others() {
         let payload = r#"{"Records":[7,{"dynamodb":{"SequenceNumber":"12"}},{"eventID":"\ud800"},{"eventID":"e","eventName":"REMOVE","dynamodb":{"SequenceNumber":"13","Keys":{"k":{"S":"v"}},"StreamViewType":"KEYS_ONLY"},"eventSourceARN":"arn:x"}]}"#;
         let Ok(Event::Batch(records)) = decode(payload) else { panic!("a batch") };
-        let numbers: Vec<_> = records.iter().map(Delivered::sequence_number).collect();
+        let numbers: Vec<_> = records.iter().map(BatchRecord::sequence_number).collect();
         assert_eq!(numbers, [None, Some("12"), None, Some("13")]);
         let readable: Vec<_> = records.iter().map(|record| record.record().is_ok()).collect();
         assert_eq!(readable, [false, false, false, true]);
@@ -186,7 +190,7 @@ mod tests {
             format!(r#"{{"Rec\u006frds":{records}}}"#),
             format!(r#"{{"more":1,"Records":{records} }}"#),
         ] {
-            let (event, seen) = decode_and_look(&payload, |seen: &mut Vec<_>, position, record| {
+            let (event, seen) = decode_each(&payload, |seen: &mut Vec<_>, position, record| {
                 seen.push((position, record.map_or("?".to_owned(), |r| r.event_id.into_owned())));
             })
             .unwrap();
@@ -196,9 +200,9 @@ mod tests {
             assert_eq!(seen, expected, "{payload}");
         }
         let look = |(): &mut (), _, _: Result<RecordView<'_>, &RecordError>| {};
-        assert!(matches!(decode_and_look("{}", look), Ok((Event::Other, ()))));
+        assert!(matches!(decode_each("{}", look), Ok((Event::Other, ()))));
         for wrong in ["[]", &format!(r#"{{"Records":[{}"#, record("a"))] {
-            assert!(matches!(decode_and_look(wrong, look), Err(Failure::Fatal(_))), "{wrong}");
+            assert!(matches!(decode_each(wrong, look), Err(Failure::Fatal(_))), "{wrong}");
         }
     }
 

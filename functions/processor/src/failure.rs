@@ -8,11 +8,11 @@ use thiserror::Error;
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Temporary: the records are delivered again.
+    /// A temporary failure: the records are delivered again.
     #[error("{0}")]
     Retry(String),
-    /// The deployment is wrong. The invocation fails, so the error metric shows it, and the records
-    /// are delivered again.
+    /// A wrong deployment. The invocation fails, so the error metric shows the failure, and the
+    /// records are delivered again.
     #[error("{0}")]
     Fatal(String),
 }

@@ -1,6 +1,6 @@
 //! The functions as Lambda runs them: start-up, invocations, the log.
 //!
-//! A function that cannot start logs the reason and exits with 1 before it asks for its first
+//! A function that cannot start logs the reason and exits with code 1 before it requests its first
 //! event, so that Lambda reports a failed initialization. The frame processes the batches.
 
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ use crate::histories::{DynamoDbHistories, Histories};
 use crate::maintenance;
 use crate::metrics::{self, Metrics};
 use crate::migration::control_table::Control;
-use crate::migration::{Begun, Migrations, Throttling};
+use crate::migration::{BatchStart, Migrations, Throttling};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
@@ -48,8 +48,9 @@ use crate::settings::{
 use crate::tables::dynamodb::DynamoDbTable;
 use crate::totals::Totals;
 
-/// Attempts of the SDK for one request. The SDK retries throttled and interrupted requests. This
-/// crate decides about further retries, because they depend on the invocation's deadline.
+/// Maximum number of attempts of the SDK for one request. The SDK retries throttled and interrupted
+/// requests. This crate decides about further retries, because they depend on the invocation's
+/// deadline.
 const SDK_ATTEMPTS: u32 = 3;
 /// Upper bound of the SDK's wait between two attempts.
 const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
@@ -65,8 +66,8 @@ type FanOutFunction = Frame<FanOut, Copies<DynamoDbCopies>, S3ObjectStore>;
 type VersionsFunction = Frame<Versions, Histories<DynamoDbHistories>, S3ObjectStore>;
 type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
 
-/// The response of `counters`: to a batch in the form that Lambda specifies, to any other event the
-/// reconciliation's report.
+/// The response of `counters`: the form that Lambda specifies for a batch, and the reconciliation's
+/// report for any other event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CountersResponse {
@@ -79,8 +80,8 @@ pub enum CountersResponse {
     },
 }
 
-/// The response of `fan-out`: to a batch in the form that Lambda specifies, to a repair request its
-/// progress, to any other event the self-check's report.
+/// The response of `fan-out`: the form that Lambda specifies for a batch, the progress for a repair
+/// request, and the self-check's report for any other event.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum FanOutResponse {
@@ -330,13 +331,13 @@ pub async fn run_migration() -> ExitCode {
         let deadline = deadline_of(event.context.deadline());
         match event::decode(event.payload.get())? {
             Event::Batch(batch) => match Box::pin(function.begin(&batch, deadline)).await? {
-                Begun::Frame(frame) => {
+                BatchStart::Frame(frame) => {
                     let (started, now) = (Instant::now(), SystemTime::now());
                     let lag = metrics::lag(&batch, now);
                     let result = function.follow(&frame, &batch, deadline).await;
-                    tell("migration", batch.len(), lag, started, result)
+                    log_batch("migration", batch.len(), lag, started, result)
                 }
-                Begun::Done(response) => Ok(response),
+                BatchStart::Done(response) => Ok(response),
             },
             Event::Other => Err(Diagnostic::from(Failure::Fatal(
                 "the event has no `Records`; invoke this function by event source mappings of the control table's stream and of the source tables' streams".to_owned(),
@@ -358,11 +359,11 @@ async fn process_event<R: Rule, E: Executor, O: ObjectStore>(
         return Ok(None);
     };
     let lag = metrics::lag(&batch, now);
-    tell(name, batch.len(), lag, started, result).map(Some)
+    log_batch(name, batch.len(), lag, started, result).map(Some)
 }
 
 /// Writes a batch's log line and metrics.
-fn tell(
+fn log_batch(
     name: &str,
     records: usize,
     lag: Option<Duration>,
@@ -426,7 +427,7 @@ fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The time of an invocation whose runtime reports no usable deadline.
+/// The assumed time limit of an invocation whose runtime reports no usable deadline.
 const UNTOLD_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns the invocation's deadline. Replaces a deadline in the past by a default, because
@@ -435,9 +436,9 @@ fn deadline_of(end: SystemTime) -> Deadline {
     Deadline::after(end.duration_since(SystemTime::now()).unwrap_or(UNTOLD_DEADLINE))
 }
 
-/// Loads region, credentials and endpoints from the environment. On Lambda, region and credentials
-/// are environment variables. The SDK's other providers are then not built, because each would have
-/// its own HTTP client.
+/// Loads region, credentials and endpoints from the environment. If region and credentials are
+/// environment variables, as on Lambda, the SDK's other providers are not built, because each would
+/// have its own HTTP client.
 async fn sdk_config() -> aws_config::SdkConfig {
     let retries =
         RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS).with_max_backoff(SDK_BACK_OFF_MAX);
@@ -449,8 +450,8 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .http_client(crate::https::client())
         .retry_config(retries)
         .timeout_config(timeouts)
-        // Stalled requests already end by the request's time-out, and stalled downloads by the
-        // object store's.
+        // The time-out of a request already ends stalled requests, and the object store's time-out
+        // ends stalled downloads.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(region) = environment_variable("AWS_REGION") {
         config = config.region(Region::new(region));
@@ -478,7 +479,8 @@ fn start_log() {
         .with_current_span(false)
         .with_target(false)
         .with_env_filter(filter);
-    // This fails only in a test, if another test has set a subscriber, which stays.
+    // This call fails only in a test, if another test has set a subscriber. That subscriber stays
+    // active.
     let _ = subscriber.try_init();
 }
 

@@ -1,10 +1,10 @@
 //! The binary `functions`: every Lambda function in one program, for Weir's packages. The separate
-//! programs of `bin/` share nearly all of their code, so together they are several times as large
-//! to download.
+//! programs of `bin/` share nearly all of their code, so their total download size is several times
+//! as large.
 //!
-//! `functions NAME` runs the function NAME. Without an argument the function's `Handler` names it,
-//! so a copy of this program is a function's `bootstrap`. `processor::lambda` implements the
-//! functions.
+//! `functions NAME` runs the function NAME. Without an argument, the function's `Handler` selects
+//! the function, so a copy of this program can be a function's `bootstrap`. `processor::lambda`
+//! implements the functions.
 
 use std::env;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ async fn main() -> ExitCode {
 #[expect(clippy::print_stderr, reason = "the log begins with the function")]
 fn refuse(name: &str) -> ExitCode {
     eprintln!(
-        "error: unknown function `{name}`; write the name of one as Handler, such as `archive`"
+        "error: unknown function `{name}`; set Handler to the name of a function, such as `archive`"
     );
     ExitCode::FAILURE
 }

@@ -1,4 +1,4 @@
-//! Requests and answers of the function `archive-maintenance`: compaction on a schedule or on
+//! Requests and responses of the function `archive-maintenance`: compaction on a schedule or on
 //! request, erasure on request.
 //!
 //! `archive_sink::{compaction, erasure}` implement both. The function has a reserved concurrency of
@@ -87,7 +87,7 @@ struct EraseEvent<'e> {
     equals: Option<&'e RawValue>,
     #[serde(default)]
     begins_with: BTreeMap<String, String>,
-    /// A condition in jq about the items to erase.
+    /// A condition in jq that selects the items to erase.
     r#where: Option<String>,
     name: Option<String>,
 }
@@ -100,7 +100,7 @@ struct EraseEvent<'e> {
 pub fn decode(event: &str) -> Result<Request, Failure> {
     let wrong = |reason: String| {
         Failure::Fatal(format!(
-            "the event cannot be used: {reason}; send {{\"compact\":{{}}}} or {{\"erase\":{{\"table\":\"movies\",\"equals\":{{\"title\":{{\"S\":\"Rush\"}}}}}}}}"
+            "invalid event: {reason}; send {{\"compact\":{{}}}} or {{\"erase\":{{\"table\":\"movies\",\"equals\":{{\"title\":{{\"S\":\"Rush\"}}}}}}}}"
         ))
     };
     let origin: Origin = serde_json::from_str(event).map_err(|error| wrong(error.to_string()))?;
@@ -109,13 +109,13 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
     }
     let event: Event<'_> = serde_json::from_str(event).map_err(|error| wrong(error.to_string()))?;
     match (event.compact, event.erase) {
-        (Some(_), Some(_)) => Err(wrong("it has both `compact` and `erase`".to_owned())),
-        (None, None) => Err(wrong("it has neither `compact` nor `erase`".to_owned())),
+        (Some(_), Some(_)) => Err(wrong("`compact` and `erase` are both present".to_owned())),
+        (None, None) => Err(wrong("neither `compact` nor `erase` is present".to_owned())),
         (Some(compact), None) => {
             let age_seconds = compact.age_seconds.unwrap_or(AGE_SECONDS_DEFAULT);
             if age_seconds < AGE_SECONDS_MIN && !compact.nothing_is_archiving {
                 return Err(wrong(format!(
-                    "ageSeconds={age_seconds} is below {AGE_SECONDS_MIN}, and a writer may still use such parts (add \"nothingIsArchiving\":true if no archiving runs now)"
+                    "ageSeconds={age_seconds} is below {AGE_SECONDS_MIN}, so a writer may still be using the parts (add \"nothingIsArchiving\":true if no invocation of `archive` is running)"
                 )));
             }
             Ok(Request::Compact { table: compact.table, age_seconds })
@@ -130,7 +130,7 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
             let subject = Subject { equals, begins_with, condition };
             if subject.is_empty() {
                 return Err(wrong(
-                    "`erase` names neither `equals` nor `beginsWith` nor `where`".to_owned(),
+                    "`erase` has none of `equals`, `beginsWith` and `where`".to_owned(),
                 ));
             }
             let is_name = |name: &String| {
@@ -183,7 +183,7 @@ mod tests {
             (r#"{"source":"aws.events","detail":{}}"#, Ok((None, AGE_SECONDS_DEFAULT))),
             (r#"{"version":"0","source":"aws.scheduler"}"#, Ok((None, AGE_SECONDS_DEFAULT))),
             (r#"{"source":"aws.s3","detail":{}}"#, Err("unknown field `source`")),
-            ("{}", Err("it has neither `compact` nor `erase`")),
+            ("{}", Err("neither `compact` nor `erase` is present")),
             (r#"{"Erase":{"table":"t"}}"#, Err("unknown field `Erase`")),
             (r#"{"compact":{},"Erase":{"table":"t"}}"#, Err("unknown field `Erase`")),
             (r#"{"compact":{"table":"movies"}}"#, Ok((Some("movies"), AGE_SECONDS_DEFAULT))),
@@ -191,13 +191,19 @@ mod tests {
             (r#"{"compact":{"ageSeconds":0,"nothingIsArchiving":true}}"#, Ok((None, 0))),
             (r#"{"compact":{"ageSeconds":0}}"#, Err("ageSeconds=0 is below 900")),
             (r#"{"compact":{"days":3}}"#, Err("unknown field `days`")),
-            (r#"{"compact":{},"erase":{"table":"t"}}"#, Err("both `compact` and `erase`")),
-            (r#"{"erase":{"table":"t"}}"#, Err("neither `equals` nor `beginsWith`")),
-            (r#"{"erase":{"table":"t","beginsWith":{"pk":""}}}"#, Err("neither `equals`")),
+            (
+                r#"{"compact":{},"erase":{"table":"t"}}"#,
+                Err("`compact` and `erase` are both present"),
+            ),
+            (
+                r#"{"erase":{"table":"t"}}"#,
+                Err("`erase` has none of `equals`, `beginsWith` and `where`"),
+            ),
+            (r#"{"erase":{"table":"t","beginsWith":{"pk":""}}}"#, Err("`erase` has none of")),
             (r#"{"erase":{"table":"t","equals":{"a":1}}}"#, Err("`equals` is not DynamoDB JSON")),
             (r#"{"erase":{"table":"t","where":".a =="}}"#, Err("`where`: ")),
             (r#"{"erase":{"table":"t","where":".a","name":"a/b"}}"#, Err("not `a/b`")),
-            ("[]", Err("the event cannot be used")),
+            ("[]", Err("invalid event")),
         ] {
             match (decode(event), expected) {
                 (Ok(Request::Compact { table, age_seconds }), Ok(expected)) => {

@@ -1,8 +1,8 @@
 //! Metrics of one invocation, as one JSON line in CloudWatch's embedded metric format. CloudWatch
 //! extracts the metrics from the line, and keeps the line as a log entry.
 //!
-//! This module neither counts nor sends. Lambda reads the line from standard output. Source: Amazon
-//! CloudWatch user guide, "Specification: Embedded metric format".
+//! This module does not count or send anything itself. Lambda reads the line from standard output.
+//! Source: Amazon CloudWatch user guide, "Specification: Embedded metric format".
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::archive_sink::compaction::CompactionReport;
 use crate::copies::SelfCheckReport;
-use crate::event::Delivered;
+use crate::event::BatchRecord;
 use crate::frame::Summary;
 use crate::reconcile::ReconcileReport;
 
@@ -141,10 +141,10 @@ impl Metrics {
 /// Returns the age of a batch: the age of its first readable record, because records of a shard
 /// arrive in order. Returns 0 if the record's time is in the future.
 #[must_use]
-pub fn lag(batch: &[Delivered<'_>], now: SystemTime) -> Option<Duration> {
-    let seconds = batch
-        .iter()
-        .find_map(|delivered| delivered.look(|record| record.ok()?.approximate_creation_seconds));
+pub fn lag(batch: &[BatchRecord<'_>], now: SystemTime) -> Option<Duration> {
+    let seconds = batch.iter().find_map(|delivered| {
+        delivered.with_decoded(|record| record.ok()?.approximate_creation_seconds)
+    });
     let written = Duration::from_secs(seconds?);
     Some(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(written))
 }

@@ -1,8 +1,8 @@
 //! The quarantine: stores records that fail in every retry, each with the reason.
 //!
-//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name is
-//! derived from the record, so a redelivered record is stored once. It contains the event id,
-//! because sequence numbers are unique only within a shard, not within a stream.
+//! `<prefix><function>/<table>/<stream label>/<sequence number>-<event id>.json`. The name of the
+//! object is derived from the record, so a redelivered record is stored once. The name contains the
+//! event id, because sequence numbers are unique only within a shard, not within a stream.
 
 use bytes::Bytes;
 use model::arn::StreamArn;
@@ -10,7 +10,7 @@ use model::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::back_off::RetryPolicy;
-use crate::event::Delivered;
+use crate::event::BatchRecord;
 use crate::failure::Failure;
 use crate::object_store::{ObjectStore, PutOutcome};
 
@@ -36,7 +36,7 @@ impl<O: ObjectStore> Quarantine<O> {
     ///
     /// # Errors
     /// When the record could not be written. The record must then be delivered again.
-    pub async fn put(&self, record: &Delivered<'_>, reason: &str) -> Result<String, Failure> {
+    pub async fn put(&self, record: &BatchRecord<'_>, reason: &str) -> Result<String, Failure> {
         let (name, content) = self.object_of(record, reason);
         let content = Bytes::from(content);
         let mut attempts = self.retry.attempts();
@@ -46,7 +46,7 @@ impl<O: ObjectStore> Quarantine<O> {
             match put.await {
                 Ok(PutOutcome::Created { .. } | PutOutcome::Exists) => return Ok(name),
                 Ok(PutOutcome::Contended) => {
-                    "another writer writes the same object".clone_into(&mut failure);
+                    "another writer is writing the same object".clone_into(&mut failure);
                 }
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
@@ -55,7 +55,7 @@ impl<O: ObjectStore> Quarantine<O> {
         Err(Failure::Retry(format!("could not put `{name}` into quarantine: {failure}")))
     }
 
-    fn object_of(&self, delivered: &Delivered<'_>, reason: &str) -> (String, String) {
+    fn object_of(&self, delivered: &BatchRecord<'_>, reason: &str) -> (String, String) {
         let json = json::parse(delivered.raw.as_bytes()).ok();
         let text =
             |name| json.as_ref().and_then(|json| json.get(name)).and_then(json::Json::as_str);

@@ -2,10 +2,10 @@
 //!
 //! The reconciler runs on a schedule. `rules::counters::reconcile` explains what a check may
 //! conclude, and why this agrees with stream records that are still in flight. Counters are found
-//! by scanning the keys of both tables. The totals table has counters whose slots are all deleted,
-//! the slots table has counters whose records were all lost. So a run reads both tables once, and
-//! writes nothing if nothing differs. The starting point changes from run to run, so that runs with
-//! too little time still reach every counter.
+//! by scanning the keys of both tables. The totals table has the counters whose slots are all
+//! deleted, and the slots table has the counters whose records were all lost. So a run reads both
+//! tables once, and writes nothing if nothing differs. The starting point changes from run to run,
+//! so that runs with too little time still reach every counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,19 +21,19 @@ use crate::failure::Failure;
 use crate::tables::{Table, WriteOutcome, load_all};
 use crate::totals::Totals;
 
-/// Upper bound of counters that are checked together: one request reads their totals, a few read
-/// their slots.
+/// Maximum number of counters that are checked together: one request reads their totals, and a few
+/// requests read their slots.
 const COUNTERS_AT_ONCE: usize = 25;
-/// Groups of counters that are checked concurrently.
+/// Maximum number of groups of counters that are checked concurrently.
 const GROUPS_AT_ONCE: usize = 4;
-/// Upper bound of slots that all groups check concurrently. A slot takes about 2 KB while it is
+/// Maximum number of slots that all groups check concurrently. A slot takes about 2 KB while it is
 /// read, including its entry in the total, so they take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
-/// Attempts to check a counter whose total other writers change at the same time. After the last
-/// attempt the counter is left to the next run.
+/// Maximum number of attempts to check a counter whose total other writers change at the same time.
+/// If all attempts fail, the next run checks the counter.
 const LOOKS_MAX: u32 = 5;
-/// Upper bound of memory for counter names in bytes, of the function's 256 MB. About 800,000 names
-/// of 20 bytes fit, which is more than a run has time for.
+/// Maximum memory for counter names in bytes, out of the function's 256 MB. About 800,000 names of
+/// 20 bytes fit, which is more than a run has time for.
 const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Memory of a counter name in addition to its text.
 const NAME_OVERHEAD_BYTES: usize = 64;
@@ -53,8 +53,8 @@ pub struct ReconcileReport {
     /// Repaired totals whose item contradicted its own slots in `total`, `as_of` or `expires_at`,
     /// because another program had written it.
     pub misstated_totals: usize,
-    /// Totals left to the next run: other writers kept changing them, they could not be reached, or
-    /// the database refused to read or write them.
+    /// Totals that the next run must check: other writers kept changing them, the table was
+    /// unreachable, or the database refused to read or write them.
     pub postponed_totals: usize,
     /// Total items that this function did not write. They are not changed.
     pub damaged_totals: usize,
@@ -100,12 +100,12 @@ pub struct Reconciler<S, T> {
 
 /// Distinct names of counters.
 #[derive(Debug, Default)]
-struct Names {
+struct CounterNames {
     names: BTreeSet<String>,
     bytes: usize,
 }
 
-impl Names {
+impl CounterNames {
     /// Adds a name, unless the names would take more than `most` bytes. Returns whether the set
     /// contains the name now.
     fn add(&mut self, name: &str, most: usize) -> bool {
@@ -121,9 +121,9 @@ impl Names {
     }
 }
 
-/// The data that a check of one counter read.
+/// The data that the check of one counter has read.
 #[derive(Debug, Default)]
-struct Look {
+struct CounterReads {
     values: BTreeMap<u32, Number>,
     unreadable: BTreeSet<u32>,
 }
@@ -201,8 +201,9 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         (report, None)
     }
 
-    /// Finds the counters. Returns them with whether they are all counters. If memory is too small
-    /// for all, returns those after a starting point that differs in each minute.
+    /// Finds the counters. Returns their names, and whether the names are complete. If memory is
+    /// too small for all names, returns the names after a starting point that differs in each
+    /// minute.
     async fn find_counters(
         &self,
         deadline: Deadline,
@@ -210,7 +211,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         report: &mut ReconcileReport,
     ) -> Result<(BTreeSet<String>, bool), Failure> {
         let start = scan_in_turn(minute);
-        let mut names = Names::default();
+        let mut names = CounterNames::default();
         let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
             // The other half is for counters that have slots but no total.
             names.add(key, NAMES_BYTES_MAX / 2)
@@ -229,7 +230,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
 
     /// Checks counters, and repeats the check of those whose totals changed meanwhile. Returns
     /// whether the database accepted the necessary writes. A conflict with another writer does not
-    /// count as a refusal.
+    /// count as refused.
     async fn reconcile(
         &self,
         mut counters: BTreeSet<String>,
@@ -251,7 +252,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                     }
                     Err(error) => {
                         report.damaged_totals += 1;
-                        warn!(counter, reason = %error, "total item left alone");
+                        warn!(counter, reason = %error, "damaged total item left unchanged");
                     }
                 }
             }
@@ -298,11 +299,11 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         totals: &BTreeMap<String, Total>,
         is_first_look: bool,
         report: &mut ReconcileReport,
-    ) -> Result<BTreeMap<String, Look>, Failure> {
+    ) -> Result<BTreeMap<String, CounterReads>, Failure> {
         let mut wanted: BTreeMap<String, (&str, u32)> = BTreeMap::new();
-        let mut looks: BTreeMap<String, Look> = BTreeMap::new();
+        let mut looks: BTreeMap<String, CounterReads> = BTreeMap::new();
         for (counter, total) in totals {
-            looks.insert(counter.clone(), Look::default());
+            looks.insert(counter.clone(), CounterReads::default());
             let slots = slots_needed(total, self.rule.slot_count).into_iter();
             for slot in slots.filter(|slot| Counters::can_have_slot(counter, *slot)) {
                 wanted.insert(Counters::slot_key_text(counter, slot), (counter, slot));
@@ -322,7 +323,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok(looks)
     }
 
-    fn see(&self, key: &str, slot: u32, item: &Item, look: &mut Look) {
+    fn see(&self, key: &str, slot: u32, item: &Item, look: &mut CounterReads) {
         match self.rule.value_of_slot(item) {
             Ok(value) => {
                 look.values.insert(slot, value);

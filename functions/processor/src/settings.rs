@@ -41,7 +41,7 @@ pub const CONTROL_TABLE: &str = "CONTROL_TABLE";
 pub struct Place {
     /// The bucket.
     pub bucket: String,
-    /// Prefix of all object names. Empty, or ends in `/`.
+    /// Prefix of all object names. It is empty or ends in `/`.
     pub prefix: String,
 }
 
@@ -238,7 +238,7 @@ impl VersionsSettings {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let keep_days = reader.count("KEEP_DAYS", u64::from(KEEP_DAYS_MAX));
         let keep_days = keep_days.and_then(|days| u32::try_from(days).ok()).unwrap_or(0);
-        // 0 counts as not set, because the parameter of a template cannot be missing.
+        // 0 counts as not set, because a template parameter always has a value.
         let keep_last = reader.count("KEEP_LAST", VERSION_NUMBER_MAX).filter(|last| *last > 0);
         let keep_last = keep_last.or((keep_days > 0).then_some(1));
         let settings = Self {
@@ -273,7 +273,7 @@ impl FanOutSettings {
         let jobs_table = reader.table(JOBS_TABLE);
         if rules.iter().any(|rule| rule.origin == jobs_table || rule.target == jobs_table) {
             reader.problems.push(format!(
-                "JOBS_TABLE=`{jobs_table}` is also a table of a rule; use a table of its own"
+                "JOBS_TABLE=`{jobs_table}` is also a table of a rule; use a separate table for jobs"
             ));
         }
         let settings = Self { rule: FanOut { rules, jobs_table }, quarantine: reader.quarantine() };
@@ -460,7 +460,8 @@ mod tests {
         for (change, expected) in [
             (
                 ("JOBS_TABLE", "aaa"),
-                "JOBS_TABLE=`aaa` is also a table of a rule; use a table of its own".to_owned(),
+                "JOBS_TABLE=`aaa` is also a table of a rule; use a separate table for jobs"
+                    .to_owned(),
             ),
             (
                 ("FAN_OUT_RULES", ""),

@@ -19,16 +19,17 @@ use crate::failure::Failure;
 use crate::frame::{Executor, SetAside, TargetOutcome, in_order};
 use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
-/// Totals written concurrently: enough to hide the latency of one write.
+/// Maximum number of totals that are written concurrently: enough to hide the latency of a write.
 const WRITES_AT_ONCE: usize = 16;
-/// Upper bound of the slots in totals that are written concurrently. A slot takes about 3 KB
+/// Maximum number of slots in the totals that are written concurrently. A slot takes about 3 KB
 /// meanwhile, so they take 15 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 5_000;
 
-/// Upper bound of slots that one load reads at a time. Four loads run concurrently (see the frame).
+/// Maximum number of slots that one load reads at a time. Four loads run concurrently (see the
+/// frame).
 const SLOTS_READ_AT_ONCE: usize = 2_500;
-/// Totals that a load reads at a time while no total's size is known. A total may have more slots
-/// than its counter has now, because removed slots stay in the total.
+/// Number of totals that a load reads at a time while no total's size is known. A total may have
+/// more slots than its counter currently has, because removed slots stay in the total.
 const UNKNOWN_AT_ONCE: usize = 5;
 
 /// The executor of counters, with their totals table.
@@ -91,15 +92,15 @@ impl<T: Table> Totals<T> {
     }
 
     /// Joins `cells` into a total and writes it. Tries again if other writers changed the total
-    /// meanwhile. Returns whether a write was necessary. Also returns the reason if the total is
-    /// damaged, so that nothing can be joined into it.
+    /// meanwhile. Returns whether a write was necessary. If the total is damaged, so that nothing
+    /// can be joined into it, also returns the reason.
     async fn join(
         &self,
         counter: &str,
         cells: &Cells,
         found: &Found,
     ) -> Result<(bool, Option<DamagedTotal>), Failure> {
-        let is_left_out = found.left_out.contains(counter);
+        let is_left_out = found.not_loaded.contains(counter);
         let mut found = found.totals.get(counter).cloned();
         let mut failure = "other writers keep changing this total".to_owned();
         let mut attempts = self.retry.attempts();

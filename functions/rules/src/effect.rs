@@ -7,11 +7,11 @@ use std::collections::btree_map::Entry;
 
 use crate::archive::{Bucket, Rows};
 use crate::counters::Cells;
-use crate::fan_out::{Arrival, Copy, Latest, Origin, Revision};
+use crate::fan_out::{Copy, DeploymentHops, LatestOriginState, Origin, Revision};
 use crate::migration::{Document, Keys, Registers, Target};
 use crate::versions::Changes;
 
-/// A statement that can be joined with another one about the same target.
+/// A statement that can be joined with another statement about the same target.
 ///
 /// The join is associative, commutative and idempotent. A batch may therefore be folded into one write
 /// for each target. A statement that is applied twice, late or out of order has no further effect. (A
@@ -21,10 +21,10 @@ pub trait Join {
     fn join(&mut self, other: Self);
 }
 
-/// A statement that consists only of its target.
+/// A statement without content, for effects that consist only of their target.
 impl Join for () {
     fn join(&mut self, (): ()) {
-        // Two equal statements are one.
+        // Two equal statements need no join.
     }
 }
 
@@ -56,8 +56,8 @@ pub enum Effect {
     Origin {
         /// The origin.
         origin: Origin,
-        /// The latest known state of the origin; see [`Latest`].
-        state: Latest,
+        /// The latest known state of the origin; see [`LatestOriginState`].
+        state: LatestOriginState,
     },
     /// The job of an origin must continue, if it still has this revision.
     Continue {
@@ -66,12 +66,12 @@ pub enum Effect {
         /// The job's revision; see [`Revision`].
         revision: Revision,
     },
-    /// A copy must be checked: it must hold the current values of its origin.
-    Look {
+    /// A copy must be checked, because it may lack the current values of its origin.
+    CheckCopy {
         /// The copy.
         copy: Copy,
         /// The number of deployments through which the copy's values have passed.
-        arrival: Arrival,
+        arrival: DeploymentHops,
     },
     /// The target of a migration contains these registers of source items, as of their stamps, or
     /// later ones.
@@ -81,13 +81,13 @@ pub enum Effect {
         /// The registers of the source items that have this target.
         registers: Registers,
     },
-    /// An item is as the plan of a migration requires. The effect contains no data: the write follows
-    /// from the current item.
+    /// An item must be as the plan of a migration requires. The effect contains no data, because the
+    /// write follows from the current item.
     Rewrite {
         /// The item.
         target: Target,
     },
-    /// A document equals the assembly of its current parts.
+    /// A document must equal the assembly of its current parts.
     Assemble {
         /// The document.
         document: Document,
@@ -96,7 +96,7 @@ pub enum Effect {
     },
 }
 
-/// The joined statements of a batch about one target, and the records that they come from.
+/// The joined statements of a batch about one target, and the records from which they come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined<T> {
     /// The joined statements.
@@ -127,11 +127,11 @@ pub struct Folded {
     /// The changes, by item.
     pub changes: BTreeMap<String, Joined<Changes>>,
     /// The states of origins, by origin.
-    pub origins: BTreeMap<Origin, Joined<Latest>>,
+    pub origins: BTreeMap<Origin, Joined<LatestOriginState>>,
     /// The jobs that continue, by origin.
     pub jobs: BTreeMap<Origin, Joined<Revision>>,
     /// The copies to check.
-    pub looks: BTreeMap<Copy, Joined<Arrival>>,
+    pub copy_checks: BTreeMap<Copy, Joined<DeploymentHops>>,
     /// The registers, by target of a migration.
     pub registers: BTreeMap<Target, Joined<Registers>>,
     /// The items that a migration changes in place.
@@ -165,7 +165,9 @@ impl Folded {
             Effect::Continue { origin, revision } => {
                 insert(&mut self.jobs, origin, revision, position);
             }
-            Effect::Look { copy, arrival } => insert(&mut self.looks, copy, arrival, position),
+            Effect::CheckCopy { copy, arrival } => {
+                insert(&mut self.copy_checks, copy, arrival, position)
+            }
             Effect::Registers { target, registers } => {
                 insert(&mut self.registers, target, registers, position);
             }
@@ -178,14 +180,23 @@ impl Folded {
 
     /// Joins the folded effects of other records of the same batch.
     pub fn join(&mut self, other: Self) {
-        let Self { cells, rows, changes, origins, jobs, looks, registers, rewrites, assemblies } =
-            other;
+        let Self {
+            cells,
+            rows,
+            changes,
+            origins,
+            jobs,
+            copy_checks,
+            registers,
+            rewrites,
+            assemblies,
+        } = other;
         join_all(&mut self.cells, cells);
         join_all(&mut self.rows, rows);
         join_all(&mut self.changes, changes);
         join_all(&mut self.origins, origins);
         join_all(&mut self.jobs, jobs);
-        join_all(&mut self.looks, looks);
+        join_all(&mut self.copy_checks, copy_checks);
         join_all(&mut self.registers, registers);
         join_all(&mut self.rewrites, rewrites);
         join_all(&mut self.assemblies, assemblies);
@@ -200,7 +211,7 @@ impl Folded {
         let changes = self.changes.into_iter().map(|(item, joined)| (item, joined.records));
         let origins = self.origins.into_iter().map(|(o, joined)| (o.job_key(), joined.records));
         let jobs = self.jobs.into_iter().map(|(o, joined)| (o.job_key(), joined.records));
-        let looks = self.looks.into_iter().map(|(copy, joined)| (copy.key, joined.records));
+        let looks = self.copy_checks.into_iter().map(|(copy, joined)| (copy.key, joined.records));
         cells.chain(rows).chain(changes).chain(origins).chain(jobs).chain(looks)
     }
 }

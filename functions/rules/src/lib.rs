@@ -1,4 +1,4 @@
-//! The rules of the stream functions: each converts stream records to effects.
+//! The rules of the stream functions. Each rule converts stream records to effects.
 //!
 //! The crate has no clock, I/O or randomness. A rule cannot write: it returns an [`Effect`], a
 //! statement about the required state of a target. The processor applies the effect each time that

@@ -1,8 +1,8 @@
 //! Marks: the attributes that Weir adds to items in a user's tables.
 //!
 //! A mark belongs to the item in its table. It is not copied into archive rows, targets of a
-//! restructuring migration or restored items. A user's attribute may have the name of a mark. It is
-//! data and is kept, so a mark is recognised by its name and its content.
+//! restructuring migration or restored items. A user's attribute may have the name of a mark. Such
+//! an attribute is data and must be kept, so a mark is recognised by both its name and its content.
 
 use model::json::ItemView;
 use model::{AttributeValue, Item};
@@ -43,8 +43,8 @@ pub fn without_marks(item: &Item) -> Item {
     item
 }
 
-/// Returns an item read from text without its marks. Returns `None` if it has no mark, which is the
-/// usual case.
+/// Returns an item, which was read from text, without its marks. Returns `None` if it has no mark,
+/// which is the usual case.
 pub(crate) fn stripped(item: &ItemView<'_>) -> Option<Item> {
     if !item.iter().any(|(name, _)| is_reserved(name)) {
         return None;

@@ -24,13 +24,14 @@ pub struct Needs {
 /// The items that were found for [`Needs`]. An item without an entry does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The totals by counter. Each is read once for a batch, although several records may need it.
+    /// The totals by counter. Each total is read once per batch, although several records may need
+    /// it.
     pub totals: BTreeMap<String, Result<Total, DamagedTotal>>,
     /// The heads of histories, by the item's key as text.
     pub heads: BTreeMap<String, Item>,
     /// The counters whose totals were not loaded, because the loaded totals already have many slots.
     /// Such a total is read when it is written.
-    pub left_out: BTreeSet<String>,
+    pub not_loaded: BTreeSet<String>,
 }
 
 impl Needs {
@@ -60,7 +61,7 @@ impl Found {
     pub fn add(&mut self, others: Found) {
         self.totals.extend(others.totals);
         self.heads.extend(others.heads);
-        self.left_out.extend(others.left_out);
+        self.not_loaded.extend(others.not_loaded);
     }
 
     /// Returns the number of slots in all found totals.
@@ -70,8 +71,8 @@ impl Found {
     }
 }
 
-/// How a rule sees the records of a batch before it decides about the first one. The modes differ in
-/// memory: decoded records take several times the memory of their text.
+/// The access of a rule to the records of a batch before it decides about the first record. The
+/// modes differ in memory: decoded records take several times the memory of their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookAhead {
     /// Nothing is loaded: [`Rule::needs`] is not called.
@@ -96,13 +97,13 @@ pub trait Rule {
         LookAhead::Keep
     }
 
-    /// Returns the maximum number of slots of a target item that [`Rule::needs`] requests. It is 1 for
-    /// items without slots.
+    /// Returns the maximum number of slots of a target item that [`Rule::needs`] requests; 1 for items
+    /// without slots.
     fn slots_of_need(&self) -> usize {
         1
     }
 
-    /// Returns what must be loaded to decide about `records`.
+    /// Returns the target items that must be loaded to decide about `records`.
     fn needs(&self, records: &[&LambdaRecord]) -> Needs;
 
     /// Returns the effects of `record`; empty if the record does not concern this rule.
@@ -193,7 +194,7 @@ pub(crate) mod testing {
             Effect::Continue { origin, revision } => {
                 let _ = write!(text, "continue {} at {}", origin.job_key(), revision.0);
             }
-            Effect::Look { copy, arrival } => {
+            Effect::CheckCopy { copy, arrival } => {
                 let _ = write!(text, "look {} {} hops {}", copy.rule, copy.key, arrival.0);
             }
             Effect::Changes { item, changes } => describe_history(&mut text, item, changes),

@@ -1,5 +1,5 @@
-//! Stamps: the place of a change in the order of all changes. A stamp is stored with a value, so that
-//! an older statement cannot replace the value.
+//! Stamps: the place of a change in the order of all changes of an item. A stamp is stored with a
+//! value, so that an older change cannot replace the value.
 //!
 //! A stamp is never a timestamp: the creation time of a stream record has a resolution of one second.
 
@@ -42,7 +42,7 @@ impl Stamp {
         self.0.split_once('/').map_or("", |(label, _)| label)
     }
 
-    /// Returns the stamp that is before the stamp of every record.
+    /// Returns the lowest stamp, which is before the stamp of every record.
     #[must_use]
     pub fn lowest() -> Self {
         Self(format!("/{:0>SEQUENCE_NUMBER_DIGITS$}", 0))
@@ -56,7 +56,7 @@ impl Stamp {
         Self(format!("{base}+{revision:0>REVISION_DIGITS$}"))
     }
 
-    /// Returns the stamp of the record in a reconciler's stamp. Any other stamp is returned
+    /// Returns the record's stamp that a reconciler's stamp contains. Any other stamp is returned
     /// unchanged.
     #[must_use]
     pub fn base(&self) -> Self {

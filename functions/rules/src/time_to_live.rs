@@ -15,7 +15,7 @@ pub fn expiry_of(number: &str) -> Option<u64> {
     whole.and_then(|whole| whole.parse().ok())
 }
 
-/// Returns whether TTL deletes an item with this second of expiry.
+/// Returns whether TTL deletes an item with this second of expiry at the current time.
 #[must_use]
 pub fn is_over(expiry: u64, now_seconds: u64) -> bool {
     (now_seconds.saturating_sub(TTL_PAST_SECONDS_MAX)..now_seconds).contains(&expiry)

@@ -9,7 +9,7 @@ use crate::error::{ExpressionError, ExpressionKind};
 use crate::reserved::is_reserved;
 use crate::syntax::{Call, Node, Step, Steps, UpdateSyntax};
 
-/// The largest list index, inclusive, as measured on the service (September 2026).
+/// The largest list index, inclusive, as measured in DynamoDB (September 2026).
 const LIST_INDEX_MAX: u32 = u32::MAX - 1;
 
 /// A place in which a function is allowed.
@@ -49,7 +49,7 @@ pub(crate) fn unknown_function(kind: ExpressionKind, name: &str) -> ExpressionEr
     kind.invalid(format_args!("Invalid function name; function: {name}"))
 }
 
-/// Returns the refusal of an expression with too many operators. The service stops counting at the
+/// Returns the refusal of an expression with too many operators. DynamoDB stops counting at the
 /// first operator beyond the maximum, so the text always has the same number.
 pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     kind.invalid(format_args!(

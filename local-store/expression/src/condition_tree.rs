@@ -71,9 +71,9 @@ impl Operand {
 
 /// Returns the result of the `size` function; `None` for types without a size.
 ///
-/// The size of a string is its length in UTF-16 code units, because AWS documents "the length of the
-/// string" and the service is implemented in Java. The size of a binary is its length in bytes, and that
-/// of a set, list or map is the number of members.
+/// The size of a string is its length in UTF-16 code units, because AWS documents "the length of the string"
+/// and DynamoDB is implemented in Java. The size of a binary is its length in bytes, and that of a set, list
+/// or map is the number of members.
 pub(crate) fn size_of(value: &AttributeValue) -> Option<u64> {
     let size = match value {
         AttributeValue::S(text) => text.encode_utf16().count(),

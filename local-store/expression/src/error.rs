@@ -22,10 +22,10 @@ impl ExpressionError {
         Self { text: text.into(), size: String::new() }
     }
 
-    /// Returns the message with the size of what is too large. DynamoDB used to report the size in
-    /// every message. It still does so in two cases: for an expression, in the filter of a `Scan`
-    /// and in conditions of transactions; for the placeholder of a value, in all requests except a
-    /// `Scan`.
+    /// Returns the message with the size of the text or value that is too large. DynamoDB used to
+    /// report the size in every message. It still does so in two cases: for an expression, in the
+    /// filter of a `Scan` and in conditions of transactions; for the placeholder of a value, in all
+    /// requests except a `Scan`.
     #[must_use]
     pub fn with_size(&self) -> String {
         format!("{}{}", self.text, self.size)

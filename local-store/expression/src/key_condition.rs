@@ -1,6 +1,6 @@
 //! Key conditions: the partition key and the range of sort keys that a query selects.
 //!
-//! A [`KeyExpression`] is checked without the table, as the service does before it looks the table up.
+//! A [`KeyExpression`] is checked without the table, as DynamoDB does before it looks the table up.
 //! [`KeyExpression::resolve`] then checks it against a key schema.
 
 use model::key::KeyError;
@@ -32,17 +32,17 @@ pub struct KeyCondition {
 pub enum SortCondition {
     /// The sort key itself.
     Equal(KeyValue),
-    /// Sort keys less than this one.
+    /// Sort keys less than the given key.
     Less(KeyValue),
-    /// Sort keys less than or equal to this one.
+    /// Sort keys less than or equal to the given key.
     LessOrEqual(KeyValue),
-    /// Sort keys greater than this one.
+    /// Sort keys greater than the given key.
     Greater(KeyValue),
-    /// Sort keys greater than or equal to this one.
+    /// Sort keys greater than or equal to the given key.
     GreaterOrEqual(KeyValue),
     /// Sort keys from the first to the second, both inclusive.
     Between(KeyValue, KeyValue),
-    /// Strings or binaries that begin with this one.
+    /// Strings or binaries that begin with the given key.
     BeginsWith(KeyValue),
 }
 
@@ -116,9 +116,9 @@ impl Range {
     }
 }
 
-/// A key condition expression with checked names, values and operands. It is checked later whether
-/// the expression consists of key conditions, because the service reports that error after all
-/// errors of the request's other expressions.
+/// A key condition expression with checked names, values and operands. A later step checks whether
+/// the expression consists of key conditions, because DynamoDB reports that error after all errors
+/// of the request's other expressions.
 #[derive(Debug)]
 pub struct ParsedKeyExpression<'text>(Node<'text>);
 
@@ -203,7 +203,7 @@ impl KeyExpression {
         Ok(KeyCondition { partition, sort: sort.transpose()? })
     }
 
-    /// Checks two rules that the service checks before it reads a whole starting key: there is a
+    /// Checks two rules that DynamoDB checks before it reads a whole starting key: there is a
     /// condition on the partition key, and there are not too many conditions.
     ///
     /// # Errors
@@ -219,8 +219,8 @@ impl KeyExpression {
     }
 
     /// Checks the conditions against the key schema of an index. Every attribute of the partition
-    /// key must be equal to a value. Every attribute of the sort key before the last one with a
-    /// condition must also be equal to a value.
+    /// key must be equal to a value. Of the sort key's attributes with conditions, all except the
+    /// last must also be equal to a value.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its text.
@@ -373,7 +373,7 @@ fn sort_condition(
     })
 }
 
-/// Returns the value of a key attribute, checked as the service checks keys.
+/// Returns the value of a key attribute, checked as DynamoDB checks keys.
 fn key_value(
     attribute: &KeyAttribute,
     value: &AttributeValue,
@@ -473,8 +473,8 @@ fn clause<'text>(
     for (position, operand) in operands.iter().enumerate() {
         match operand.unwrapped() {
             Node::Path(_) if path.is_some() => {
-                // In the recorded answers, the service repeats the name of the parameter only for
-                // this problem.
+                // In the recorded answers, DynamoDB repeats the name of the parameter only for this
+                // problem.
                 let problem = invalid_condition("Multiple attribute names used in one condition");
                 return Err(KIND.invalid(problem));
             }

@@ -88,8 +88,8 @@ impl Values {
 }
 
 impl Condition {
-    /// Creates a condition that holds if all of `conditions` hold. With `any`, it holds if at least
-    /// one of them does.
+    /// Creates a condition that holds if all of `conditions` hold. With `any`, the created
+    /// condition holds if at least one of `conditions` holds.
     #[must_use]
     pub fn of_legacy(conditions: Vec<LegacyCondition>, any: bool) -> Self {
         let mut values = Values::default();

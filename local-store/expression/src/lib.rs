@@ -9,8 +9,8 @@
 //! earliest pass, as DynamoDB does: the grammar (`parser`), words and functions (`check`), in updates
 //! the document paths, then placeholders and operand types (`resolve`).
 //!
-//! Sources: AWS, "Using expressions in DynamoDB" and "Reserved words in DynamoDB". Texts and the order
-//! of checks follow the service's answers, as public conformance suites recorded them.
+//! Sources: AWS, "Using expressions in DynamoDB" and "Reserved words in DynamoDB". Texts and the order of
+//! checks follow DynamoDB's answers, as public conformance suites recorded them.
 
 mod check;
 mod comparator;

@@ -99,7 +99,7 @@ impl<'a> Parser<'a> {
         self.text.get(start..end).unwrap_or("")
     }
 
-    /// Consumes the next token if it has this kind, and returns its text.
+    /// Consumes the next token if the token has this kind, and returns its text.
     fn expect(&mut self, kind: TokenKind) -> Parsed<&'a str> {
         let token = self.token(self.position);
         if token.kind != kind {

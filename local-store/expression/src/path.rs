@@ -62,7 +62,7 @@ impl Path {
         above.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// Returns the same as [`Path::find_parent`], mutable.
+    /// Returns the same value as [`Path::find_parent`], as a mutable reference.
     pub(crate) fn find_parent_mut<'a>(
         &self,
         item: &'a mut Item,
@@ -110,35 +110,37 @@ impl fmt::Display for Path {
     }
 }
 
-enum Clash {
+enum PathConflict {
     Overlap,
     Conflict,
 }
 
-fn clash(one: &Path, two: &Path) -> Option<Clash> {
+fn clash(one: &Path, two: &Path) -> Option<PathConflict> {
     if one.root != two.root {
         return None;
     }
     for (left, right) in one.below.iter().zip(&two.below) {
         match (left, right) {
             (PathElement::Member(_), PathElement::Index(_))
-            | (PathElement::Index(_), PathElement::Member(_)) => return Some(Clash::Conflict),
+            | (PathElement::Index(_), PathElement::Member(_)) => {
+                return Some(PathConflict::Conflict);
+            }
             _ if left != right => return None,
             _ => {}
         }
     }
-    Some(Clash::Overlap)
+    Some(PathConflict::Overlap)
 }
 
-/// Checks that no path leads to or into another one (an overlap), and that no two paths use one
-/// value both as a map and as a list (a conflict). Reports an overlap before any conflict.
+/// Checks that no path leads to or into another path (an overlap), and that no two paths use the
+/// same value both as a map and as a list (a conflict). Reports an overlap before any conflict.
 pub(crate) fn check_distinct(kind: ExpressionKind, paths: &[&Path]) -> Result<(), ExpressionError> {
     let mut conflict = None;
     for (position, two) in paths.iter().enumerate() {
         for one in paths.iter().take(position) {
             match clash(one, two) {
-                Some(Clash::Overlap) => return Err(clash_error(kind, "overlap", one, two)),
-                Some(Clash::Conflict) => conflict = conflict.or(Some((one, two))),
+                Some(PathConflict::Overlap) => return Err(clash_error(kind, "overlap", one, two)),
+                Some(PathConflict::Conflict) => conflict = conflict.or(Some((one, two))),
                 None => {}
             }
         }

@@ -19,7 +19,7 @@ use crate::resolve::Resolver;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Projection {
     roots: BTreeMap<String, Selection>,
-    /// Values with names of their own at the top level of the result.
+    /// The selected values that have their own names at the top level of the result.
     columns: Vec<(String, Path)>,
 }
 
@@ -50,7 +50,7 @@ pub fn parse_projection(
 }
 
 impl Projection {
-    /// Selects the values at `paths`. No path may lead to or into another one.
+    /// Selects the values at `paths`. No path may lead to or into another path.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut roots = BTreeMap::new();
         for path in paths {
@@ -59,8 +59,8 @@ impl Projection {
         Self { roots, columns: Vec::new() }
     }
 
-    /// Selects each value under a name of its own. If two values have the same name, the last one
-    /// is kept.
+    /// Selects each value under its own name. If two values have the same name, the last value is
+    /// kept.
     pub(crate) fn of_columns(columns: Vec<(String, Path)>) -> Self {
         Self { roots: BTreeMap::new(), columns }
     }

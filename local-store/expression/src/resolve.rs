@@ -267,7 +267,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
                 }
                 other => other.attribute_type().descriptor(),
             },
-            // The service lists all its internal types, including those without a name in its interface.
+            // DynamoDB lists all its internal types, including those without a name in its interface.
             Operand::Path(_) => {
                 "{S,SS,N,NS,B,BS,BOOL,NULL,L,M,HD,DOUBLE,FLOAT,HDS,FS,DOUBLESET,DICT,DECIMAL,INT,DECIMALSET,INTSET}"
             }
@@ -346,7 +346,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         ))
     }
 
-    /// Checks that no other operand is the same path as the first one.
+    /// Checks that no other operand is the same path as the first operand.
     fn check_distinct<'a>(
         &self,
         operator: &str,

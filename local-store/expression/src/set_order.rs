@@ -1,5 +1,5 @@
-//! The order in which the service lists collected names: the iteration order of Java's `HashSet`.
-//! Source: the service's answers, and the documentation of `String.hashCode`.
+//! The order in which DynamoDB lists collected names: the iteration order of Java's `HashSet`.
+//! Source: DynamoDB's answers, and the documentation of `String.hashCode`.
 
 /// The initial number of buckets of a set. Three of four may be full.
 const BUCKETS_MIN: usize = 16;

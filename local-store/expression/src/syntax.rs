@@ -5,7 +5,7 @@
 
 use crate::comparator::Comparator;
 
-/// One step of a path. The first one is never an index.
+/// One step of a path. The first step is never an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     /// A bare name.

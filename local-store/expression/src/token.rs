@@ -63,7 +63,7 @@ const KEYWORDS: [(&str, TokenKind); 9] = [
     ("DELETE", TokenKind::Delete),
 ];
 
-/// Splits the text into tokens. The last one is always [`TokenKind::End`].
+/// Splits the text into tokens. The last token is always [`TokenKind::End`].
 pub(crate) fn tokenize(text: &str) -> Vec<Token> {
     let mut tokens = Vec::with_capacity(text.len() / 3 + 2);
     let mut start = 0;

@@ -32,7 +32,7 @@ struct Changes {
     is_legacy: bool,
 }
 
-/// The change of one path. No path leads to or into another one.
+/// The change of one path. No path leads to or into another path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Action {
     Set { path: Path, value: SetValue },
@@ -133,7 +133,7 @@ impl Update {
     }
 
     /// Returns the item that the update creates from its key attributes. Differs from
-    /// [`Update::apply`] only in `REMOVE` of a nested path, which is no error, as on the service.
+    /// [`Update::apply`] only in `REMOVE` of a nested path, which is no error, as in DynamoDB.
     ///
     /// # Errors
     /// See [`Update::apply`].
@@ -191,9 +191,9 @@ impl Update {
         paths.into_iter()
     }
 
-    /// Returns the values at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new
-    /// item for `UPDATED_NEW`. A list index is a position in the given list, so an element that was
-    /// appended beyond the end is absent, as on the service.
+    /// Returns the values at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new item
+    /// for `UPDATED_NEW`. A list index is a position in the given list, so an element that was appended
+    /// beyond the end is absent, as in DynamoDB.
     #[must_use]
     pub fn updated_attributes(&self, item: &Item) -> Item {
         Projection::of(self.touched()).apply(item)
@@ -275,8 +275,8 @@ impl Update {
 
     fn set_value(&self, value: &SetValue, item: &Item) -> Result<AttributeValue, UpdateError> {
         let number = |operand: &SetOperand| match self.operand(operand, item)? {
-            Found::Value(value) => value.as_number().ok_or(UpdateError::IncorrectType),
-            Found::Appended { .. } => Err(UpdateError::IncorrectType),
+            OperandValue::Value(value) => value.as_number().ok_or(UpdateError::IncorrectType),
+            OperandValue::Appended { .. } => Err(UpdateError::IncorrectType),
         };
         match value {
             SetValue::Operand(operand) => Ok(self.operand(operand, item)?.into_value()),
@@ -293,14 +293,14 @@ impl Update {
         &'a self,
         operand: &'a SetOperand,
         item: &'a Item,
-    ) -> Result<Found<'a>, UpdateError> {
+    ) -> Result<OperandValue<'a>, UpdateError> {
         match operand {
             SetOperand::Path(path) => {
-                path.find(item).map(Found::Value).ok_or(UpdateError::MissingAttribute)
+                path.find(item).map(OperandValue::Value).ok_or(UpdateError::MissingAttribute)
             }
-            SetOperand::Value(index) => Ok(Found::Value(index.of(&self.0.values))),
+            SetOperand::Value(index) => Ok(OperandValue::Value(index.of(&self.0.values))),
             SetOperand::IfNotExists { path, default } => match path.find(item) {
-                Some(value) => Ok(Found::Value(value)),
+                Some(value) => Ok(OperandValue::Value(value)),
                 None => self.operand(default, item),
             },
             SetOperand::ListAppend { first, second } => {
@@ -314,7 +314,7 @@ impl Update {
 
 /// The value of an operand. Nothing is copied before the total size is known to be permitted,
 /// because statements nest `list_append` hundreds of times, and each call may double its input.
-enum Found<'a> {
+enum OperandValue<'a> {
     Value(&'a AttributeValue),
     /// The lists that are concatenated, in order, and the total size.
     Appended {
@@ -323,7 +323,7 @@ enum Found<'a> {
     },
 }
 
-impl<'a> Found<'a> {
+impl<'a> OperandValue<'a> {
     fn into_value(self) -> AttributeValue {
         match self {
             Self::Value(value) => value.clone(),
@@ -354,7 +354,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Returns the precedence of an error: the service reports the one with the lowest number.
+/// Returns the precedence of an error. Of several errors, DynamoDB reports the one with the lowest
+/// number.
 fn precedence(error: &UpdateError) -> u8 {
     match error {
         UpdateError::IncorrectType | UpdateError::TypeMismatch => 0,
@@ -389,7 +390,8 @@ fn difference(left: Number, right: Number) -> Result<Number, NumberError> {
     left.checked_sub(right).map_err(as_overflow)
 }
 
-/// Converts the error of too many digits into that of a number that is too large.
+/// Converts the error of a number with too many digits into the error of a number that is too
+/// large.
 fn as_overflow(error: NumberError) -> NumberError {
     match error {
         NumberError::TooPrecise => NumberError::Overflow,

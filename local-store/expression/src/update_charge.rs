@@ -1,7 +1,7 @@
-//! The charge of an update expression: the bytes that the service counts for the expression itself.
-//! The service limits the sum of the charge and the size of the item.
+//! The charge of an update expression: the bytes that DynamoDB counts for the expression itself.
+//! DynamoDB limits the sum of the charge and the size of the item.
 //!
-//! Source: the service's answers in us-east-1 and most other Regions, as a public conformance suite
+//! Source: DynamoDB's answers in us-east-1 and most other Regions, as a public conformance suite
 //! recorded them in October 2026, to the byte. AWS does not document the charge.
 //! `AttributeUpdates`, PartiQL and transactions are not charged.
 
@@ -110,9 +110,8 @@ mod tests {
         parse_update(text, &mut placeholders).unwrap()
     }
 
-    /// Goal: the charge of each kind of action equals that of the service. The figures are split into
-    /// the parts that the documentation page gives: the action, the changed path, and the written or
-    /// read value.
+    /// Goal: the charge of each kind of action equals that of DynamoDB. The figures are split into the parts
+    /// that the documentation page gives: the action, the changed path, and the written or read value.
     #[test]
     fn actions_are_charged_as_the_service_does() {
         for (text, charge) in [

@@ -34,7 +34,7 @@ pub fn parse_update(
         .map(|action| resolver.path(&action.path))
         .collect::<Result<_, _>>()?;
     check_distinct(KIND, &paths.iter().collect::<Vec<_>>())?;
-    // The service checks the actions from the last to the first: all names, then all values.
+    // DynamoDB checks the actions from the last to the first: all names, then all values.
     for value in syntax.actions.iter().rev().filter_map(|action| action.value.as_ref()) {
         check_names(&mut resolver, value)?;
     }
@@ -87,8 +87,8 @@ fn resolve_action<'text>(
     }
 }
 
-/// Checks the operand of `ADD`, a number or set, or of `DELETE`, a set. The service's text names the set
-/// of types for `ADD` in both cases, and a single type by its descriptor.
+/// Checks the operand of `ADD`, a number or set, or of `DELETE`, a set. DynamoDB's text names the set of
+/// types for `ADD` in both cases, and a single type by its descriptor.
 fn check_addend(section: Section, value: &AttributeValue) -> Result<(), ExpressionError> {
     let name = match value.attribute_type() {
         AttributeType::Ss | AttributeType::Ns | AttributeType::Bs => return Ok(()),

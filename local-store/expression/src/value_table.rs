@@ -1,4 +1,4 @@
-//! The values of an expression. Its parts refer to them by their position.
+//! The values of an expression. The parts of the expression refer to the values by position.
 
 use std::borrow::Borrow;
 use std::sync::Arc;

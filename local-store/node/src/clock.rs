@@ -1,6 +1,6 @@
 //! The store's clock: the wall clock plus an offset, which can be frozen and advanced.
 //!
-//! Store time never goes back. TTL, shard rotation, retention and iterators follow it, so a day can
+//! Store time never decreases. TTL, shard rotation, retention and iterators follow it, so a day can
 //! pass in a test. This is the only module that reads the system's time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -33,7 +33,7 @@ pub struct Clock {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// How far the operator moved the clock from the wall clock, in milliseconds.
+    /// The operator's offset from the wall clock, in milliseconds.
     offset: i128,
     /// Milliseconds that are added to the wall clock plus `offset`, so that the clock never falls
     /// behind other nodes or its own time before a restart. If this wall clock is slow and is set
@@ -96,8 +96,9 @@ impl Clock {
             if earliest <= state.now(wall) {
                 return;
             }
-            // Compares with this clock's own time, without the small steps that it followed before.
-            // Otherwise an advance in many small steps would always look like skew.
+            // The comparison uses this clock's own time, without the small steps in which it
+            // followed other nodes. Otherwise an advance in many small steps would always look like
+            // skew.
             if earliest.0.saturating_sub(state.own_time(wall).0) > SKEW_MAX {
                 state.continue_from(wall, earliest);
             } else if state.frozen_at.is_none() {
@@ -130,7 +131,8 @@ impl Clock {
         (apart >= MOVED_MIN).then_some(now)
     }
 
-    /// Stops the clock at its current time, and returns that. A frozen clock stays frozen.
+    /// Freezes the clock at its current time and returns that time. Has no effect on a frozen
+    /// clock.
     pub fn freeze(&self) -> EpochMillis {
         self.update(|state, wall| state.frozen_at = Some(state.now(wall)))
     }
@@ -140,7 +142,7 @@ impl Clock {
         self.update(|state, wall| state.advance(wall, millis))
     }
 
-    /// Lets a frozen clock continue from its time, and returns that.
+    /// Resumes a frozen clock from its time and returns that time.
     pub fn resume(&self) -> EpochMillis {
         self.update(|state, wall| {
             if let Some(time) = state.frozen_at.take() {
@@ -179,7 +181,7 @@ impl State {
         self.frozen_at.unwrap_or(running).max(self.own)
     }
 
-    /// Sets the time; the clock continues from it unless it is frozen.
+    /// Sets the time. The clock continues from this time unless the clock is frozen.
     fn continue_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(time),
@@ -187,8 +189,8 @@ impl State {
         }
     }
 
-    /// Sets a running clock to the time of other nodes. It is not known yet whether an operator
-    /// advanced them or this wall clock is behind.
+    /// Sets a running clock to the time of other nodes. At this point it is unknown whether an
+    /// operator advanced the other nodes, or this node's wall clock is behind.
     fn run_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         self.learned = i128::from(time.0) - i128::from(wall.0) - self.offset;
         if self.learned < 0 {

@@ -9,7 +9,7 @@ use storage::disk::Damage;
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The handler of a failed node. If the node's disk is damaged and its peers can rebuild it, only
-/// the node stops. In any other case its process ends.
+/// the node stops. In any other case the node's process ends.
 #[derive(Clone)]
 pub struct FailureHandler {
     damage: Damage,
@@ -17,8 +17,8 @@ pub struct FailureHandler {
 }
 
 impl FailureHandler {
-    /// Creates the handler of a node that records damage in `damage` and ends its process by
-    /// `on_fatal`.
+    /// Creates the handler of a node. `damage` is the node's damage, and `on_fatal` ends the
+    /// process.
     #[must_use]
     pub fn new(damage: Damage, on_fatal: OnFatal) -> Self {
         Self { damage, on_fatal }
@@ -39,8 +39,8 @@ impl FailureHandler {
     }
 
     /// Reports a failure like [`FailureHandler::report`], and waits until the node stops. Meanwhile
-    /// the node applies nothing, but it votes and keeps its log. Therefore the writes that a
-    /// majority with this node acknowledges are safe.
+    /// the node applies nothing, but it votes and keeps its log. Therefore writes that a majority
+    /// including this node acknowledged are safe.
     pub(super) async fn report_and_wait(&self, reason: &str) {
         self.report(reason);
         if self.damage.is_survivable() {

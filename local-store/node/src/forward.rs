@@ -19,15 +19,15 @@ const AGE_MS_MAX: u64 = REQUEST_TOKEN_LIFE_MS / 2;
 /// Commands that a node was asked to propose.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Submission {
-    /// When they were submitted, by the clock of the node that received them. That node updates the
-    /// time when it retries for a client that still waits.
+    /// The time of submission, by the clock of the node that received the commands. That node
+    /// updates the time when it retries for a client that still waits.
     pub asked_at: EpochMillis,
     /// The commands, in order.
     pub commands: Vec<Command>,
 }
 
 impl Submission {
-    /// Returns whether it is too old to be proposed.
+    /// Returns whether the submission is too old to be proposed.
     #[must_use]
     pub fn is_too_old(&self, now: EpochMillis) -> bool {
         now.0.saturating_sub(self.asked_at.0) > AGE_MS_MAX

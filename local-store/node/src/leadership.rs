@@ -19,7 +19,7 @@ use openraft::impls::EmptyNode;
 
 use crate::types::NodeId;
 
-/// The last vote of a node, or the leader that it knows.
+/// The last vote of a node, or the leader that the node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ballot {
     /// The term.

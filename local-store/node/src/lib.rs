@@ -3,8 +3,8 @@
 //! Deterministic: a [`Node`] starts no thread, reads no system clock and iterates over nothing
 //! unordered. Disk, blocking work, peers, time and seed are injected ([`Parts`]), so the simulation
 //! runs the same code. The crate also has the implementations for a real process: a thread
-//! ([`worker::ThreadWorker`]), directories ([`DirectoryHome`]) and [`random_seed`]. The consensus
-//! is openraft's; `docs/decisions/0006-replication.md` has what the store relies on.
+//! ([`worker::ThreadWorker`]), directories ([`DirectoryLocation`]) and [`random_seed`]. The
+//! consensus is openraft's; `docs/decisions/0006-replication.md` has what the store relies on.
 //!
 //! Every node accepts every request. It forwards a write to the leader. For a strong read it asks
 //! the leader for the log index that the read must see, and waits until that entry is applied here.
@@ -14,7 +14,6 @@ pub mod clock;
 mod error;
 mod failure;
 mod forward;
-mod home;
 mod leadership;
 mod local_transport;
 mod log_id;
@@ -31,6 +30,7 @@ mod redundancy;
 mod replica;
 pub mod ring;
 pub mod scrub;
+mod state_location;
 pub mod status;
 pub mod transport;
 mod types;
@@ -41,16 +41,16 @@ pub use self::failure::{FailureHandler, OnFatal};
 pub use self::forward::{
     Submission, decode_replies, decode_submission, encode_replies, encode_submission,
 };
-pub use self::home::{DirectoryHome, MemoryHome, StagedStorage, StorageHome};
 pub use self::leadership::Ballot;
 pub use self::local_transport::LocalTransport;
 pub use self::node::{Node, Parts, Settings, WeakNode};
 pub use self::node_log::{GroupLog, NodeLog};
 pub use self::redundancy::check_redundancy;
 pub use self::replica::{Replica, SnapshotData, check_continuity};
+pub use self::state_location::{DirectoryLocation, MemoryLocation, StagedStorage, StateLocation};
 pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
 };
 
-/// The largest record of a log, in bytes: its segments must have space for it.
+/// The largest record of a log, in bytes. The log's segments must have space for such a record.
 pub const RECORD_BYTES_MAX: usize = proposer::ENTRY_BYTES_MAX + node_log::RECORD_HEAD_BYTES;

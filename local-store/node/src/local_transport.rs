@@ -19,7 +19,7 @@ pub struct LocalTransport {
 }
 
 impl LocalTransport {
-    /// Makes a node reachable for the others.
+    /// Makes a node reachable for the other nodes.
     pub fn add(&self, node: &Node) {
         let mut nodes = self.nodes.lock();
         nodes.insert((node.id(), node.arc()), node.downgrade());
@@ -46,7 +46,7 @@ impl Transport for LocalTransport {
                     message.to
                 )));
             };
-            let timed_out = |_| CallError::Lost(format!("none within {timeout:?}"));
+            let timed_out = |_| CallError::Lost(format!("timed out after {timeout:?}"));
             tokio::time::timeout(timeout, node.handle(message)).await.map_err(timed_out)
         })
     }

@@ -43,7 +43,8 @@ pub(super) struct Maintenance {
 }
 
 /// Maintains a node until it stops: reports a consensus that ended by itself, because a node must
-/// never run without it, and persists the state when much of it is not durable.
+/// never run without consensus, and persists the state when a large part of the state is not
+/// durable.
 pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     let Maintenance { raft, arc, due, log, .. } = &maintenance;
     let damage = on_failure.damage();
@@ -63,8 +64,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         tokio::select! {
             biased;
             changed = changes.changed() => {
-                // If the consensus ends without a panic, it reports a state, which is checked
-                // above.
+                // If the consensus ends without a panic, the consensus reports a state, which is
+                // checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
                     return on_failure.report("the consensus panicked, which is a defect of this program");
                 }

@@ -35,7 +35,7 @@ pub(super) struct Network {
     pub(super) transfers: Arc<AtomicU64>,
     /// The last entry that this node has announced as committed. Followers may apply and show it
     /// before this node does.
-    pub(super) told: Arc<AtomicU64>,
+    pub(super) announced_commit: Arc<AtomicU64>,
     /// See [`crate::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
 }
@@ -61,7 +61,7 @@ impl Connection {
         transport.call(message, timeout).await
     }
 
-    /// Sends the parts of a snapshot one after another; returns the response to the last one.
+    /// Sends the parts of a snapshot one after another; returns the response to the last part.
     async fn send_parts(
         &self,
         vote: Vote,
@@ -129,7 +129,7 @@ impl RaftNetworkV2<TypeConfig> for Connection {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         if let Some(committed) = &request.leader_commit {
-            self.network.told.fetch_max(committed.index, Ordering::SeqCst);
+            self.network.announced_commit.fetch_max(committed.index, Ordering::SeqCst);
         }
         let heartbeat = request.entries.is_empty();
         let timeout = if heartbeat { option.hard_ttl() } else { APPEND_TIMEOUT };

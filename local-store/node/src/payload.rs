@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::log_id::LogId;
 use crate::ring::ArcId;
 
-/// An entry's bytes, with its decoded commands and its result while it is new.
+/// An entry's bytes and, while the entry is new, its decoded commands and its result.
 #[derive(Clone)]
 pub struct Payload {
     bytes: Bytes,
@@ -29,7 +29,7 @@ pub struct Payload {
 /// The parts that are kept while the entry is new.
 #[derive(Default)]
 struct Shared {
-    decoded: Decoded,
+    decoded: DecodedEntry,
     outcome: Option<Arc<Outcome>>,
 }
 
@@ -48,7 +48,8 @@ pub(super) struct Outcome {
     pub(super) place: (ArcId, LogId),
     /// The changes of the entry.
     pub(super) batch: Arc<Batch>,
-    /// The replies to its commands, until they are taken; at most one node needs them.
+    /// The replies to the entry's commands, until a node takes them; at most one node needs the
+    /// replies.
     pub(super) replies: Mutex<Option<Vec<Reply>>>,
 }
 
@@ -65,13 +66,13 @@ impl Outcome {
 
 /// The decoded commands of the bytes.
 #[derive(Default)]
-enum Decoded {
+enum DecodedEntry {
     /// Not decoded yet.
     #[default]
-    NotYet,
-    Kept(Arc<Entry>),
+    Pending,
+    Cached(Arc<Entry>),
     /// The entry is not new any more. A node that applies it late decodes the bytes itself.
-    NoLonger,
+    Released,
 }
 
 impl Payload {
@@ -84,13 +85,13 @@ impl Payload {
     /// Creates a payload of the bytes of an entry, with their decoded form.
     #[must_use]
     pub fn of(bytes: Bytes, entry: Arc<Entry>) -> Self {
-        let shared = Shared { decoded: Decoded::Kept(entry), outcome: None };
+        let shared = Shared { decoded: DecodedEntry::Cached(entry), outcome: None };
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
     }
 
     /// Returns the bytes that the commands of the entry count, which is their size without delta
-    /// encoding. They bound the size of the kept result. The value is at least the length of the
-    /// bytes, and at most 4 GiB.
+    /// encoding. These bytes bound the size of the kept result. The value is at least the length of
+    /// the bytes, and at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())
@@ -108,12 +109,12 @@ impl Payload {
     /// When they are damaged or of an unknown version.
     pub fn decode(&self) -> Result<Arc<Entry>, EntryError> {
         let mut shared = self.lock();
-        if let Decoded::Kept(entry) = &shared.decoded {
+        if let DecodedEntry::Cached(entry) = &shared.decoded {
             return Ok(Arc::clone(entry));
         }
         let entry = Arc::new(decode_entry(&self.bytes)?);
-        if matches!(shared.decoded, Decoded::NotYet) {
-            shared.decoded = Decoded::Kept(Arc::clone(&entry));
+        if matches!(shared.decoded, DecodedEntry::Pending) {
+            shared.decoded = DecodedEntry::Cached(Arc::clone(&entry));
         }
         Ok(entry)
     }
@@ -126,7 +127,8 @@ impl Payload {
         Ok(Arc::new(decode_entry(&self.bytes)?))
     }
 
-    /// Returns the result that a node has computed for the entry at this position, while it is new.
+    /// Returns the result that a node has computed for the entry at this position, while the entry
+    /// is new.
     pub(super) fn outcome(&self, place: (ArcId, LogId)) -> Option<Arc<Outcome>> {
         let shared = self.lock();
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
@@ -138,7 +140,8 @@ impl Payload {
         let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
         let is_small = outcome.batch.size() <= bytes_max;
         let mut shared = self.lock();
-        if is_small && matches!(shared.decoded, Decoded::Kept(_)) && shared.outcome.is_none() {
+        if is_small && matches!(shared.decoded, DecodedEntry::Cached(_)) && shared.outcome.is_none()
+        {
             shared.outcome = Some(Arc::new(outcome));
         }
     }
@@ -150,7 +153,7 @@ impl Payload {
     /// Drops the decoded commands and the result: the entry is not new any more.
     pub fn forget_decoded(&self) {
         let mut shared = self.lock();
-        let old = Shared { decoded: Decoded::NoLonger, outcome: None };
+        let old = Shared { decoded: DecodedEntry::Released, outcome: None };
         let before = mem::replace(&mut *shared, old);
         // The memory is freed after the lock is released.
         drop(shared);
@@ -191,7 +194,8 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// A visitor that takes over a byte buffer without a copy if the format permits that.
+/// A serde visitor that takes ownership of a byte buffer, without a copy if the format permits
+/// that.
 struct BytesVisitor;
 
 impl<'de> Visitor<'de> for BytesVisitor {

@@ -1,10 +1,10 @@
 //! Receives a snapshot, part by part, into a storage beside the state.
 //!
-//! It handles one transfer at a time; a new one replaces it. A duplicate part is acknowledged
-//! again. A missing part ends the transfer, and the leader starts over. A late part is never taken
-//! for a part of the current transfer: a restarted sender may reuse transfer numbers, but it leads
-//! in a later term. A transfer without new parts times out, which closes its files, because its
-//! sender may have died and no new transfer may begin.
+//! It handles one transfer at a time; a new transfer replaces the current one. A duplicate part is
+//! acknowledged again. A missing part ends the transfer, and the leader starts over. A late part is
+//! never mistaken for a part of the current transfer: a restarted sender may reuse transfer
+//! numbers, but it leads in a later term. A transfer without new parts times out, which closes its
+//! files, because its sender may have died and no new transfer may begin.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,52 +14,61 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::home::{StagedStorage, StorageHome};
 use crate::raft::Raft;
 use crate::replica::{SnapshotData, write_part};
+use crate::state_location::{StagedStorage, StateLocation};
 use crate::transport::{Response, SnapshotPart};
 use crate::types::{NodeId, Vote};
 use crate::worker::{Worker, run_on};
 
 /// A transfer in progress.
-struct Incoming {
+struct IncomingSnapshot {
     from: NodeId,
     vote: Vote,
     transfer: u64,
-    /// The sequence of the next part.
+    /// The sequence number of the next part.
     next: u64,
     staged: StagedStorage,
-    /// When the last part was written.
-    heard: Instant,
-    _watch: Watch,
+    /// The time at which the last part was written.
+    last_part_at: Instant,
+    _timeout: SilenceTimeout,
 }
 
-/// The task that ends a silent transfer. It stops with the transfer.
-struct Watch(AbortHandle);
+/// The task that ends a silent transfer. The task stops with the transfer.
+struct SilenceTimeout(AbortHandle);
 
-impl Drop for Watch {
+impl Drop for SilenceTimeout {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-type Place = Arc<Mutex<Option<Incoming>>>;
+type SharedTransfer = Arc<Mutex<Option<IncomingSnapshot>>>;
 
 pub(super) struct Receiver {
-    home: Arc<dyn StorageHome>,
+    state_location: Arc<dyn StateLocation>,
     worker: Arc<dyn Worker>,
-    incoming: Place,
+    incoming: SharedTransfer,
     silence_max: Duration,
 }
 
 impl Receiver {
     /// Creates a receiver. A sender waits for `part` and then starts over, so a transfer without a
     /// new part for twice as long is abandoned.
-    pub(super) fn new(home: Arc<dyn StorageHome>, worker: Arc<dyn Worker>, part: Duration) -> Self {
-        Self { home, worker, incoming: Place::default(), silence_max: part * 2 }
+    pub(super) fn new(
+        location: Arc<dyn StateLocation>,
+        worker: Arc<dyn Worker>,
+        part: Duration,
+    ) -> Self {
+        Self {
+            state_location: location,
+            worker,
+            incoming: SharedTransfer::default(),
+            silence_max: part * 2,
+        }
     }
 
-    /// Handles a part; installs the snapshot after the last one.
+    /// Handles a part. After the last part, installs the snapshot.
     pub(super) async fn take(&self, raft: &Raft, from: NodeId, part: SnapshotPart) -> Response {
         let mut incoming = self.incoming.lock().await;
         if part.sequence == 0 {
@@ -68,7 +77,7 @@ impl Receiver {
                 Err(reason) => return Response::Refused(reason),
             }
         }
-        let is_same = |current: &&mut Incoming| {
+        let is_same = |current: &&mut IncomingSnapshot| {
             let (sender, transfer) = (current.from, current.transfer);
             (sender, &current.vote, transfer) == (from, &part.vote, part.transfer)
         };
@@ -91,7 +100,7 @@ impl Receiver {
             *incoming = None;
             return Response::Refused(format!("cannot write the snapshot: {written:?}"));
         }
-        current.heard = Instant::now();
+        current.last_part_at = Instant::now();
         if !part.last {
             return Response::PartTaken;
         }
@@ -106,33 +115,46 @@ impl Receiver {
         }
     }
 
-    async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<Incoming, String> {
-        let home = Arc::clone(&self.home);
-        let staged = run_on(&*self.worker, move || home.begin()).await;
+    async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<IncomingSnapshot, String> {
+        let location = Arc::clone(&self.state_location);
+        let staged = run_on(&*self.worker, move || location.begin()).await;
         let staged = staged.ok_or("the worker has stopped")?;
         let staged = staged.map_err(|error| error.to_string())?;
         let (vote, transfer) = (part.vote, part.transfer);
         let watched =
             give_up_silent(Arc::downgrade(&self.incoming), staged.number, self.silence_max);
-        let watch = Watch(tokio::spawn(watched).abort_handle());
-        Ok(Incoming { from, vote, transfer, next: 0, staged, heard: Instant::now(), _watch: watch })
+        let watch = SilenceTimeout(tokio::spawn(watched).abort_handle());
+        Ok(IncomingSnapshot {
+            from,
+            vote,
+            transfer,
+            next: 0,
+            staged,
+            last_part_at: Instant::now(),
+            _timeout: watch,
+        })
     }
 }
 
-/// Ends the transfer into the storage with this number after it had no new part for too long.
-async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silence_max: Duration) {
+/// Ends the transfer into the storage with this number after the transfer had no new part for too
+/// long.
+async fn give_up_silent(
+    place: Weak<Mutex<Option<IncomingSnapshot>>>,
+    number: u64,
+    silence_max: Duration,
+) {
     let mut until = Instant::now() + silence_max;
     loop {
         tokio::time::sleep_until(until).await;
         let Some(place) = place.upgrade() else { return };
         let mut incoming = place.lock().await;
-        // A new transfer has replaced this one, or this one is being installed.
+        // A new transfer has replaced this transfer, or this transfer is being installed.
         let Some(current) = incoming.as_ref().filter(|it| it.staged.number == number) else {
             return;
         };
-        until = current.heard + silence_max;
+        until = current.last_part_at + silence_max;
         if until <= Instant::now() {
-            tracing::warn!("dropped an incomplete snapshot: its sender went silent");
+            tracing::warn!("dropped an incomplete snapshot: its sender stopped sending");
             *incoming = None;
             return;
         }

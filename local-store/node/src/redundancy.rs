@@ -1,9 +1,9 @@
 //! Checks whether a store can continue without a damaged node, which is to be set aside and
 //! rebuilt.
 //!
-//! Until then the node still votes and keeps its log. Of two damaged nodes, one waits until the
-//! other is rebuilt, so that no acknowledged write is lost. A leader with an undamaged disk has
-//! every acknowledged write, and the other nodes can be rebuilt from it.
+//! Until it is set aside, the node still votes and keeps its log. Of two damaged nodes, one waits
+//! until the other is rebuilt, so that no acknowledged write is lost. A leader with an undamaged
+//! disk has every acknowledged write, and the other nodes can be rebuilt from it.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
             status.role == Role::Leader && !status.is_damaged && Some(status.term) == newest
         };
         let Some(leader) = of_arc().find(leads) else {
-            return Err(format!("no other node with a sound disk leads {arc}"));
+            return Err(format!("{arc} has no leader on another node with an undamaged disk"));
         };
         let members: BTreeSet<NodeId> = of_arc().map(|status| status.node).chain([id]).collect();
         let voters: BTreeSet<NodeId> = leader.voters.iter().copied().collect();

@@ -5,23 +5,24 @@ use std::sync::MutexGuard;
 use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The progress of verifying a replica: its state and, for the first arc, the log of its node. It
-/// is stored beside the state, so that a pass continues after a restart.
+/// The progress of verifying a replica: its state and, for the first arc, the log of its node. The
+/// progress is stored beside the state, so that a pass continues after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Complete passes since the replica was created.
     pub passes: u64,
-    /// When the last pass ended, in milliseconds since 1970.
+    /// The time at which the last pass ended, in milliseconds since 1970.
     pub completed_ms: Option<u64>,
-    /// When the current pass began, if there is one.
+    /// The time at which the current pass began, in milliseconds since 1970; `None` if no pass is
+    /// in progress.
     pub begun_ms: Option<u64>,
-    /// Bytes verified by the current pass, or the last one.
+    /// Bytes verified by the current pass, or by the last pass if none is in progress.
     pub verified_bytes: u64,
     /// Total bytes of the files when that pass began.
     pub all_bytes: u64,
 }
 
-/// The progress of a running replica.
+/// The progress of a running replica's scrub, shared between its threads.
 #[derive(Debug, Default)]
 pub struct Scrub(Mutex<Progress>);
 

@@ -12,15 +12,15 @@ use crate::types::{NodeId, TypeConfig};
 /// The role of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// It orders the writes.
+    /// The replica orders the writes.
     Leader,
-    /// It follows a leader and can replace it.
+    /// The replica follows a leader and can replace it.
     Follower,
-    /// It stands for election.
+    /// The replica is a candidate in an election.
     Candidate,
-    /// It receives the state and has no vote yet.
+    /// The replica receives the state and has no vote yet.
     Learner,
-    /// It has stopped.
+    /// The replica has stopped.
     Stopped,
 }
 
@@ -47,43 +47,44 @@ pub struct Status {
     pub arc: ArcId,
     /// The role of the replica.
     pub role: Role,
-    /// Its term.
+    /// The replica's term.
     pub term: u64,
-    /// The leader that it knows.
+    /// The leader that the replica knows.
     pub leader: Option<NodeId>,
     /// The nodes that vote.
     pub voters: Vec<NodeId>,
     /// The nodes that receive the state and have no vote yet.
     pub learners: Vec<NodeId>,
-    /// The last entry in its log.
+    /// The last entry in the replica's log.
     pub last_log: Option<u64>,
-    /// The last entry that it knows to be committed.
+    /// The last entry that the replica knows to be committed.
     pub committed: Option<u64>,
-    /// The last entry that its state contains.
+    /// The last entry that the replica's state contains.
     pub applied: Option<u64>,
-    /// The entry up to which its state is persisted.
+    /// The entry up to which the replica's state is persisted.
     pub snapshot: Option<u64>,
-    /// The entry up to which its log is purged.
+    /// The entry up to which the replica's log is purged.
     pub purged: Option<u64>,
-    /// On a leader: for each other node that it replicates to, the last entry that this node has
+    /// On a leader: for each node that the leader replicates to, the last entry that the node has
     /// acknowledged as durable. Empty on any other replica.
     pub acknowledged: BTreeMap<NodeId, u64>,
-    /// On a leader of several nodes: milliseconds since a majority last responded to it. Each
-    /// heartbeat of a working leader resets it.
+    /// On a leader of several nodes: milliseconds since a majority last responded to the leader.
+    /// Each heartbeat of a working leader resets the value.
     pub silent_ms: Option<u64>,
     /// Size of the files of the node's log, in bytes.
     pub log_bytes: u64,
-    /// Syncs of the node's log since it started.
+    /// Syncs of the node's log since the node started.
     pub log_syncs: u64,
     /// Whether the node's disk is damaged. The node is set aside and rebuilt once its peers can
-    /// continue without it. Until then it does not lead if another node can.
+    /// continue without it. Until then the node does not lead if another node can lead.
     pub is_damaged: bool,
-    /// The progress of the verification of its files.
+    /// The progress of the verification of the replica's files.
     pub scrub: Progress,
 }
 
 impl Status {
-    /// Creates the status from the consensus metrics and the usage of its log: syncs and bytes.
+    /// Creates the status from the metrics of the consensus and the usage of the node's log: syncs
+    /// and bytes.
     pub(super) fn new(
         node: NodeId,
         arc: ArcId,
@@ -151,8 +152,8 @@ impl Status {
     }
 }
 
-/// Returns how long a leader of several nodes has had no response from a majority. Until the first
-/// response after its election, its own time counts.
+/// Returns how long a leader of several nodes has had no response from a majority. Before the first
+/// quorum response of its term, the time is measured from the leader's own last heartbeat.
 fn silent_ms(node: NodeId, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
     let is_one_of_several = metrics.membership_config.membership().voter_ids().count() > 1;
     let own = || *metrics.heartbeat.as_ref()?.get(&node)?;

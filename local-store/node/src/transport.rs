@@ -134,8 +134,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Sends a message and waits for its response, at most for `timeout`.
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>>;
 
-    /// Returns the last vote that another node has logged, as of now. Returns `None` if only a
-    /// message could find it out.
+    /// Returns the last vote that another node has logged, as of now. Returns `None` if that would
+    /// take a message.
     fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
         None
     }

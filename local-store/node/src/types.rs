@@ -58,7 +58,7 @@ impl RaftTypeConfig for TypeConfig {
     type Entry = openraft::Entry<openraft::alias::CommittedLeaderIdOf<Self>, Self::Payload>;
     type AsyncRuntime = Runtime;
     type Responder<T>
-        = CallBack<T>
+        = OutcomeCallback<T>
     where
         T: Send + 'static;
     type Batch<T>
@@ -79,16 +79,16 @@ pub struct Replies(pub Vec<Reply>);
 
 /// A callback for the outcome of a proposal. The first task that knows the outcome calls it. If the
 /// callback is dropped instead, the outcome is unknown.
-pub struct CallBack<T>(Box<dyn FnOnce(T) + Send>);
+pub struct OutcomeCallback<T>(Box<dyn FnOnce(T) + Send>);
 
-impl<T> CallBack<T> {
+impl<T> OutcomeCallback<T> {
     /// Creates a callback from a function.
     pub fn new(function: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Box::new(function))
     }
 }
 
-impl<T: Send + 'static> Responder<TypeConfig, T> for CallBack<T> {
+impl<T: Send + 'static> Responder<TypeConfig, T> for OutcomeCallback<T> {
     fn on_complete(self, result: T) {
         (self.0)(result);
     }

@@ -66,8 +66,8 @@ impl Worker for ThreadWorker {
 }
 
 /// Runs a job on a worker. The returned future waits for the job's result, `None` if the worker
-/// lost the job. The job is in the worker's queue when this returns, even before the future is
-/// polled.
+/// lost the job. The job is in the worker's queue when this function returns, even before the
+/// future is polled.
 pub fn run_on<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
     worker: &dyn Worker,
     job: J,

@@ -19,8 +19,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Returns the table with a whole name, which is the owner's name and the table's own: see
-    /// [`crate::table::name::TableName::whole`].
+    /// Returns the table with a whole name, which consists of the owner and the table's own name:
+    /// see [`crate::table::name::TableName::whole`].
     #[must_use]
     pub fn find(&self, whole_name: &str) -> Option<&Arc<Table>> {
         self.names.get(whole_name).and_then(|id| self.tables.get(id))
@@ -119,9 +119,9 @@ fn add_part(whole: &mut Table, part: &Table) {
             known.status = here;
         }
     }
-    // An index that the first arc has removed and this arc has not is still being deleted. If the
-    // first arc has not assigned the number yet, this node's copy of the first arc is stale, and
-    // the index is omitted.
+    // An index that the first arc has removed, but this arc has not, is still being deleted. If the
+    // first arc has not assigned the index's number yet, this node's copy of the first arc is
+    // stale, and the index is omitted.
     let given = whole.next_index;
     for index in part.indexes.iter().filter(|index| index.number.0 < given) {
         if whole.indexes.iter().all(|known| known.number != index.number) {

@@ -44,7 +44,7 @@ impl Image {
         self.encoded.decode_only(|name| names.binary_search(&name).is_ok()).map_err(damaged)
     }
 
-    /// Returns the item with `new` in place of its part `old`.
+    /// Returns the item with the attributes of `old` replaced by those of `new`.
     pub(crate) fn with_part(&self, old: &Item, new: &Item) -> Result<Self, ReadError> {
         Self::stored(self.encoded.with_replaced(old, new).map_err(damaged)?)
     }

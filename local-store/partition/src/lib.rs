@@ -25,9 +25,9 @@ mod write;
 
 pub use arcs::adoption::can_follow;
 pub use arcs::delivery::{Delivery, DeliveryBatch};
-pub use arcs::outbox::{has_arrived, is_outbox_full, read_delivery_batch, under_way};
+pub use arcs::outbox::{has_arrived, is_outbox_full, read_delivery_batch, unacknowledged_changes};
 pub use arcs::routing::{
-    Destination, Location, Piece, arc_of_token, cut, destination, locate, sum_values,
+    ArcRange, Destination, Location, arc_of_token, cut, destination, locate, sum_values,
 };
 pub use catalogue::Catalogue;
 pub use command::reply::{CancellationReason, ItemCollection, Reply, Written};
@@ -71,16 +71,16 @@ pub use table::options::{
     ResourcePolicy, TableOptions, Units,
 };
 pub use table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
-pub use table::placement::{ARCS_MAX, ArcId, Placement, Seat, Stretch};
+pub use table::placement::{ARCS_MAX, ArcId, ArcPosition, Placement, PlacementRange};
 pub use table::stream::{Shard, Stream};
 pub use table::time_to_live::TimeToLive;
 pub use table::token_range::TokenRange;
 pub use time_to_live::{Expired, find_expired, find_time_to_live_work};
 pub use transaction::state::{Decision, PreparedHead, TransactionId};
 pub use transaction::two_phase_commit::{
-    has_old_transactions, read_prepared, read_prepared_heads, read_transaction_steps,
-    read_unsettled,
+    has_old_transactions, read_incomplete, read_prepared, read_prepared_heads,
+    read_transaction_steps,
 };
 pub use transaction::{
-    TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, is_remembered, recall,
+    TRANSACTION_TOO_LARGE, find_result, fingerprint, has_expired_tokens, is_remembered,
 };

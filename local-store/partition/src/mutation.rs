@@ -29,11 +29,11 @@ pub enum Mutation {
     SkipIndexEntries,
     /// A write that changes nothing has a stream record.
     RecordOfNothing,
-    /// The first records of a shard that is the only child of another one are lost.
+    /// The first records of a shard that is the only child of another shard are lost.
     DropRecordAtRotation,
     /// The first records of the two children of a split shard are lost.
     DropRecordAtSplit,
-    /// A transaction does not check the items that it only has conditions on.
+    /// A transaction does not check the conditions on items that it does not change.
     SkipTransactionCheck,
     /// An expired item is deleted although its time was extended.
     ExpireExtended,
@@ -65,8 +65,8 @@ pub enum Mutation {
     ForgetDecision,
     /// A transaction over several arcs is acknowledged before its decision is durable.
     AnswerBeforeDecision,
-    /// A write that was stored as a delta is decoded with the condition of the write to which it
-    /// refers, without its own values.
+    /// A write that was stored as a delta is decoded with the condition of the write to which the
+    /// delta refers, without the delta's own values.
     ConditionOfModel,
 }
 

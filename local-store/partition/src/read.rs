@@ -9,13 +9,13 @@ use model::{Item, KeyValue, PrimaryKey, Token};
 
 use crate::keys::statistics::{self, Statistics};
 use crate::keys::{Family, index_entry, index_statistics, item};
-use crate::storage::{ReadError, Value, View, behind, end_of_prefix};
+use crate::storage::{ReadError, Value, View, end_of_prefix, successor};
 use crate::table::Table;
 use crate::table::identifiers::{IndexNumber, PartitionNumber};
 use crate::table::index::IndexKey;
 use crate::table::token_range::TokenRange;
 
-/// The sort keys of a Query, as its key condition states them.
+/// The sort keys of a Query, in the form of the Query's key condition.
 pub type SortRange = Option<SortCondition>;
 
 /// The items to read.
@@ -25,7 +25,7 @@ pub enum ItemRange {
     Collection {
         /// The partition key.
         partition: KeyValue,
-        /// Only these sort keys; all of them when `None`.
+        /// The range of sort keys; `None` for all sort keys.
         sort: SortRange,
     },
     /// The entries of an index with one partition key of the index, in the order of its sort key.
@@ -120,7 +120,7 @@ pub fn read_encoded_entries(
     visit_behind(view, bounds, start_after, forward, visit)
 }
 
-/// The first key (inclusive) and the last (exclusive).
+/// The bounds of a key range: the first key (inclusive) and the end (exclusive).
 type Bounds = (Vec<u8>, Vec<u8>);
 
 /// Visits the values of a range in order or in reverse. Begins after the key `start_after`, if
@@ -133,7 +133,7 @@ fn visit_behind(
     visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     match start_after {
-        Some(key) if forward => from = from.max(behind(key)),
+        Some(key) if forward => from = from.max(successor(key)),
         Some(key) => to = to.min(key),
         None => {}
     }
@@ -154,7 +154,7 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
         value.encode_ordered(&mut key);
         key
     };
-    sort_bounds(prefix, sort, at, |value| behind(at(value)), at)
+    sort_bounds(prefix, sort, at, |value| successor(at(value)), at)
 }
 
 /// Returns the bounds of the entries whose sort key meets a condition. In an entry's key, the

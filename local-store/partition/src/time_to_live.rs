@@ -23,7 +23,7 @@ use crate::table::time_to_live::TimeToLive;
 
 /// The most expiry entries that one step adds or removes, so that no log entry becomes too large.
 const STEP_ENTRIES_MAX: usize = 1000;
-/// The most items that one indexing step reads; fewer if they are large.
+/// The most items that one indexing step reads; fewer if the items are large.
 const STEP_ITEMS_MAX: usize = 4000;
 
 /// Returns when an item expires, in seconds; `None` if the attribute is missing, not a number, or
@@ -131,7 +131,7 @@ fn index_items(
     Ok(stopped_at)
 }
 
-/// Returns the expiry entry of a stored item, if it expires.
+/// Returns the expiry entry of a stored item, if the item expires.
 fn expiry_entry(
     table: &Table,
     attribute: &str,
@@ -160,7 +160,7 @@ pub struct Expired {
     /// A delete command for each item.
     pub commands: Vec<Command>,
     /// The position at which the next call continues; `None` if there are no more expired items.
-    pub behind: Option<Vec<u8>>,
+    pub next_position: Option<Vec<u8>>,
 }
 
 /// Returns deletes for expired items of a table, oldest first: at most `limit`, and about as many
@@ -191,7 +191,7 @@ pub fn find_expired(
         let item = view.get(&stored)?;
         expired.commands.push(Command::Expire { table: table.id, key: Box::new(key), expires_at });
         if left.take(&stored, item.as_deref().unwrap_or_default()).is_break() {
-            expired.behind = Some(place);
+            expired.next_position = Some(place);
             break;
         }
     }

@@ -119,7 +119,7 @@ pub(crate) fn apply_expire(
     Ok(Reply::Done { more: false })
 }
 
-/// Replaces an item by the one that a transaction has prepared, without further checks.
+/// Replaces an item by the item that a transaction has prepared, without further checks.
 pub(crate) fn replace_with(
     overlay: &mut Overlay<'_>,
     table: &Table,

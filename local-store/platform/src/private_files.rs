@@ -42,8 +42,8 @@ pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
 /// may contain files that an earlier version made readable by all.
 ///
 /// # Errors
-/// When it cannot be created. A directory that another user owns keeps its mode; the log then has a
-/// warning.
+/// When it cannot be created. A directory that another user owns keeps its mode, and a warning is
+/// logged.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     let mode = fs::metadata(path)?.permissions().mode();

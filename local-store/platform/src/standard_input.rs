@@ -22,7 +22,7 @@ pub async fn ended() {
         // Receiving fails if the thread has ended, which happens only at the end of the input.
         Ok(_) => drop(told.await),
         Err(error) => {
-            tracing::warn!(%error, "cannot watch standard input: this process goes on when it ends");
+            tracing::warn!(%error, "cannot watch standard input, so this process keeps running when standard input ends");
             std::future::pending::<()>().await;
         }
     }

@@ -48,10 +48,9 @@ impl TokenKey {
     /// The problem with the file, and what to do.
     pub(crate) fn of_member(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
-        Self::read(&path, "copy the file of another node there")?.ok_or_else(|| {
+        Self::read(&path, "copy the file from the data directory of another node")?.ok_or_else(|| {
             format!(
-                "`{}` is missing: copy it from the data directory of another node; if none has it, put \
-                 the same {KEY_BYTES} random bytes into that of each",
+                "`{}` is missing: copy it from the data directory of another node; if no node has the file, write the same {KEY_BYTES} random bytes to it on every node",
                 path.display()
             )
         })
@@ -139,9 +138,9 @@ mod tests {
         fs::write(&file, b"short").unwrap();
         assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove it")));
         let damaged = TokenKey::of_member(folder.path());
-        assert!(
-            damaged.is_err_and(|error| error.contains("; copy the file of another node there"))
-        );
+        assert!(damaged.is_err_and(|error| {
+            error.contains("; copy the file from the data directory of another node")
+        }));
         fs::remove_file(&file).unwrap();
         let missing = TokenKey::of_member(folder.path());
         assert!(missing.is_err_and(|error| error.contains("of another node")));

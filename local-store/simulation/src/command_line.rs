@@ -23,7 +23,7 @@ use crate::world::plan::Plan;
 #[command(
     name = "simulation",
     version,
-    after_help = "Examples:\n  simulation --seeds 240\n  simulation --first 17 --seeds 1 --explain\n  simulation power-loss --images 20000\n\nExit codes: 0 nothing was broken, 1 something was or a kind of fault never happened, 2 a wrong command."
+    after_help = "Examples:\n  simulation --seeds 240\n  simulation --first 17 --seeds 1 --explain\n  simulation power-loss --images 20000\n\nExit codes: 0 no violation, 1 a violation or a class of faults that never occurred, 2 invalid arguments."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -36,7 +36,7 @@ pub struct Arguments {
 enum Command {
     /// Cut the power at any disk operation, and check that log and state recover completely
     PowerLoss {
-        /// Number of disk images after a power cut to open
+        /// Number of disk images to open, each as a power cut left it
         #[arg(long, default_value_t = 20_000)]
         images: u64,
         /// First seed
@@ -115,7 +115,9 @@ struct Runs {
 
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
-    found.ok_or_else(|| "development/development/simulation.md names them".to_owned())
+    found.ok_or_else(|| {
+        "unknown mutation; docs/development/simulation.md lists the names".to_owned()
+    })
 }
 
 /// Runs the command.
@@ -192,7 +194,7 @@ fn explain(plan: &Plan) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints the violations, and the smallest plan that causes the first one.
+/// Prints the violations, and the smallest plan that causes the first violation.
 fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     let mut output = std::io::stderr().lock();
     for (place, outcome) in summary.failures.iter().enumerate() {
@@ -287,7 +289,7 @@ fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
 
 #[cfg(feature = "mutations")]
 fn run_mutations(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
-    let progress = |finding: &crate::mutations::Finding| {
+    let progress = |finding: &crate::mutations::MutationResult| {
         // A failure to show progress must not stop the work.
         let _ = writeln!(std::io::stderr(), "{}", finding.to_row());
     };
@@ -299,7 +301,7 @@ fn run_mutations(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::
             writeln!(output, "{}", finding.to_row())?;
         }
     } else {
-        let rows: Vec<_> = findings.iter().map(crate::mutations::Finding::to_json).collect();
+        let rows: Vec<_> = findings.iter().map(crate::mutations::MutationResult::to_json).collect();
         writeln!(output, "{:#}", serde_json::Value::Array(rows))?;
     }
     Ok(code(findings.iter().all(|finding| finding.found.is_some())))

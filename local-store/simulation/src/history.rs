@@ -13,13 +13,13 @@ use crate::request::WRITE_ID;
 
 /// The known outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It was acknowledged.
+pub enum WriteOutcome {
+    /// The write was acknowledged.
     Acknowledged,
-    /// It may have been applied once, or not at all.
+    /// The write may have been applied once, or not at all.
     Unknown,
-    /// It was certainly not applied.
-    NotMade,
+    /// The write was certainly not applied.
+    NotApplied,
 }
 
 /// A sum over accounts, as one read saw it.
@@ -27,9 +27,9 @@ pub enum Fate {
 pub struct Sum {
     /// The name of the accounts.
     pub what: &'static str,
-    /// The time of the read, on the logical clock.
+    /// The sum that the read returned.
     pub total: i128,
-    /// When it was read, on the logical clock.
+    /// The time of the read, on the logical clock.
     pub at: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Sum {
 pub struct Votes {
     /// The acknowledged votes whose count was returned: the time of the call, the time of the answer, and the
     /// count after the vote.
-    pub told: Vec<(u64, u64, i128)>,
+    pub acknowledged_counts: Vec<(u64, u64, i128)>,
     /// The number of votes that were certainly counted.
     pub counted: i128,
     /// The number of votes that may have been counted.
@@ -62,9 +62,9 @@ pub struct Records {
     /// The operations on each register, by key.
     pub registers: BTreeMap<String, Vec<Operation>>,
     /// Every write that stores something, by its id: its key and its fate.
-    pub writes: BTreeMap<u64, (String, Fate)>,
+    pub writes: BTreeMap<u64, (String, WriteOutcome)>,
     /// Every delete, by key: its fate, and the removed state if known.
-    pub deletes: BTreeMap<String, Vec<(Fate, State)>>,
+    pub deletes: BTreeMap<String, Vec<(WriteOutcome, State)>>,
     /// The values that reads without strong consistency saw, each with its key.
     pub weak_reads: Vec<(String, State)>,
     /// The sums that reads saw.
@@ -79,7 +79,7 @@ pub struct Records {
     pub readings: Vec<Reading>,
     /// The consistent reads that did not find an expiring item: the key, the expiry time that its last known
     /// writer had stored, and the store time of the read.
-    pub gone: Vec<(String, u64, u64)>,
+    pub missing_expiring: Vec<(String, u64, u64)>,
     /// Answers that the store must never give.
     pub defects: Vec<String>,
     /// Number of acknowledged requests.
@@ -131,12 +131,12 @@ impl History {
     }
 
     /// Records the outcome of a write that stores something.
-    pub fn wrote(&self, id: u64, key: &str, fate: Fate) {
+    pub fn wrote(&self, id: u64, key: &str, fate: WriteOutcome) {
         self.records().writes.insert(id, (key.to_owned(), fate));
     }
 
     /// Records the outcome of a delete.
-    pub fn deleted(&self, key: &str, fate: Fate, seen: State) {
+    pub fn deleted(&self, key: &str, fate: WriteOutcome, seen: State) {
         self.records().deletes.entry(key.to_owned()).or_default().push((fate, seen));
     }
 }

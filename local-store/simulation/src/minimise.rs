@@ -4,12 +4,12 @@
 use crate::run::{Outcome, run};
 use crate::world::plan::{Clients, Plan};
 
-/// The maximum number of runs of one minimisation. They take some minutes.
+/// The maximum number of runs of one minimisation. This number of runs takes some minutes.
 pub const RUNS_MAX: usize = 120;
 
 /// A smaller plan and its outcome.
 #[derive(Clone, Debug)]
-pub struct Smaller {
+pub struct SmallerPlan {
     /// The plan.
     pub plan: Plan,
     /// The outcome of the plan.
@@ -20,7 +20,7 @@ pub struct Smaller {
 
 struct Search<'a> {
     checkers: Vec<&'static str>,
-    best: Smaller,
+    best: SmallerPlan,
     run: &'a dyn Fn(&Plan) -> Outcome,
 }
 
@@ -34,7 +34,7 @@ impl Search<'_> {
         let outcome = (self.run)(&plan);
         let same = outcome.violations.iter().any(|v| self.checkers.contains(&v.checker));
         if same {
-            self.best = Smaller { plan, outcome, runs: self.best.runs };
+            self.best = SmallerPlan { plan, outcome, runs: self.best.runs };
         }
         same
     }
@@ -90,14 +90,14 @@ impl Search<'_> {
 
 /// Minimises a failing plan. `outcome` is the outcome of the plan.
 #[must_use]
-pub fn minimise(plan: &Plan, outcome: &Outcome) -> Smaller {
+pub fn minimise(plan: &Plan, outcome: &Outcome) -> SmallerPlan {
     minimise_with(plan, outcome, &|plan| run(plan, false))
 }
 
-fn minimise_with(plan: &Plan, outcome: &Outcome, run: &dyn Fn(&Plan) -> Outcome) -> Smaller {
+fn minimise_with(plan: &Plan, outcome: &Outcome, run: &dyn Fn(&Plan) -> Outcome) -> SmallerPlan {
     let mut checkers: Vec<&'static str> = outcome.violations.iter().map(|v| v.checker).collect();
     checkers.dedup();
-    let best = Smaller { plan: plan.clone(), outcome: outcome.clone(), runs: 0 };
+    let best = SmallerPlan { plan: plan.clone(), outcome: outcome.clone(), runs: 0 };
     let mut search = Search { checkers, best, run };
     search.shorten();
     search.drop_clients();

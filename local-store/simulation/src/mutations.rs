@@ -14,12 +14,12 @@ use crate::world::plan::Plan;
 /// The number of seeds within which a fault must be found.
 pub const SEEDS_MAX: u64 = 60;
 
-/// The checkers that do not say what is wrong. Other checkers are reported before them.
+/// The checkers that do not name the defect. Other checkers are reported before them.
 const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
 
-/// How a fault was found.
+/// The discovery of a fault: the seed, the world, and the checkers that failed.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Detection {
     /// The first seed that found the fault.
     pub seed: u64,
     /// The kind of world: three nodes, one node, or power-loss images.
@@ -32,20 +32,20 @@ pub struct Found {
 
 /// A deliberate fault, and the result of the search for it.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct MutationResult {
     /// The fault.
     pub mutation: Mutation,
-    /// How the fault was found; `None` if no checker found it.
-    pub found: Option<Found>,
+    /// The discovery of the fault; `None` if no checker found the fault.
+    pub found: Option<Detection>,
 }
 
-impl Finding {
+impl MutationResult {
     /// Returns the finding as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let name = format!("{:?}", self.mutation);
         match &self.found {
-            Some(Found { seed, world, checkers, what }) => json!({
+            Some(Detection { seed, world, checkers, what }) => json!({
                 "mutation": name, "seed": seed, "world": world, "checkers": checkers,
                 "violation": what,
             }),
@@ -58,7 +58,7 @@ impl Finding {
     pub fn to_row(&self) -> String {
         let name = format!("{:?}", self.mutation);
         match &self.found {
-            Some(Found { seed, world, checkers, .. }) => {
+            Some(Detection { seed, world, checkers, .. }) => {
                 format!("| `{name}` | {seed} | {world} | {} |", checkers.join(", "))
             }
             None => format!("| `{name}` | not found | | |"),
@@ -67,7 +67,7 @@ impl Finding {
 }
 
 /// Searches for one fault.
-fn find(mutation: Mutation, seconds: u64) -> Finding {
+fn find(mutation: Mutation, seconds: u64) -> MutationResult {
     let by_run = |nodes, world| {
         (1..=SEEDS_MAX).find_map(|seed| {
             let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
@@ -82,20 +82,20 @@ fn find(mutation: Mutation, seconds: u64) -> Finding {
                 }
             }
             let what = violations.into_iter().next()?.what;
-            Some(Found { seed, world, checkers, what })
+            Some(Detection { seed, world, checkers, what })
         })
     };
     let by_image = || {
         activate(Some(mutation));
         let found = (1..=SEEDS_MAX).find_map(|seed| {
             let what = power_loss::check_seed(seed)?;
-            Some(Found { seed, world: "power-loss images", checkers: vec!["power loss"], what })
+            Some(Detection { seed, world: "power-loss images", checkers: vec!["power loss"], what })
         });
         activate(None);
         found
     };
     let found = by_run(3, "three nodes").or_else(|| by_run(1, "one node")).or_else(by_image);
-    Finding { mutation, found }
+    MutationResult { mutation, found }
 }
 
 /// Searches for these faults, several at the same time, and passes each finding to `progress`.
@@ -103,8 +103,8 @@ fn find(mutation: Mutation, seconds: u64) -> Finding {
 pub fn find_all(
     chosen: &[Mutation],
     seconds: u64,
-    progress: &(dyn Fn(&Finding) + Sync),
-) -> Vec<Finding> {
+    progress: &(dyn Fn(&MutationResult) + Sync),
+) -> Vec<MutationResult> {
     let next = AtomicUsize::new(0);
     let findings = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

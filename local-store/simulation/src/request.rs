@@ -25,7 +25,7 @@ pub const INDEX: &str = "by-owner";
 /// A second index over [`OWNER`]. It is created while the table is in use.
 pub const LATE_INDEX: &str = "by-owner-late";
 
-/// An expression and the values of its placeholders. It has no placeholders for names.
+/// An expression and the values of its placeholders. The expression has no placeholders for names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expression {
     /// The text, in DynamoDB's syntax.
@@ -130,7 +130,7 @@ pub struct Shard {
     pub id: String,
     /// The id of the parent shard, whose records precede those of this shard.
     pub parent: Option<String>,
-    /// The range of sequence numbers: the first one, and the last one if the shard is closed.
+    /// The range of sequence numbers: the first number, and the last number if the shard is closed.
     pub range: (String, Option<String>),
 }
 
@@ -156,8 +156,8 @@ pub enum Answer {
     Items(Vec<Option<Item>>),
     /// Shards, parents first.
     Shards(Vec<Shard>),
-    /// The records in order, and the position after the last one. If there are no records, it is the position
-    /// where the read began.
+    /// The records in order, and the position after the last record. Without records, the position is the one
+    /// at which the read began.
     Records(Vec<StreamRecord>, Option<Start>),
 }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use model::Item;
 use model::encoding::decode_item;
 use partition::{
-    Catalogue, ItemRange, Machine, ReadError, Seat, SecondaryIndex, TokenRange, find_index_work,
-    read_encoded_entries, read_encoded_items, read_prepared, read_shard_records, read_unsettled,
-    under_way,
+    ArcPosition, Catalogue, ItemRange, Machine, ReadError, SecondaryIndex, TokenRange,
+    find_index_work, read_encoded_entries, read_encoded_items, read_incomplete, read_prepared,
+    read_shard_records, unacknowledged_changes,
 };
 use partition::{Command, Position, Reply, TimeToLiveChange};
 use server::store::RingView;
@@ -46,8 +46,8 @@ const REGISTERS: usize = 5;
 const HEALED_AFTER: Duration = Duration::from_secs(5);
 /// The maximum time after the last write until replicas must be equal.
 const EQUAL_AFTER: Duration = Duration::from_secs(10);
-/// The store time in milliseconds that passes at the end. It is more than the retention of stream records
-/// plus the clock skew.
+/// The store time in milliseconds that passes at the end. The time is longer than the retention of stream
+/// records plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
 /// The maximum number of checks whether all work that is due after a day is done. The next constant is the
 /// pause between two checks.
@@ -109,10 +109,10 @@ fn failed(plan: &Plan, what: String) -> Outcome {
 }
 
 /// The clients of a run and their shared state.
-struct Crowd {
+struct ClientTasks {
     history: Arc<History>,
     signals: Arc<Signals>,
-    under_way: Arc<AtomicUsize>,
+    in_flight: Arc<AtomicUsize>,
     tasks: JoinSet<()>,
 }
 
@@ -128,10 +128,10 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     if let Err(what) = begin_groups(&cluster).await {
         return failed(plan, format!("cannot begin the groups: {what}"));
     }
-    let mut crowd = Crowd {
+    let mut crowd = ClientTasks {
         history: Arc::new(History::default()),
         signals: Arc::default(),
-        under_way: Arc::default(),
+        in_flight: Arc::default(),
         tasks: JoinSet::new(),
     };
     if let Err(what) = set_up(&cluster).await {
@@ -140,18 +140,18 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     bank::open(&mut client(&cluster, &crowd, plan, "opening")).await;
     send_clients(&cluster, &mut crowd, plan);
     let begun = environment.elapsed();
-    faults::run(&cluster, &plan.faults, &crowd.signals, &crowd.under_way).await;
+    faults::run(&cluster, &plan.faults, &crowd.signals, &crowd.in_flight).await;
     let lasted = environment.elapsed().saturating_sub(begun);
     let rest = Duration::from_secs(plan.seconds).saturating_sub(lasted);
     tokio::time::sleep(rest).await;
-    let mut violations = heal(&cluster).await;
+    let mut violations = end_faults(&cluster).await;
     // Runs some load on the healed cluster, then stops all clients.
     tokio::time::sleep(Duration::from_secs(1)).await;
     crowd.signals.end.store(true, Ordering::SeqCst);
     while crowd.tasks.join_next().await.is_some() {}
     environment.advance(30_000);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    violations.extend(settle(&cluster).await);
+    violations.extend(wait_until_equal(&cluster).await);
     let records = crowd.history.take();
     let end = match collect(&cluster) {
         Ok(end) => end,
@@ -227,9 +227,14 @@ async fn set_up(cluster: &Cluster) -> Result<(), String> {
     Err(last)
 }
 
-fn client(cluster: &Cluster, crowd: &Crowd, plan: &Plan, name: &str) -> Client<SimulatedEndpoint> {
+fn client(
+    cluster: &Cluster,
+    crowd: &ClientTasks,
+    plan: &Plan,
+    name: &str,
+) -> Client<SimulatedEndpoint> {
     Client {
-        endpoint: SimulatedEndpoint::new(cluster, name, &crowd.under_way),
+        endpoint: SimulatedEndpoint::new(cluster, name, &crowd.in_flight),
         history: Arc::clone(&crowd.history),
         random: stream(plan.seed, &format!("client {name}")),
         signals: Arc::clone(&crowd.signals),
@@ -237,7 +242,7 @@ fn client(cluster: &Cluster, crowd: &Crowd, plan: &Plan, name: &str) -> Client<S
     }
 }
 
-fn send_clients(cluster: &Cluster, crowd: &mut Crowd, plan: &Plan) {
+fn send_clients(cluster: &Cluster, crowd: &mut ClientTasks, plan: &Plan) {
     let keys: Vec<String> = (0..REGISTERS).map(|number| format!("register-{number}")).collect();
     for number in 0..plan.clients.registers {
         let client = client(cluster, crowd, plan, &format!("register {number}"));
@@ -266,8 +271,8 @@ fn send_clients(cluster: &Cluster, crowd: &mut Crowd, plan: &Plan) {
 }
 
 /// Ends every fault and waits until all nodes run and a write is accepted.
-async fn heal(cluster: &Cluster) -> Vec<Violation> {
-    cluster.network.heal();
+async fn end_faults(cluster: &Cluster) -> Vec<Violation> {
+    cluster.network.end_faults();
     for node in cluster.nodes() {
         if let Some(machinery) = cluster.machinery(node) {
             machinery.set_slow(0);
@@ -277,8 +282,8 @@ async fn heal(cluster: &Cluster) -> Vec<Violation> {
         cluster.start(node).await;
     }
     cluster.environment.note("all faults are over");
-    let under_way = Arc::default();
-    let probe = SimulatedEndpoint::new(cluster, "probe", &under_way);
+    let in_flight = Arc::default();
+    let probe = SimulatedEndpoint::new(cluster, "probe", &in_flight);
     let write = crate::workload::write("probe", crate::request::Change::Delete);
     let accepted = async {
         loop {
@@ -300,7 +305,7 @@ async fn heal(cluster: &Cluster) -> Vec<Violation> {
 }
 
 /// Waits until every node is a member and every replica has applied the same log.
-async fn settle(cluster: &Cluster) -> Vec<Violation> {
+async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
     let equal = async {
         loop {
             let applied: Vec<Option<Vec<u64>>> =
@@ -322,7 +327,7 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
                 .filter_map(|node| Some(cluster.replica(node)?.describe()))
                 .collect();
             let what = format!(
-                "the replicas have not applied the same log after {EQUAL_AFTER:?}, one of them is no member ({:?}), or something is left over ({left:?}): {}",
+                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is left over ({left:?}): {}",
                 cluster.ids(),
                 replicas.join("; ")
             );
@@ -343,16 +348,18 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
             let place = format!("node {}, {arc}", machinery.node);
             let counts = [
                 ("prepared transactions", read_prepared(&*view).map(|found| found.len())),
-                ("unexecuted decisions", read_unsettled(&*view).map(|found| found.len())),
+                ("unexecuted decisions", read_incomplete(&*view).map(|found| found.len())),
                 (
                     "outboxes with undelivered changes",
-                    under_way(&*view, machinery.arcs).map(|found| found.len()),
+                    unacknowledged_changes(&*view, machinery.arcs).map(|found| found.len()),
                 ),
                 (
                     "tables with an unfinished index",
-                    Machine::open_in(Seat { arc, arcs: machinery.arcs }, &*view).map(|machine| {
-                        find_index_work(machine.catalogue().tables().map(AsRef::as_ref)).len()
-                    }),
+                    Machine::open_in(ArcPosition { arc, arcs: machinery.arcs }, &*view).map(
+                        |machine| {
+                            find_index_work(machine.catalogue().tables().map(AsRef::as_ref)).len()
+                        },
+                    ),
                 ),
             ];
             for (what, count) in counts {
@@ -419,8 +426,8 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
         let furthest = cluster.nodes().max_by_key(|node| (applied(node), usize::MAX - node));
         let machinery = furthest.and_then(|node| cluster.machinery(node)).ok_or("no machine")?;
         let view = machinery.storage(arc).view();
-        let seat = Seat { arc, arcs: machinery.arcs };
-        let machine = Machine::open_in(seat, &*view).map_err(|e| e.to_string())?;
+        let position = ArcPosition { arc, arcs: machinery.arcs };
+        let machine = Machine::open_in(position, &*view).map_err(|e| e.to_string())?;
         catalogues.push(Arc::clone(machine.catalogue()));
         states.push(view);
     }

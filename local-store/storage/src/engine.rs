@@ -28,8 +28,8 @@ pub enum StoredFile {
     Rows(u64),
 }
 
-/// A callback that gets the number of verified bytes and waits to limit the rate. It breaks to end
-/// the verification.
+/// A callback that gets the number of verified bytes and waits to limit the rate. The callback
+/// breaks to end the verification.
 pub type Pace<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
 
 /// An ordered engine.
@@ -50,8 +50,8 @@ pub trait Storage: Send + Sync + 'static {
     /// Every error is fatal, and must not be retried.
     fn persist(&self) -> Result<(), Error>;
 
-    /// Returns a snapshot of the current state. Views are cheap to open and must be short-lived:
-    /// the storage keeps what they see for as long as they exist.
+    /// Returns a snapshot of the current state. Views are cheap to open and must be short-lived,
+    /// because the storage keeps every version that an open view sees.
     fn view(&self) -> Box<dyn View + Send + Sync>;
 
     /// Returns a view whose reads wait without limit while no file descriptor is left; other views
@@ -68,7 +68,8 @@ pub trait Storage: Send + Sync + 'static {
     /// the last one. An engine without files always returns `None`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the file is damaged; the damage is reported, too.
+    /// [`Error::Corrupt`] if the file is damaged; the damage is also reported to the node's record
+    /// of damage.
     fn verify_next(
         &self,
         _after: Option<StoredFile>,

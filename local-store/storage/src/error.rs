@@ -14,8 +14,8 @@ pub enum Error {
     /// The batch violates the contract, which is a defect of its creator. Nothing was applied.
     #[error("the batch cannot be applied: {0}")]
     Batch(String),
-    /// The files are inconsistent. Stop this node and rebuild it from another one or from a backup;
-    /// never guess.
+    /// The files are inconsistent. Stop this node and rebuild it from another node or from a
+    /// backup; never guess.
     #[error("the storage in `{path}` is corrupt: {reason}")]
     Corrupt {
         /// The storage's directory.

@@ -25,9 +25,9 @@ const SCAN_ENTRIES: usize = 64;
 const UNPERSISTED_MAX: usize = 100_000;
 
 /// Number of adjacent keys that are damaged together, like the keys of one block.
-const ROTTEN_KEYS: usize = 8;
+const DAMAGED_KEYS: usize = 8;
 
-/// A value, or `None` if the key was deleted, as of a number of batches.
+/// The value of a key as of batch `sequence`; `None` if that batch deleted the key.
 #[derive(Debug)]
 struct Version {
     sequence: u64,
@@ -100,14 +100,14 @@ impl State {
 
 /// Damaged keys, whose values cannot be read any more.
 #[derive(Debug)]
-struct Rot {
+struct Damage {
     first: Vec<u8>,
     last: Vec<u8>,
     /// Whether a read has found the damage.
     is_known: bool,
 }
 
-impl Rot {
+impl Damage {
     /// Returns whether a range, both bounds inclusive, contains some of the keys.
     fn is_in(&self, from: &[u8], to: &[u8]) -> bool {
         *from <= *self.last && *self.first <= *to
@@ -118,8 +118,8 @@ impl Rot {
 struct Shared {
     state: RwLock<State>,
     /// Whether any key is damaged; avoids a lock in the usual case.
-    is_rotten: AtomicBool,
-    rot: Mutex<Option<Rot>>,
+    is_damaged: AtomicBool,
+    damage: Mutex<Option<Damage>>,
     /// Number of open views of each sequence. Locked after `state`, never before.
     views: Mutex<BTreeMap<u64, usize>>,
 }
@@ -137,16 +137,16 @@ impl Shared {
         self.views.lock()
     }
 
-    fn rot(&self) -> MutexGuard<'_, Option<Rot>> {
-        self.rot.lock()
+    fn damage_guard(&self) -> MutexGuard<'_, Option<Damage>> {
+        self.damage.lock()
     }
 
     /// Fails if a range, both bounds inclusive, contains damaged keys.
     fn check(&self, from: &[u8], to: &[u8]) -> Result<(), ReadError> {
-        if !self.is_rotten.load(Ordering::Acquire) {
+        if !self.is_damaged.load(Ordering::Acquire) {
             return Ok(());
         }
-        match &mut *self.rot() {
+        match &mut *self.damage_guard() {
             Some(rot) if rot.is_in(from, to) => {
                 rot.is_known = true;
                 Err(ReadError("the storage in memory is corrupt".to_owned()))
@@ -174,30 +174,30 @@ impl MemoryStorage {
 
     /// Damages some adjacent keys without a write, like a failing block; the seed chooses them.
     /// Returns whether there were enough keys.
-    pub fn rot(&self, seed: u64) -> bool {
+    pub fn damage_keys(&self, seed: u64) -> bool {
         let mut random = SplitMix64::new(seed);
         let state = self.shared.read();
-        let Some(most) = state.entries.len().checked_sub(ROTTEN_KEYS) else { return false };
-        let mut keys = state.entries.keys().skip(random.up_to(most)).take(ROTTEN_KEYS);
+        let Some(most) = state.entries.len().checked_sub(DAMAGED_KEYS) else { return false };
+        let mut keys = state.entries.keys().skip(random.up_to(most)).take(DAMAGED_KEYS);
         let (Some(first), Some(last)) = (keys.next(), keys.next_back()) else { return false };
-        let rot = Rot { first: first.clone(), last: last.clone(), is_known: false };
-        *self.shared.rot() = Some(rot);
-        self.shared.is_rotten.store(true, Ordering::Release);
+        let rot = Damage { first: first.clone(), last: last.clone(), is_known: false };
+        *self.shared.damage_guard() = Some(rot);
+        self.shared.is_damaged.store(true, Ordering::Release);
         true
     }
 
     /// Returns whether any key is damaged, detected or not.
-    pub fn is_rotten(&self) -> bool {
-        self.shared.is_rotten.load(Ordering::Acquire)
+    pub fn is_damaged(&self) -> bool {
+        self.shared.is_damaged.load(Ordering::Acquire)
     }
 
     /// Returns whether a read has found damage, which the production engine would record.
     pub fn has_known_damage(&self) -> bool {
-        self.shared.rot().as_ref().is_some_and(|rot| rot.is_known)
+        self.shared.damage_guard().as_ref().is_some_and(|rot| rot.is_known)
     }
 
     /// Undoes the newest batches since the last persist, as many as the seed chooses, and returns
-    /// how many. Open views keep what they see.
+    /// how many. The contents of open views stay the same.
     pub fn lose_memory(&self, seed: u64) -> usize {
         let state = &mut *self.shared.write();
         let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());
@@ -254,7 +254,7 @@ impl Storage for MemoryStorage {
 }
 
 /// A key and its value.
-type Found = (Vec<u8>, Value);
+type FoundPair = (Vec<u8>, Value);
 
 struct MemoryView {
     shared: Arc<Shared>,
@@ -273,7 +273,7 @@ impl MemoryView {
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         reverse: bool,
-    ) -> Result<(Vec<Found>, bool), ReadError> {
+    ) -> Result<(Vec<FoundPair>, bool), ReadError> {
         let state = self.shared.read();
         let entries = state.entries.range::<[u8], _>(range);
         let choose = |(key, versions): (&Vec<u8>, &Vec<Version>)| {

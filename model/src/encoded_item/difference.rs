@@ -1,5 +1,5 @@
-//! The difference between two items. It is small, because most changes leave most of an item's
-//! bytes unchanged.
+//! The difference between two items. The difference is small, because most changes leave most of an
+//! item's bytes unchanged.
 
 use serde::{Deserialize, Serialize, Serializer};
 

@@ -1,5 +1,5 @@
-//! Possible key values in an item's stored form. They are not decoded, because their stored bytes
-//! are their ordered bytes.
+//! Possible key values in an item's stored form. The values are not decoded, because their stored
+//! bytes are their ordered bytes.
 
 use std::cmp::Ordering;
 
@@ -10,10 +10,10 @@ use crate::key::KeyAttributeType;
 /// A value of a possible key type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredKeyValue<'a> {
-    /// Its type.
+    /// The type of the value.
     pub attribute_type: KeyAttributeType,
-    /// Its ordered bytes, as from [`crate::KeyValue::encode_ordered`]: at least as many as DynamoDB
-    /// counts.
+    /// The value's ordered bytes, as from [`crate::KeyValue::encode_ordered`]: at least as many as
+    /// DynamoDB counts.
     pub ordered: &'a [u8],
 }
 
@@ -21,7 +21,7 @@ impl StoredKeyValue<'_> {
     /// A filler for unused positions.
     pub(crate) const NOTHING: Self = Self { attribute_type: KeyAttributeType::S, ordered: &[] };
 
-    /// Returns whether it is an empty string or binary, which cannot be a key.
+    /// Returns whether the value is an empty string or binary, which cannot be a key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ordered.is_empty()

@@ -1,4 +1,4 @@
-//! Replaces attributes of an item in its stored form; the others are copied unchanged.
+//! Replaces attributes of an item in its stored form; all other attributes are copied unchanged.
 
 use std::iter::Peekable;
 
@@ -9,9 +9,9 @@ use crate::encoding::{
 use crate::item::Item;
 
 impl EncodedItem {
-    /// Returns the item with `new` in place of `old`. Both cover the same set of names. `old` has
-    /// all attributes with these names that the item has, as from [`EncodedItem::decode_only`], and
-    /// `new` has all that it shall have.
+    /// Returns the item with the attributes of `old` replaced by those of `new`. `old` must be the
+    /// result of [`EncodedItem::decode_only`] for some set of names; `new` may have only names of
+    /// that set.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -42,7 +42,7 @@ impl EncodedItem {
     }
 }
 
-/// Merges kept members and new ones in the order of their names.
+/// Merges kept members and new members in the order of their names.
 fn put_in_order(out: &mut Vec<u8>, kept: &[(&[u8], &[u8])], new: &Item) {
     let mut kept = kept.iter().peekable();
     for (name, value) in new {
@@ -55,7 +55,8 @@ fn put_in_order(out: &mut Vec<u8>, kept: &[(&[u8], &[u8])], new: &Item) {
     kept.for_each(|(_, member)| out.extend_from_slice(member));
 }
 
-/// Returns whether a name is among others; both must be given in ascending order.
+/// Returns whether `name` is among the sorted names of `others`. Successive calls must pass names
+/// in ascending order.
 fn is_among<'n>(others: &mut Peekable<impl Iterator<Item = &'n String>>, name: &[u8]) -> bool {
     while others.next_if(|other| other.as_bytes() < name).is_some() {}
     others.peek().is_some_and(|other| other.as_bytes() == name)

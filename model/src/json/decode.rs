@@ -17,8 +17,8 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::{Number, NumberError};
 
-/// The reason why JSON is not an attribute value or an item. The two kinds have two error types in
-/// the protocol.
+/// The reason why JSON is not an attribute value or an item. Each of the two kinds has its own
+/// error type in the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The JSON has the wrong shape: `SerializationException`.

@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueFault {
     current: String,
-    /// The older text, if it differs.
+    /// The older text, if it differs from the current text.
     older: Option<String>,
     /// See [`ValueFault::stands_alone`].
     stands_alone: bool,

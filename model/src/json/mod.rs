@@ -1,8 +1,8 @@
 //! DynamoDB JSON in both directions, lossless, and the plain JSON tree of requests.
 //!
 //! - `tree` parses any JSON without the losses of other parsers (duplicate names, number texts).
-//! - `decode` decodes parts of a tree to items with DynamoDB's checks and texts; `fault` has two
-//!   wordings of these.
+//! - `decode` decodes parts of a tree to items with DynamoDB's checks and texts; `fault` has both
+//!   wordings of these texts.
 //! - `scan` and `view` read valid items without a tree, `stored` encodes them for storage, and
 //!   `request` parses a request with such items.
 //! - `encode` writes items, and `encoded` their stored form.

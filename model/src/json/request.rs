@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::scan::Scanner;
-use super::stored::{ItemRoom, read_encoded_item};
+use super::stored::{ItemBuffer, read_encoded_item};
 use super::tree::{self, Json, JsonError};
 
 /// The longest text that is parsed in one pass. `tree` parses longer texts, because it takes less
@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// The deepest nesting. A request that puts items has six levels, plus the levels of its
 /// expressions' values.
 const DEPTH_MAX: usize = 100;
-/// Strings from this length on are cached: shorter ones are faster to parse again.
+/// Strings from this length on are cached; shorter strings are faster to parse again.
 const REPEATED_BYTES_MIN: usize = 64;
 /// The element of a path that matches any name.
 pub const ANY_NAME: &str = "*";
@@ -38,18 +38,18 @@ pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, J
 fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
     let mut scanner = Scanner::new(text);
     let values = Cell::new(tree::values_max(text.len()));
-    let room = Room { values, item: Cell::default(), escaped: Cell::default() };
+    let room = Buffer { values, item: Cell::default(), escaped: Cell::default() };
     let path = Some(path).filter(|path| !path.is_empty());
     let json = value(&mut scanner, path, &room, DEPTH_MAX)?;
     scanner.is_at_end().then_some(json)
 }
 
 /// Limits and buffers of one parse.
-struct Room<'t> {
+struct Buffer<'t> {
     /// The number of values that are still allowed.
     values: Cell<usize>,
     /// The buffers for reading an item, and for its encoding of yet unknown length.
-    item: Cell<ItemRoom<'t>>,
+    item: Cell<ItemBuffer<'t>>,
     /// The last long string with escapes, raw and unescaped.
     escaped: Cell<Option<(&'t str, String)>>,
 }
@@ -58,7 +58,7 @@ struct Room<'t> {
 fn value<'t>(
     scanner: &mut Scanner<'t>,
     path: Option<&[&str]>,
-    room: &Room<'t>,
+    room: &Buffer<'t>,
     depth: usize,
 ) -> Option<Json<'t>> {
     let depth = depth.checked_sub(1)?;
@@ -99,8 +99,8 @@ fn value<'t>(
 }
 
 /// Parses a string. Statements of one request often have the same text, whose quoted names contain
-/// escapes, so the last one is cached.
-fn string<'t>(scanner: &mut Scanner<'t>, room: &Room<'t>) -> Option<Cow<'t, str>> {
+/// escapes, so the last string is cached.
+fn string<'t>(scanner: &mut Scanner<'t>, room: &Buffer<'t>) -> Option<Cow<'t, str>> {
     let known = room.escaped.take();
     if let Some((written, said)) = &known
         && scanner.exactly(written.as_bytes())

@@ -57,8 +57,8 @@ impl<'t> Scanner<'t> {
         found
     }
 
-    /// Records that `encode` would write the value differently. The scanner does so for white space
-    /// and escapes, and its callers do so for everything else.
+    /// Records that `encode` would write the value differently. The scanner calls this function for
+    /// white space and escapes, and its callers call it for everything else.
     pub(crate) fn note_unusual(&mut self) {
         self.is_unusual = true;
     }
@@ -180,8 +180,8 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads an object whose members are mostly in the order of `names`, possibly without some of
-    /// them. `member` reads the value of each member. It gets what `names` has for the member's
-    /// name, or `None` for an unknown name.
+    /// them. `member` reads the value of each member. The callback gets the value that `names` has
+    /// for the member's name, or `None` for an unknown name.
     pub(crate) fn usual_object<N: Copy>(
         &mut self,
         names: &[(&str, N)],
@@ -262,7 +262,7 @@ impl<'t> Scanner<'t> {
         self.text.get(start..self.at)
     }
 
-    /// Reads an object as raw text, checking only that it is JSON. It returns `None` at a number,
+    /// Reads an object as raw text, checking only that it is JSON. Returns `None` at a number,
     /// because no item contains numbers outside strings.
     pub(crate) fn object_text(&mut self) -> Option<&'t str> {
         let start = self.peek().filter(|byte| *byte == b'{').map(|_| self.at)?;

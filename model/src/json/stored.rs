@@ -6,7 +6,7 @@
 use std::mem;
 
 use super::scan::Scanner;
-use super::view::{ItemView, MemberRoom, ValueView};
+use super::view::{ItemView, MemberBuffer, ValueView};
 use crate::attribute_value::{CONTAINER_OVERHEAD, MEMBER_OVERHEAD};
 use crate::encoded_item::EncodedItem;
 use crate::encoding::{Tag, begin_item, finish_item, put_bytes, put_length};
@@ -15,15 +15,15 @@ use crate::number::Number;
 
 /// Buffers that are reused for reading and encoding items.
 #[derive(Default)]
-pub(super) struct ItemRoom<'t> {
-    members: MemberRoom<'t>,
+pub(super) struct ItemBuffer<'t> {
+    members: MemberBuffer<'t>,
     bytes: Vec<u8>,
 }
 
 /// Encodes the item that is the next value. Also returns `None` for names that DynamoDB rejects.
 pub(super) fn read_encoded_item<'t>(
     scanner: &mut Scanner<'t>,
-    room: &mut ItemRoom<'t>,
+    room: &mut ItemBuffer<'t>,
 ) -> Option<EncodedItem> {
     let members = mem::take(&mut room.members);
     let (view, _) = scanner.try_read(|scanner| ItemView::read_into(scanner, members))?;

@@ -46,7 +46,7 @@ pub struct JsonError(#[from] serde_json::Error);
 /// The least bytes of text per value. In a set of strings of one letter, each member (`"a",`) has
 /// four bytes; other values have more.
 const BYTES_PER_VALUE: usize = 4;
-/// Number of values that a text may have in addition to those.
+/// Number of values that a text may have beyond those that [`BYTES_PER_VALUE`] allows.
 const VALUES_BESIDE: usize = 1000;
 
 /// Returns the most values that a text of this length may have.
@@ -175,7 +175,9 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
         match self.left.get().checked_sub(1) {
             Some(left) => self.left.set(left),
-            None => return Err(D::Error::custom("more values than a request of its length has")),
+            None => {
+                return Err(D::Error::custom("more values than a request of this length can have"));
+            }
         }
         if self.levels == 0 {
             // serde_json skips the value in a loop, without recursion.

@@ -29,7 +29,7 @@ pub struct ItemView<'t>(Vec<Member<'t>>);
 
 /// A reusable buffer for attributes, for code that reads many items.
 #[derive(Debug, Default)]
-pub(crate) struct MemberRoom<'t>(Vec<Member<'t>>);
+pub(crate) struct MemberBuffer<'t>(Vec<Member<'t>>);
 
 /// An attribute of an item, or a member of a map.
 #[derive(Clone, Debug)]
@@ -111,20 +111,20 @@ impl<'t> ItemView<'t> {
 
     /// Reads an item from the next value.
     pub(crate) fn read(scanner: &mut Scanner<'t>) -> Option<Self> {
-        Self::read_into(scanner, MemberRoom::default())
+        Self::read_into(scanner, MemberBuffer::default())
     }
 
     /// Reads an item into a reused buffer.
-    pub(crate) fn read_into(scanner: &mut Scanner<'t>, room: MemberRoom<'t>) -> Option<Self> {
-        let MemberRoom(mut members) = room;
+    pub(crate) fn read_into(scanner: &mut Scanner<'t>, room: MemberBuffer<'t>) -> Option<Self> {
+        let MemberBuffer(mut members) = room;
         members.reserve(MEMBERS_EXPECTED);
         Self::read_members(scanner, 1, members)
     }
 
     /// Returns the item's buffer.
-    pub(crate) fn into_room(mut self) -> MemberRoom<'t> {
+    pub(crate) fn into_room(mut self) -> MemberBuffer<'t> {
         self.0.clear();
-        MemberRoom(self.0)
+        MemberBuffer(self.0)
     }
 
     /// Reads members at `level`: 1 in an item, one more in each map or list. `members` is empty,
@@ -179,7 +179,7 @@ impl<'t> ItemView<'t> {
         self.0.get(at).map(|member| (at, &member.value))
     }
 
-    /// Does the same as [`ItemView::find`], beginning at a probable position.
+    /// Does the same as [`ItemView::find`], but searches from a probable position first.
     #[must_use]
     pub fn find_near(&self, place: usize, name: &str) -> Option<(usize, &ValueView<'t>)> {
         match self.0.get(place) {

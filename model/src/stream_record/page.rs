@@ -31,9 +31,9 @@ pub struct RecordsPage {
 /// One record of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRecord {
-    /// Its position in the stream.
+    /// The record's position in the stream.
     pub sequence_number: SequenceNumber,
-    /// When the change was made, in whole seconds since 1970, if the stream has it.
+    /// The time of the change, in whole seconds since 1970, if the record has it.
     pub creation_seconds: Option<i64>,
     /// The item's key in DynamoDB JSON, as raw text.
     pub keys: Option<Box<str>>,
@@ -201,7 +201,7 @@ impl<'b> RecordBody<'b> {
         let begins = |raw: Option<&str>, with| raw.is_none_or(|raw| raw.starts_with(with));
         let texts = [self.event_id, self.event_name, self.event_version, self.aws_region];
         if !texts.into_iter().all(|text| begins(text, '"')) {
-            return Err(wrong("a member that must be a string is not"));
+            return Err(wrong("a member that must be a string has another type"));
         }
         if !change.items().into_iter().all(|(_, item)| begins(item, '{')) {
             return Err(wrong("an item is not an object"));

@@ -1,7 +1,7 @@
-"""A program that a test starts: how it becomes ready, and how it always ends.
+"""A program that a test starts: waits until it is ready, and ensures that it ends.
 
 Its standard input is a pipe that this process holds. The system closes the pipe when this process
-ends, also when it is killed, and the program ends with it (`--end-with-stdin`).
+ends, even if it is killed, and the program then stops (`--end-with-stdin`).
 """
 
 import os
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from weir_dynamodb import programs
 
-# How long a program may take to end in order before it is killed: an invocation may be under way.
+# How long a program may take to shut down before it is killed: an invocation may be in progress.
 STOP_SECONDS = 10
-# What of a log an error shows: the last lines say why a program has ended.
+# The number of bytes from the end of a log that an error shows: the last lines say why a program exited.
 TAIL_BYTES = 4000
-# Settings of the user that would change what a program does, or lead it to AWS.
+# Variables of the user that would change a program's behavior, or direct it to AWS.
 HIDDEN = ("AWS_", "LOCAL_STORE_", "WEIR_")
-# What every AWS SDK needs; the local endpoints accept any keys.
+# The variables that every AWS SDK needs; the local endpoints accept any keys.
 KEYS = {
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
@@ -28,16 +28,16 @@ KEYS = {
 
 
 class WeirError(Exception):
-    """What did not happen, and the end of the program's log."""
+    """A failure, with the end of the program's log."""
 
 
 def environment():
-    """Returns the environment of this process without what would lead a program elsewhere."""
+    """Returns the environment of this process without the variables in `HIDDEN`."""
     return {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
 
 
 class Process:
-    """A running program with a folder of its own, which is removed when it stops."""
+    """A running program with its own folder, which is removed when the program stops."""
 
     def __init__(self, name, arguments):
         self._temporary = tempfile.TemporaryDirectory(prefix="weir-", ignore_cleanup_errors=True)
@@ -51,11 +51,11 @@ class Process:
 
     @property
     def id(self):
-        """The number of the process."""
+        """The process id."""
         return self._child.pid
 
     def log(self):
-        """Returns what the program has written."""
+        """Returns the output of the program so far."""
         return self._log.read_text(errors="replace")
 
     def wait_until(self, found, seconds):
@@ -63,7 +63,7 @@ class Process:
         deadline = time.monotonic() + seconds
         while not (value := found()):
             if (code := self._child.poll()) is not None:
-                self._fail(f"the program ended with {code}")
+                self._fail(f"the program exited with {code}")
             if time.monotonic() > deadline:
                 self._fail(f"the program is not ready after {seconds} s")
             time.sleep(0.01)

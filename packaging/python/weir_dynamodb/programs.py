@@ -1,6 +1,6 @@
-"""The commands `weir` and `local-store`: the programs of this package in place of the interpreter.
+"""The commands `weir` and `local-store`: each replaces the interpreter by a program of this package.
 
-The programs lie in one folder, because `weir` looks for the functions' binaries beside itself.
+The programs are in one folder, because `weir` searches its own folder for the functions' binaries.
 """
 
 import os

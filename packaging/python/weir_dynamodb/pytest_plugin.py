@@ -6,7 +6,7 @@ import pytest
 
 from weir_dynamodb.testing import Store, Up
 
-# Settings by which an SDK would look elsewhere than at the keys and endpoints of a fixture.
+# Variables that would make an SDK use keys and endpoints other than those of a fixture.
 ELSEWHERE = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
 
 
@@ -19,7 +19,7 @@ def _lead_sdks_to(running, monkeypatch):
 
 @pytest.fixture(scope="session")
 def weir_store_process():
-    """The store of all tests of this process, for fixtures with a wide scope. Nothing empties it."""
+    """The store of all tests of this process, for fixtures with a wide scope. No fixture empties it."""
     with Store() as store:
         yield store
 

@@ -1,4 +1,4 @@
-"""A store, or a whole template, for as long as a test needs it.
+"""Runs a store, or a whole template, for the duration of a test.
 
 pytest has fixtures of them (`weir_dynamodb.pytest_plugin`); other runners use them in `with`.
 """
@@ -43,7 +43,7 @@ def _admin(endpoint, method, path, body=None):
 
 
 class Clock:
-    """The clock of a store. It never goes back: an advance lasts as long as the store."""
+    """The clock of a store. It never runs backwards: an advance lasts as long as the store."""
 
     def __init__(self, endpoint):
         self._endpoint = endpoint
@@ -56,7 +56,7 @@ class Clock:
         return _time(_admin(self._endpoint, "GET", "clock"))
 
     def advance(self, **duration):
-        """Lets time pass at once, such as `advance(hours=26)`, and returns the store's time."""
+        """Advances the clock immediately, for example by `advance(hours=26)`, and returns the store's time."""
         millis = timedelta(**duration) // timedelta(milliseconds=1)
         return self._change({"advance_ms": millis})
 
@@ -65,7 +65,7 @@ class Clock:
         return self._change({"freeze": True})
 
     def resume(self):
-        """Lets the clock run on."""
+        """Resumes the clock."""
         return self._change({"resume": True})
 
     def sweep(self):
@@ -78,7 +78,7 @@ def _time(clock):
 
 
 class Store(Process):
-    """A `local-store` of its own on a free port, with one replica."""
+    """A separate `local-store` on a free port, with one replica."""
 
     def __init__(self):
         arguments = ["--data", "data", "--port", "0", "--replicas", "1", "--region", "us-east-1"]
@@ -128,14 +128,14 @@ class Up(Process):
         }
 
     def weir(self, *arguments):
-        """Runs a `weir` command about what runs here, and returns it completed, as `subprocess` does."""
+        """Runs a `weir` command against this `weir up`, and returns a `subprocess.CompletedProcess`."""
         return subprocess.run(
             [programs.path("weir"), *arguments], stdin=subprocess.DEVNULL, capture_output=True,
             text=True, cwd=self.folder, env=environment(), timeout=COMMAND_SECONDS, check=False,
         )
 
     def settle(self, seconds=60):
-        """Waits until the functions have processed every record, with what they wrote because of it.
+        """Waits until the functions have processed every record, including the records of their own writes.
 
         Raises `WeirError` with the status when a record was discarded, a mapping does not run, or time
         is over.
@@ -146,7 +146,7 @@ class Up(Process):
             if status.returncode != 3:
                 raise WeirError(f"`weir status` failed:\n{told}")
             if any(row["discarded"] or row["state"] in NEVER for row in json.loads(status.stdout)):
-                raise WeirError(f"not every record is processed:\n{told}")
+                raise WeirError(f"at least one record was not processed:\n{told}")
             if time.monotonic() > deadline:
                 raise WeirError(f"records still wait after {seconds} s:\n{told}")
             time.sleep(0.05)

@@ -1,6 +1,6 @@
 //! Converts attribute values to those of the DynamoDB SDK, and back.
 //!
-//! The SDK's value types cannot read or write JSON; `model` does.
+//! The SDK's value types cannot read or write JSON; those of the crate `model` can.
 
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ fn from_sdk_value(value: SdkValue) -> Result<AttributeValue, String> {
         SdkValue::Bs(members) => {
             AttributeValue::Bs(members.into_iter().map(Blob::into_inner).collect())
         }
-        other => return Err(format!("an unknown kind of attribute value: {other:?}")),
+        other => return Err(format!("an attribute value of an unknown type: {other:?}")),
     })
 }
 

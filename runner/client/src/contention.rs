@@ -1,8 +1,8 @@
 //! Classifies errors of write conflicts and throttling, and decides how often to retry.
 //!
-//! DynamoDB cancels a transaction, also a read-only one, while another write or transaction uses
-//! one of its items. It also rejects a plain write to an item of a running transaction. In both
-//! cases it has applied nothing.
+//! DynamoDB cancels a transaction, also a read-only one, while another write or transaction uses one of
+//! its items. It also rejects a plain write to an item of a running transaction. In both cases, no write
+//! was applied.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use crate::sdk_error::is_throttle;
 use mapping::BackOff;
 
-/// Maximum attempts on conflicts; their pauses take about ten seconds. A longer conflict means that
-/// the item has too many writers.
+/// Maximum attempts on conflicts; the pauses between them add up to about ten seconds. A longer conflict
+/// means that the item has too many writers.
 const ATTEMPTS_MAX: u32 = 50;
 /// The pauses grow to the duration of a few transactions. They are random, so that the same writers
 /// do not collide again.
 const PAUSE: BackOff = BackOff { base_ms: 2, cap_ms: 150, spread_percent: 100 };
-/// Maximum attempts while a table is throttled. Their pauses take 30 to 60 seconds, in which burst
-/// capacity recovers.
+/// Maximum attempts while a table is throttled. The pauses between them add up to 30 to 60 seconds, in
+/// which burst capacity recovers.
 const THROTTLED_MAX: u32 = 20;
 /// Pauses after throttling, which lasts longer than a conflict.
 const THROTTLED_PAUSE: BackOff = BackOff { base_ms: 50, cap_ms: 2_000, spread_percent: 100 };
@@ -38,25 +38,25 @@ impl Attempts {
         Self { made: 1, throttled: 1, seed: RandomState::new().hash_one(0_u8) }
     }
 
-    /// Waits for the next attempt after a conflict; returns `false` when none remains.
+    /// Waits before the next attempt after a conflict. Returns `false` when no attempt remains.
     pub async fn next(&mut self) -> bool {
-        let pause = self.pause(Undone::Busy);
+        let pause = self.pause(NotApplied::Busy);
         wait(pause).await
     }
 
     /// Waits before the next attempt of a transaction that was not applied. Returns `false` if no
     /// attempt remains or a retry cannot help.
-    pub async fn after(&mut self, why: Undone) -> bool {
+    pub async fn after(&mut self, why: NotApplied) -> bool {
         let pause = self.pause(why);
         wait(pause).await
     }
 
     /// Returns the pause in milliseconds.
-    fn pause(&mut self, why: Undone) -> Option<u64> {
+    fn pause(&mut self, why: NotApplied) -> Option<u64> {
         let (made, most, pauses) = match why {
-            Undone::Changed | Undone::Busy => (&mut self.made, ATTEMPTS_MAX, PAUSE),
-            Undone::Throttled => (&mut self.throttled, THROTTLED_MAX, THROTTLED_PAUSE),
-            Undone::Otherwise => return None,
+            NotApplied::Changed | NotApplied::Busy => (&mut self.made, ATTEMPTS_MAX, PAUSE),
+            NotApplied::Throttled => (&mut self.throttled, THROTTLED_MAX, THROTTLED_PAUSE),
+            NotApplied::Otherwise => return None,
         };
         if *made >= most {
             return None;
@@ -90,11 +90,11 @@ pub fn is_contended(code: Option<&str>, text: &str) -> bool {
 
 /// The reason why a transaction was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undone {
+pub enum NotApplied {
     /// A condition failed: an item has changed.
     Changed,
-    /// Another transaction or write used one of its items at the same time. A retry may succeed at
-    /// once.
+    /// A concurrent transaction or write used one of the transaction's items. A retry may succeed
+    /// immediately.
     Busy,
     /// A table is throttled: a retry may succeed later.
     Throttled,
@@ -103,26 +103,28 @@ pub enum Undone {
 }
 
 /// Returns why a transaction was not applied, from the cancellation reasons of its items.
-pub fn why_undone(error: &SdkError<TransactWriteItemsError>) -> Undone {
-    let Some(failed) = error.as_service_error() else { return Undone::Otherwise };
+pub fn why_not_applied(error: &SdkError<TransactWriteItemsError>) -> NotApplied {
+    let Some(failed) = error.as_service_error() else { return NotApplied::Otherwise };
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
         return match failed.code() {
-            Some("TransactionConflictException" | "TransactionInProgressException") => Undone::Busy,
-            Some(code) if is_throttle(code) => Undone::Throttled,
-            _ => Undone::Otherwise,
+            Some("TransactionConflictException" | "TransactionInProgressException") => {
+                NotApplied::Busy
+            }
+            Some(code) if is_throttle(code) => NotApplied::Throttled,
+            _ => NotApplied::Otherwise,
         };
     };
     let codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
     let codes: Vec<&str> = codes.filter(|code| *code != "None").collect();
     let is_known = |code: &&str| *code == "TransactionConflict" || is_throttle(code);
     if codes.contains(&"ConditionalCheckFailed") {
-        Undone::Changed
+        NotApplied::Changed
     } else if codes.is_empty() || !codes.iter().all(is_known) {
-        Undone::Otherwise
+        NotApplied::Otherwise
     } else if codes.iter().any(|code| is_throttle(code)) {
-        Undone::Throttled
+        NotApplied::Throttled
     } else {
-        Undone::Busy
+        NotApplied::Busy
     }
 }
 
@@ -136,9 +138,9 @@ mod tests {
 
     use super::*;
 
-    fn undone(error: TransactWriteItemsError) -> Undone {
+    fn undone(error: TransactWriteItemsError) -> NotApplied {
         let status = StatusCode::try_from(400).unwrap();
-        why_undone(&SdkError::service_error(error, Response::new(status, SdkBody::empty())))
+        why_not_applied(&SdkError::service_error(error, Response::new(status, SdkBody::empty())))
     }
 
     #[test]
@@ -151,21 +153,21 @@ mod tests {
             undone(TransactWriteItemsError::TransactionCanceledException(cancelled))
         };
         for (codes, expected) in [
-            (&["TransactionConflict", "None"][..], Undone::Busy),
-            (&["None", "ThrottlingError"], Undone::Throttled),
-            (&["ProvisionedThroughputExceeded", "TransactionConflict"], Undone::Throttled),
-            (&["None", "ConditionalCheckFailed"], Undone::Changed),
-            (&["TransactionConflict", "ConditionalCheckFailed"], Undone::Changed),
-            (&["TransactionConflict", "ValidationError"], Undone::Otherwise),
-            (&["ItemCollectionSizeLimitExceeded"], Undone::Otherwise),
-            (&[], Undone::Otherwise),
+            (&["TransactionConflict", "None"][..], NotApplied::Busy),
+            (&["None", "ThrottlingError"], NotApplied::Throttled),
+            (&["ProvisionedThroughputExceeded", "TransactionConflict"], NotApplied::Throttled),
+            (&["None", "ConditionalCheckFailed"], NotApplied::Changed),
+            (&["TransactionConflict", "ConditionalCheckFailed"], NotApplied::Changed),
+            (&["TransactionConflict", "ValidationError"], NotApplied::Otherwise),
+            (&["ItemCollectionSizeLimitExceeded"], NotApplied::Otherwise),
+            (&[], NotApplied::Otherwise),
         ] {
             assert_eq!(cancelled(codes), expected, "{codes:?}");
         }
         for (code, expected) in [
-            ("ThrottlingException", Undone::Throttled),
-            ("TransactionConflictException", Undone::Busy),
-            ("AccessDeniedException", Undone::Otherwise),
+            ("ThrottlingException", NotApplied::Throttled),
+            ("TransactionConflictException", NotApplied::Busy),
+            ("AccessDeniedException", NotApplied::Otherwise),
         ] {
             let metadata = ErrorMetadata::builder().code(code).build();
             assert_eq!(undone(TransactWriteItemsError::generic(metadata)), expected, "{code}");
@@ -189,10 +191,10 @@ mod tests {
     #[test]
     fn attempts_come_to_an_end() {
         for (why, attempts, milliseconds) in [
-            (Undone::Busy, ATTEMPTS_MAX, 5_000..20_000),
-            (Undone::Changed, ATTEMPTS_MAX, 5_000..20_000),
-            (Undone::Throttled, THROTTLED_MAX, 25_000..65_000),
-            (Undone::Otherwise, 1, 0..1),
+            (NotApplied::Busy, ATTEMPTS_MAX, 5_000..20_000),
+            (NotApplied::Changed, ATTEMPTS_MAX, 5_000..20_000),
+            (NotApplied::Throttled, THROTTLED_MAX, 25_000..65_000),
+            (NotApplied::Otherwise, 1, 0..1),
         ] {
             let mut all = Attempts::first();
             let pauses: Vec<u64> = std::iter::from_fn(|| all.pause(why)).collect();

@@ -17,7 +17,7 @@ use crate::https;
 use crate::keys;
 use crate::output;
 use crate::retries::{self, Absence};
-use crate::running::Look;
+use crate::running::RunningState;
 use crate::sdk_error::{IS_UP_RUNNING, NamesEndpoint, NoAnswer};
 use crate::server_date;
 
@@ -25,8 +25,8 @@ use crate::server_date;
 const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 /// Timeout of reading the store's clock.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of one attempt of a Streams API request, before the SDK retries. A page of 1 MB takes
-/// less than a second. The timeout ends attempts on a broken connection, which never answers.
+/// Timeout of one attempt of a Streams API request, before the SDK retries. A page of 1 MB takes less
+/// than a second. The timeout ends attempts on a broken connection, on which no response arrives.
 pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// Timeout of the admin endpoint. Its slowest request deletes all expired items.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
@@ -39,14 +39,14 @@ pub fn named(flag: Option<&str>) -> Option<String> {
 /// Returns the endpoint of the store for a command.
 ///
 /// # Errors
-/// When none is named and none is running, or its address is invalid.
+/// When no store is named and no `weir up` is running, or the address is invalid.
 pub fn find(flag: Option<&str>) -> Result<String, String> {
     if let Some(url) = flag {
         return checked(url, "--endpoint");
     }
-    let look = Look::here();
+    let look = RunningState::here();
     if let Ok(url) = std::env::var(VARIABLE) {
-        if let Look::Running(running) = &look
+        if let RunningState::Running(running) = &look
             && let Some(other) = running.store()
             && !running.is_at(&url)
         {
@@ -61,30 +61,30 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
         return checked(&url, VARIABLE);
     }
     match look {
-        Look::Running(running) if running.dynamodb.is_empty() => Err(format!(
-            "the running `weir up` is on AWS: name its endpoint, --endpoint {}",
+        RunningState::Running(running) if running.dynamodb.is_empty() => Err(format!(
+            "the running `weir up` uses AWS: name its endpoint with --endpoint {}",
             running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
         )),
-        Look::Running(running) => Ok(running.dynamodb),
-        Look::Ended(ended) => {
+        RunningState::Running(running) => Ok(running.dynamodb),
+        RunningState::Ended(ended) => {
             Err(format!("{}, or name a store with --endpoint URL", ended.has_ended()))
         }
-        Look::Nothing => Err(
-            "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
+        RunningState::NotStarted => Err(
+            "no store is known: start `weir up` in this folder, or name a store with --endpoint URL"
                 .to_owned(),
         ),
     }
 }
 
-/// Returns the endpoint of the store for a command that only reads. Unlike [`find`], it also
-/// returns the endpoint of a `weir up` on AWS. A command that writes must get that endpoint by a
-/// flag or variable.
+/// Returns the endpoint of the store for a command that only reads. Unlike [`find`], it also returns the
+/// endpoint of a `weir up` on AWS. A command that writes to AWS must get the endpoint from a flag or the
+/// environment variable.
 ///
 /// # Errors
 /// As [`find`].
 pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
-    match Look::here() {
-        Look::Running(running) if named(flag).is_none() => {
+    match RunningState::here() {
+        RunningState::Running(running) if named(flag).is_none() => {
             running.store().map_or_else(|| find(flag), |url| Ok(url.to_owned()))
         }
         _ => find(flag),
@@ -94,7 +94,7 @@ pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
 /// Validates an address; `from` names the flag or variable that contains it.
 ///
 /// # Errors
-/// When it lacks its scheme or its host.
+/// When the address lacks its scheme or its host.
 pub fn checked(url: &str, from: &str) -> Result<String, String> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest {
@@ -109,7 +109,7 @@ pub fn checked(url: &str, from: &str) -> Result<String, String> {
     }
 }
 
-/// An HTTP answer.
+/// An HTTP response.
 pub struct Answer {
     /// The status code.
     pub status: StatusCode,
@@ -120,18 +120,18 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns the value of a header, if the answer has it as text.
+    /// Returns the value of a header; `None` if the header is missing or not text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 }
 
-/// Sends one request to an endpoint on this machine. Without an answer, the error message ends with
+/// Sends one request to an endpoint on this machine. Without a response, the error message ends with
 /// `advice`.
 ///
 /// # Errors
-/// When there is no answer within `limit`.
+/// When there is no response within `limit`.
 pub async fn request(
     (method, url): (Method, &str),
     headers: &[(&str, &str)],
@@ -166,7 +166,7 @@ fn address_of(url: &str) -> &str {
     path.and_then(|path| url.get(..host + path)).unwrap_or(url)
 }
 
-/// Sends a request to the admin endpoint of a store and returns the JSON of its answer.
+/// Sends a request to the admin endpoint of a store and returns the JSON of the response.
 ///
 /// # Errors
 /// When the endpoint does not answer, or refuses the request.
@@ -193,7 +193,7 @@ pub async fn admin(
         (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
         (Some(what), None, _) => what.to_owned(),
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
-        // Another kind of store does not have these paths.
+        // A store other than the local store does not have these paths.
         (None, _, None) => format!(
             "`{endpoint}` is not a store of `weir`: it answers {} to /_weir/{path}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
@@ -211,7 +211,7 @@ const AWS_DOMAINS: [&str; 5] = [
     ".amazonaws.eu",
 ];
 
-/// Returns the host of an AWS endpoint; `None` for any other one.
+/// Returns the host of an AWS endpoint; `None` for any other endpoint.
 fn aws_host(endpoint: &str) -> Option<&str> {
     let host = endpoint.strip_prefix("https://")?.split(['/', ':']).next()?;
     AWS_DOMAINS.iter().any(|domain| host.ends_with(domain)).then_some(host)
@@ -222,8 +222,8 @@ pub fn is_on_aws(endpoint: &str) -> bool {
     aws_host(endpoint).is_some()
 }
 
-/// Returns the Streams endpoint that belongs to a DynamoDB endpoint. AWS has a separate one; a
-/// local store serves both APIs at one endpoint.
+/// Returns the Streams endpoint that belongs to a DynamoDB endpoint. AWS has a separate endpoint for
+/// streams; a local store serves both APIs at one endpoint.
 fn streams_endpoint(endpoint: &str) -> String {
     let Some(host) = aws_host(endpoint) else { return endpoint.to_owned() };
     let parted = if host.contains(".api.") { "streams-dynamodb" } else { "streams.dynamodb" };
@@ -239,7 +239,8 @@ pub fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     aws_sdk_dynamodb::Client::from_conf(config(endpoint, Absence::default()).build())
 }
 
-/// Returns a client whose attempts time out after `limit`, and its state of unanswered requests.
+/// Returns a client whose attempts time out after `limit`, and the client's state of requests without a
+/// response.
 pub fn client_with_limit(endpoint: &str, limit: Duration) -> (aws_sdk_dynamodb::Client, Absence) {
     let absence = Absence::of(endpoint, limit);
     let config = config(endpoint, absence.clone()).timeout_config(attempt_limit(limit));
@@ -297,13 +298,13 @@ fn is_region(part: &str) -> bool {
     is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
-/// A local store's clock that is less than this ahead of this machine's does not count as advanced
+/// The maximum lead of a local store's clock over this machine's clock that does not count as an advance
 /// (docs/replication.md).
 const CLOCK_AHEAD_SECONDS: i64 = 10;
 
-/// Returns the store's time in seconds since 1970, which times stream records and expires items. It
-/// is the clock of a local store, else that of DynamoDB's answers, else this machine's. `client`
-/// must belong to the same endpoint; its open connection is reused.
+/// Returns the store's time in seconds since 1970, which determines record times and expiry. It is the
+/// clock of a local store, otherwise the time of DynamoDB's responses, otherwise this machine's clock.
+/// `client` must belong to the same endpoint; its open connection is reused.
 pub async fn store_seconds(endpoint: &str, client: &aws_sdk_dynamodb::Client) -> i64 {
     let ask = async {
         match ask_clock(endpoint).await {
@@ -330,8 +331,7 @@ pub struct ClockReading {
     pub now_ms: i64,
     /// Whether the clock is frozen.
     pub is_frozen: bool,
-    /// Whether the store consists of one process. Nodes in other processes have clocks of their
-    /// own.
+    /// Whether the store consists of one process. Nodes in other processes have their own clocks.
     pub is_only_one: bool,
 }
 
@@ -346,14 +346,14 @@ pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
 
 /// The lead of a local store's clock over this machine's, and the store's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Advanced {
+pub struct ClockAdvance {
     /// Lead in seconds.
     pub by: i64,
     /// Seconds since 1970.
     pub now: i64,
 }
 
-impl Advanced {
+impl ClockAdvance {
     /// Formats the lead in hours from two days on, else in hours and minutes, or in seconds.
     pub fn words(self) -> String {
         let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
@@ -367,15 +367,15 @@ impl Advanced {
 }
 
 /// Returns the lead of a local store's clock; `None` if the clock was not advanced or the store has
-/// none. A lead below [`CLOCK_AHEAD_SECONDS`] does not count, because a slow answer can cause it.
-pub async fn advanced(endpoint: &str) -> Option<Advanced> {
+/// none. A lead below [`CLOCK_AHEAD_SECONDS`] does not count, because a slow response can cause it.
+pub async fn advanced(endpoint: &str) -> Option<ClockAdvance> {
     if endpoint.is_empty() {
         return None;
     }
     let now = ask_clock(endpoint).await?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let by = now.saturating_sub(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-    (by >= CLOCK_AHEAD_SECONDS).then_some(Advanced { by, now })
+    (by >= CLOCK_AHEAD_SECONDS).then_some(ClockAdvance { by, now })
 }
 
 /// Returns a client for an S3 endpoint. It uses path-style URLs, because a bucket name cannot
@@ -408,7 +408,7 @@ mod tests {
             (48 * 3_600 + 59, "48 h"),
             (49 * 3_600 + 120, "49 h"),
         ] {
-            assert_eq!(Advanced { by, now: 0 }.words(), expected);
+            assert_eq!(ClockAdvance { by, now: 0 }.words(), expected);
         }
     }
 

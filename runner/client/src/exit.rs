@@ -13,7 +13,7 @@ pub enum Exit {
     Done,
     /// Failure.
     Failed,
-    /// Success with differences: lines were put aside, or a check found a fault.
+    /// Success with differences: lines were rejected, or a check found a fault.
     Differences,
     /// Refused, because it might do harm or cannot have the wanted effect.
     Refused,

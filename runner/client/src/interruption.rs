@@ -1,8 +1,8 @@
 //! Handles Ctrl-C and SIGTERM, in the same way for all verbs.
 //!
 //! On a signal, a long verb prints its progress and how to resume it, and exits with the code that
-//! shells expect. Its finished work stays, so it can be run again. `NATURES` has an entry for every
-//! verb; a test compares it with the command line.
+//! shells expect. Its completed work is kept, so the verb can be run again. `NATURES` has an entry for
+//! every verb; a test compares it with the command line.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::exit::Exit;
 use crate::output::say;
 
-/// Time limit for a verb to end after the signal. The process exits after it, because work that
+/// Time limit for a verb to end after the signal. After the limit the process exits, because work that
 /// never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
@@ -53,7 +53,7 @@ impl From<Signal> for ExitCode {
     }
 }
 
-/// Exit code of the first signal; 0 before it.
+/// Exit code of the first signal; 0 before the first signal.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
 /// Waits for Ctrl-C or SIGTERM.
@@ -83,32 +83,32 @@ fn received() -> Option<Signal> {
 }
 
 /// The progress of a verb.
-enum Reached {
+enum ShownProgress {
     Text(String),
     Bar(ProgressBar, &'static str),
 }
 
-static REACHED: Mutex<Option<Reached>> = Mutex::new(None);
+static REACHED: Mutex<Option<ShownProgress>> = Mutex::new(None);
 
-fn set_reached(reached: Reached) {
+fn set_reached(reached: ShownProgress) {
     *REACHED.lock() = Some(reached);
 }
 
 /// Sets the progress text for a later signal.
 pub fn reached(text: String) {
-    set_reached(Reached::Text(text));
+    set_reached(ShownProgress::Text(text));
 }
 
 /// Copies the progress text from a progress bar: the bar's message, and its position if `unit` is
 /// not empty.
 pub fn follow(bar: &ProgressBar, unit: &'static str) {
-    set_reached(Reached::Bar(bar.clone(), unit));
+    set_reached(ShownProgress::Bar(bar.clone(), unit));
 }
 
-fn text_of(reached: &Reached) -> String {
+fn text_of(reached: &ShownProgress) -> String {
     match reached {
-        Reached::Text(text) => text.clone(),
-        Reached::Bar(bar, unit) => {
+        ShownProgress::Text(text) => text.clone(),
+        ShownProgress::Bar(bar, unit) => {
             let (message, position) = (bar.message(), bar.position());
             let position = match bar.length() {
                 _ if unit.is_empty() => return message,
@@ -122,21 +122,21 @@ fn text_of(reached: &Reached) -> String {
 
 /// The reaction of a verb to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nature {
+pub enum SignalReaction {
     /// The verb ends within seconds, or only reads.
     Short,
     /// The verb runs until it is interrupted.
-    Endless,
-    /// The verb shuts down in order, and reports what is left.
-    Orderly,
+    UntilInterrupted,
+    /// The verb shuts down gracefully, and reports the remaining work.
+    OrderlyShutdown,
     /// The verb takes long. The text says how to resume it.
     Long(&'static str),
 }
 
-use Nature::{Endless, Long, Orderly, Short};
+use SignalReaction::{Long, OrderlyShutdown, Short, UntilInterrupted};
 
 /// The reaction of every verb; the key is the verb's words on the command line.
-pub const NATURES: &[(&str, Nature)] = &[
+pub const NATURES: &[(&str, SignalReaction)] = &[
     ("demo", Long("run `weir demo` again: it starts from the beginning")),
     ("init archive", Short),
     ("init counters", Short),
@@ -144,12 +144,12 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("init fan-out", Short),
     ("init migration", Short),
     ("init function", Short),
-    ("up", Orderly),
+    ("up", OrderlyShutdown),
     ("check", Short),
     ("load", Long("run the same command again: puts are repeated, and counted lines are skipped")),
     ("streams ls", Short),
     ("streams shards", Short),
-    ("streams tail", Endless),
+    ("streams tail", UntilInterrupted),
     ("streams explain", Short),
     (
         "streams redrive",
@@ -166,8 +166,10 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("partitions hot", Short),
     ("partitions split", Short),
     ("invoke", Short),
-    ("logs", Endless),
+    ("logs", UntilInterrupted),
     ("status", Short),
+    ("console", UntilInterrupted),
+    ("mcp", UntilInterrupted),
     ("archive ls", Short),
     ("archive get", Short),
     ("archive ddl", Short),
@@ -175,16 +177,18 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("archive restore", Long("run the same command again: restored items are skipped")),
     (
         "archive compact",
-        Long("the function finishes its current part; run the same command again for the others"),
+        Long(
+            "the function finishes its current part; run the same command again for the remaining parts",
+        ),
     ),
     (
         "archive erase",
         Long(
-            "the function finishes its current part and keeps the receipt of the earlier ones; run the same command again for the others",
+            "the function finishes its current part and keeps the receipts of finished parts; run the same command again for the remaining parts",
         ),
     ),
     ("counters read", Short),
-    ("counters fold", Long("run the same command again: it moves the slots that are left")),
+    ("counters fold", Long("run the same command again: it moves the remaining slots")),
     ("counters vote", Short),
     ("counters recount", Long("run the same command again: repairs are atomic")),
     (
@@ -200,10 +204,10 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("versions backfill", Long("run the same command again: existing histories are unchanged")),
     ("versions check", Long("nothing was changed; run the same command again")),
     ("migrate plan", Long("nothing was changed; run the same command again")),
-    ("migrate start", Orderly),
-    ("migrate work", Orderly),
+    ("migrate start", OrderlyShutdown),
+    ("migrate work", OrderlyShutdown),
     ("migrate status", Short),
-    ("migrate watch", Endless),
+    ("migrate watch", UntilInterrupted),
     ("migrate wait", Long("nothing was changed; run the same command again to keep waiting")),
     ("migrate pause", Short),
     ("migrate resume", Short),
@@ -214,8 +218,8 @@ pub const NATURES: &[(&str, Nature)] = &[
             "the workers finish the comparison, and `weir migrate status` shows its progress; run the same command again for its result",
         ),
     ),
-    ("migrate cutover", Orderly),
-    ("migrate revert", Orderly),
+    ("migrate cutover", OrderlyShutdown),
+    ("migrate revert", OrderlyShutdown),
     (
         "migrate complete",
         Long(
@@ -230,7 +234,7 @@ pub const NATURES: &[(&str, Nature)] = &[
     (
         "editions prepare",
         Long(
-            "the edition stays `preparing` and is never published; run the same command again for another one, and `weir editions prune` removes this one",
+            "the edition stays `preparing` and is never published; run the same command again to prepare a new edition, and `weir editions prune` to remove this edition",
         ),
     ),
     ("editions check", Long("nothing was changed; run the same command again")),
@@ -249,14 +253,18 @@ pub const NATURES: &[(&str, Nature)] = &[
 ];
 
 /// Returns the reaction of a verb to a signal. A test checks that the list has every verb.
-pub fn nature_of(verb: &str) -> Nature {
+pub fn signal_reaction(verb: &str) -> SignalReaction {
     NATURES.iter().find(|(words, _)| *words == verb).map_or(Short, |(_, nature)| *nature)
 }
 
 /// Returns the message for a verb that a signal has ended; `None` if the verb needs no message.
-fn farewell(signal: Signal, nature: Nature, reached: Option<&Reached>) -> Option<String> {
+fn farewell(
+    signal: Signal,
+    nature: SignalReaction,
+    reached: Option<&ShownProgress>,
+) -> Option<String> {
     let resume = match nature {
-        Endless | Orderly => return None,
+        UntilInterrupted | OrderlyShutdown => return None,
         Short => None,
         Long(resume) => Some(resume),
     };
@@ -268,15 +276,15 @@ fn farewell(signal: Signal, nature: Nature, reached: Option<&Reached>) -> Option
     Some(resume.map_or(head.clone(), |resume| format!("{head}; {resume}")))
 }
 
-/// Runs a verb until it ends or a signal comes. An orderly verb handles the signal itself.
+/// Runs a verb until it ends or a signal arrives. An orderly verb handles the signal itself.
 ///
 /// # Errors
 /// Why the verb failed.
 pub async fn or_end(
-    nature: Nature,
+    nature: SignalReaction,
     work: impl Future<Output = Result<Exit, String>>,
 ) -> Result<Exit, String> {
-    if nature == Orderly {
+    if nature == OrderlyShutdown {
         return match (work.await, received()) {
             (Err(problem), Some(signal)) => {
                 say(&format!("error: {problem}"));
@@ -319,8 +327,8 @@ mod tests {
     fn a_signal_ends_a_long_verb_with_how_far_it_got_and_how_to_resume() {
         let bar = ProgressBar::hidden();
         bar.set_length(9);
-        let message = Reached::Bar(bar.clone(), "");
-        let position = Reached::Bar(bar.clone(), "items");
+        let message = ShownProgress::Bar(bar.clone(), "");
+        let position = ShownProgress::Bar(bar.clone(), "items");
         bar.inc(4);
         assert_eq!(text_of(&position), "4 of 9 items");
         bar.set_message("7 slots folded");
@@ -333,7 +341,7 @@ mod tests {
         );
         assert_eq!(of(long, None).as_deref(), Some("interrupted; run it again"));
         assert_eq!(of(Short, None).as_deref(), Some("interrupted"));
-        assert_eq!(of(Endless, Some(&message)), None);
+        assert_eq!(of(UntilInterrupted, Some(&message)), None);
         let terminated = farewell(Signal::Terminate, long, None);
         assert_eq!(terminated.as_deref(), Some("terminated; run it again"));
     }

@@ -11,19 +11,19 @@ use crate::endpoint;
 use crate::running::Running;
 use crate::sdk_error::IS_UP_RUNNING;
 
-/// Timeout of an invocation: Lambda's longest timeout, and the same time again to wait for a free
-/// instance and its start.
+/// Timeout of an invocation: twice Lambda's longest timeout, so that half of it remains for the wait for
+/// an instance and its start.
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// The result of an invocation.
 pub struct Invoked {
-    /// The answer, or the error that the function reported.
+    /// The response, or the error that the function reported.
     pub body: Bytes,
     /// Whether the function failed.
     pub failed: bool,
     /// The request id of the invocation.
     pub request_id: String,
-    /// The end of its log.
+    /// The end of the invocation's log.
     pub log: String,
     /// Time for which the caller waited.
     pub took: Duration,
@@ -32,11 +32,10 @@ pub struct Invoked {
 /// Invokes a function through the running system.
 ///
 /// # Errors
-/// When it could not be invoked. An error that the function reports is not an error here.
+/// When the function could not be invoked. An error that the function reports is a result, not an error.
 pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<Invoked, String> {
     if running.lambda.is_empty() {
-        return Err("the running `weir up` is of another version; stop it and run `weir up` again"
-            .to_owned());
+        return Err("the running `weir up` has a different version; restart `weir up`".to_owned());
     }
     let url = format!("{}/2015-03-31/functions/{function}/invocations", running.lambda);
     let headers = [("x-amz-log-type", "Tail"), ("content-type", "application/json")];

@@ -1,4 +1,4 @@
-//! The keys that sign requests: the operator's own, or placeholders.
+//! The keys that sign requests: the operator's own keys, or placeholders.
 //!
 //! The operator's own keys are used for AWS only. WEIR_KEYS=own uses them for every endpoint, for
 //! example for `local-store --access-keys`, which verifies them.
@@ -113,7 +113,7 @@ impl ProvideCredentials for DefaultKeys {
 /// Returns the credentials that this process finds for an endpoint on AWS.
 ///
 /// # Errors
-/// When none are found.
+/// When no credentials are found.
 pub async fn own(endpoint: &str) -> Result<Credentials, String> {
     of_endpoint(endpoint).provide_credentials().await.map_err(|error| {
         format!(
@@ -123,7 +123,7 @@ pub async fn own(endpoint: &str) -> Result<Credentials, String> {
     })
 }
 
-/// Returns the headers that sign a request which the SDK does not send; none for an endpoint that
+/// Returns the headers that sign a request which is not sent by the SDK; none for an endpoint that
 /// accepts any keys.
 ///
 /// # Errors

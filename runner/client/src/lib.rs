@@ -1,10 +1,10 @@
 //! Connects commands to DynamoDB, to the running `weir up`, and to the terminal.
 //!
 //! - connection: `endpoint`, `https`, `keys`, `retries`, `server_date`, `running`;
-//! - answers: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`, `contention`;
+//! - responses: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`, `contention`;
 //! - output: `output`, `exit`, `interruption`.
 //!
-//! It has no verb, and does not depend on the local runtime.
+//! The crate has no verb, and does not depend on the local runtime.
 
 pub mod attribute;
 pub mod contention;

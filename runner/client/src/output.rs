@@ -58,8 +58,8 @@ pub fn next(commands: &[(&str, &str)]) {
     }
 }
 
-/// Returns a command of `weir` as the user has to type it: with `cargo run` if this process was
-/// started so.
+/// Returns a command of `weir` as the user has to type it: with `cargo run` if this process was started
+/// by `cargo run`.
 fn as_started(command: &str, by_cargo: bool) -> String {
     match command.strip_prefix("weir ") {
         Some(rest) if by_cargo => format!("cargo run -- {rest}"),

@@ -16,7 +16,7 @@ pub async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
     endpoint::admin(Method::GET, endpoint, &format!("partitions/{table}"), &Value::Null).await
 }
 
-/// Splits a partition of `table` as `request` says.
+/// Splits a partition of `table` with the parameters in `request`.
 ///
 /// # Errors
 /// When the store does not answer or refuses the split.

@@ -16,15 +16,15 @@ use locks::Mutex;
 
 use crate::output::say;
 
-/// Maximum attempts of a request, including the first. The pauses below add up to about 15 seconds,
-/// and at most to 30.
+/// Maximum attempts of a request, including the first. The pauses below add up to about 15 seconds, at
+/// most 30 seconds.
 const ATTEMPTS_MAX: u32 = 10;
 /// The first pause; each is twice as long as the previous one, randomly shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long an endpoint may be unreachable before retries end. A store restarts within this time,
-/// and a wrong address is reported soon.
+/// How long an endpoint may be unreachable before retries end: long enough for a store to restart, and
+/// short enough to report a wrong address soon.
 const ABSENCE_MAX: Duration = Duration::from_secs(2);
 
 /// Returns the attempts and pauses.
@@ -37,84 +37,84 @@ pub fn config() -> RetryConfig {
 
 /// The result of an attempt, as far as it shows whether the endpoint is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    /// Any answer, also an error response.
+enum AttemptResult {
+    /// Any response, also an error response.
     Answer,
     /// No connection was accepted.
-    Nobody,
-    /// A connection was accepted, and no answer came.
-    Nothing,
+    Refused,
+    /// A connection was accepted, but no response arrived.
+    NoAnswer,
 }
 
-/// Ends retries after an endpoint was unreachable for [`ABSENCE_MAX`]. Also reports an endpoint
-/// that accepts connections without answering. Clones share their state.
+/// Ends retries after an endpoint was unreachable for [`ABSENCE_MAX`]. Also reports an endpoint that
+/// accepts connections without responding. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub struct Absence(Arc<Mutex<Known>>);
+pub struct Absence(Arc<Mutex<EndpointState>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct EndpointState {
     /// The endpoint and the timeout of an attempt, for messages; `None` if no message is wanted.
-    asked: Option<(String, Duration)>,
+    attempt: Option<(String, Duration)>,
     /// The time since which the endpoint accepts no connection.
-    away: Option<Instant>,
-    /// The time since which it accepts connections without answering.
-    silent: Option<Instant>,
-    is_told: bool,
-    /// How long the endpoint may be silent before a call fails; `None`: until the call has no
-    /// attempt left.
+    refusing_since: Option<Instant>,
+    /// The time since which the endpoint accepts connections without responding.
+    silent_since: Option<Instant>,
+    is_reported: bool,
+    /// How long the endpoint may send no response before a call fails; `None` means until the call has
+    /// no attempt left.
     silence_max: Option<Duration>,
-    /// Number of attempts without an answer.
+    /// Number of attempts without a response.
     unanswered: u64,
 }
 
 impl Absence {
     /// Returns the state for an endpoint; `attempt` is the timeout of an attempt.
     pub fn of(endpoint: &str, attempt: Duration) -> Self {
-        let asked = Some((endpoint.to_owned(), attempt));
-        Self(Arc::new(Mutex::new(Known { asked, ..Known::default() })))
+        let attempt = Some((endpoint.to_owned(), attempt));
+        Self(Arc::new(Mutex::new(EndpointState { attempt, ..EndpointState::default() })))
     }
 
-    /// Makes calls fail once the endpoint was silent for `silence_max`.
+    /// Makes calls fail once the endpoint has sent no response for `silence_max`.
     pub fn bound(&self, silence_max: Duration) {
         self.known().silence_max = Some(silence_max);
     }
 
-    /// Returns true if the last attempt got no answer.
+    /// Returns true if the last attempt got no response.
     pub fn is_silent(&self) -> bool {
-        self.known().silent.is_some()
+        self.known().silent_since.is_some()
     }
 
-    /// Returns the number of attempts without an answer so far.
+    /// Returns the number of attempts without a response so far.
     pub fn unanswered(&self) -> u64 {
         self.known().unanswered
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, EndpointState> {
         self.0.lock()
     }
 
-    fn judge(&self, heard: Heard, now: Instant) -> RetryAction {
+    fn judge(&self, heard: AttemptResult, now: Instant) -> RetryAction {
         let mut known = self.known();
         match heard {
-            Heard::Answer => {
-                (known.away, known.silent, known.is_told) = (None, None, false);
+            AttemptResult::Answer => {
+                (known.refusing_since, known.silent_since, known.is_reported) = (None, None, false);
                 RetryAction::NoActionIndicated
             }
-            Heard::Nobody => {
+            AttemptResult::Refused => {
                 known.unanswered += 1;
-                let first = *known.away.get_or_insert(now);
-                known.silent = None;
+                let first = *known.refusing_since.get_or_insert(now);
+                known.silent_since = None;
                 forbidden_if(now.duration_since(first) > ABSENCE_MAX)
             }
-            Heard::Nothing => {
+            AttemptResult::NoAnswer => {
                 known.unanswered += 1;
-                let Some((endpoint, attempt)) = known.asked.clone() else {
+                let Some((endpoint, attempt)) = known.attempt.clone() else {
                     return RetryAction::NoActionIndicated;
                 };
                 let begun = now.checked_sub(attempt).unwrap_or(now);
-                let silence = now.duration_since(*known.silent.get_or_insert(begun));
-                if !known.is_told {
-                    known.is_told = true;
+                let silence = now.duration_since(*known.silent_since.get_or_insert(begun));
+                if !known.is_reported {
+                    known.is_reported = true;
                     let seconds = silence.as_secs();
                     say(&format!("`{endpoint}` has not answered for {seconds} s"));
                 }
@@ -131,9 +131,9 @@ fn forbidden_if(is_over: bool) -> RetryAction {
 impl ClassifyRetry for Absence {
     fn classify_retry(&self, context: &InterceptorContext) -> RetryAction {
         let heard = match context.output_or_error() {
-            Some(Err(error)) if error.is_connector_error() => Heard::Nobody,
-            Some(Err(error)) if error.is_timeout_error() => Heard::Nothing,
-            Some(Ok(_) | Err(_)) | None => Heard::Answer,
+            Some(Err(error)) if error.is_connector_error() => AttemptResult::Refused,
+            Some(Err(error)) if error.is_timeout_error() => AttemptResult::NoAnswer,
+            Some(Ok(_) | Err(_)) | None => AttemptResult::Answer,
         };
         self.judge(heard, Instant::now())
     }
@@ -163,7 +163,7 @@ mod tests {
         let (absence, begun) = (Absence::default(), Instant::now());
         let at =
             |heard, milliseconds| absence.judge(heard, begun + Duration::from_millis(milliseconds));
-        let (nobody, answer) = (Heard::Nobody, Heard::Answer);
+        let (nobody, answer) = (AttemptResult::Refused, AttemptResult::Answer);
         assert_eq!(at(nobody, 0), RetryAction::NoActionIndicated);
         assert_eq!(at(nobody, 2_000), RetryAction::NoActionIndicated);
         assert_eq!(at(nobody, 2_001), RetryAction::RetryForbidden);
@@ -179,15 +179,15 @@ mod tests {
         let begun = Instant::now();
         let at = |heard, seconds| absence.judge(heard, begun + Duration::from_secs(seconds));
         for seconds in [10, 20, 100] {
-            assert_eq!(at(Heard::Nothing, seconds), RetryAction::NoActionIndicated);
+            assert_eq!(at(AttemptResult::NoAnswer, seconds), RetryAction::NoActionIndicated);
         }
         assert!(absence.is_silent());
-        at(Heard::Answer, 100);
+        at(AttemptResult::Answer, 100);
         assert!(!absence.is_silent());
         // The limit applies to all clones.
         absence.clone().bound(Duration::from_secs(15));
-        assert_eq!(at(Heard::Nothing, 110), RetryAction::NoActionIndicated);
-        assert_eq!(at(Heard::Nothing, 120), RetryAction::RetryForbidden);
+        assert_eq!(at(AttemptResult::NoAnswer, 110), RetryAction::NoActionIndicated);
+        assert_eq!(at(AttemptResult::NoAnswer, 120), RetryAction::RetryForbidden);
         assert_eq!(absence.unanswered(), 5);
     }
 
@@ -205,7 +205,7 @@ mod tests {
 
         let store = TestStore::open().await;
         let (client, absence) = client_with_limit(&store.url, Duration::from_secs(600));
-        absence.judge(Heard::Nothing, Instant::now());
+        absence.judge(AttemptResult::NoAnswer, Instant::now());
         assert!(absence.is_silent());
         client.list_tables().send().await.unwrap();
         assert!(!absence.is_silent());

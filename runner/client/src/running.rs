@@ -1,5 +1,5 @@
-//! The file in which a running `weir up` publishes its addresses and settings for other commands in
-//! its folder. This module also checks that the `weir up` still runs.
+//! The file in which a running `weir up` publishes its addresses and settings for other commands in its
+//! folder. This module also checks that the `weir up` is still running.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// The published addresses and settings of a `weir up`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Running {
-    /// The version of this file.
+    /// The format version of this file.
     pub schema: String,
     /// The process id.
     pub process: u32,
@@ -33,10 +33,13 @@ pub struct Running {
     /// The endpoint of Lambda's Invoke API.
     #[serde(default)]
     pub lambda: String,
+    /// The address of the console; empty for an earlier version.
+    #[serde(default)]
+    pub console: String,
     /// The data folder.
     #[serde(default)]
     pub directory: PathBuf,
-    /// Names of functions, by logical id.
+    /// The names of the functions, by logical id.
     #[serde(default)]
     pub functions: BTreeMap<String, String>,
     /// The buckets.
@@ -67,29 +70,29 @@ pub struct Running {
 }
 
 /// The state of a `weir up` in this folder.
-pub enum Look {
+pub enum RunningState {
     /// No `weir up` was started, or the last one has shut down.
-    Nothing,
+    NotStarted,
     /// The last `weir up` was killed, so its file still exists.
     Ended(Running),
     /// A `weir up` is running.
     Running(Running),
 }
 
-impl Look {
+impl RunningState {
     /// Returns the state in this folder.
     pub fn here() -> Self {
         Self::of(Path::new(RUNNING_FILE))
     }
 
-    /// Returns the state of the `weir up` that uses a data folder. That is the one of this folder,
-    /// or of the folder whose default data folder it is.
+    /// Returns the state of the `weir up` that uses a data folder: the `weir up` of this folder, or of
+    /// the folder whose default data folder this is.
     pub fn of_data(directory: &Path) -> Self {
         let uses = |base: &Path, look: &Self| match look {
             Self::Running(said) | Self::Ended(said) => {
                 is_same_folder(&base.join(&said.directory), directory)
             }
-            Self::Nothing => false,
+            Self::NotStarted => false,
         };
         let own = Self::here();
         if uses(Path::new(""), &own) {
@@ -98,14 +101,14 @@ impl Look {
         let directory = &std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
         let beside = directory.parent().zip(directory.parent().and_then(Path::parent));
         let found = beside.map(|(weir, base)| (Self::of(&weir.join("running.json")), base));
-        found.filter(|(look, base)| uses(base, look)).map_or(Self::Nothing, |(look, _)| look)
+        found.filter(|(look, base)| uses(base, look)).map_or(Self::NotStarted, |(look, _)| look)
     }
 
     fn of(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).ok();
         let said: Option<Running> = text.and_then(|text| serde_json::from_str(&text).ok());
         match said {
-            None => Self::Nothing,
+            None => Self::NotStarted,
             Some(running) if running.is_there() => Self::Running(running),
             Some(ended) => Self::Ended(ended),
         }
@@ -115,14 +118,14 @@ impl Look {
     pub fn running(self) -> Option<Running> {
         match self {
             Self::Running(running) => Some(running),
-            Self::Ended(_) | Self::Nothing => None,
+            Self::Ended(_) | Self::NotStarted => None,
         }
     }
 
-    /// Returns the last published values, also of a `weir up` that has ended.
-    pub fn said(self) -> Option<Running> {
+    /// Returns the last published values, even if the `weir up` has ended.
+    pub fn last_published(self) -> Option<Running> {
         match self {
-            Self::Nothing => None,
+            Self::NotStarted => None,
             Self::Ended(said) | Self::Running(said) => Some(said),
         }
     }
@@ -137,19 +140,19 @@ impl Running {
     /// Reads the published values of the `weir up` in this folder.
     ///
     /// # Errors
-    /// When none is running.
+    /// When no `weir up` is running.
     pub fn read() -> Result<Self, String> {
-        match Look::here() {
-            Look::Running(running) => Ok(running),
-            Look::Ended(ended) => Err(ended.has_ended()),
-            Look::Nothing => {
-                Err("nothing is running here: start `weir up` in this folder, in another terminal"
-                    .to_owned())
-            }
+        match RunningState::here() {
+            RunningState::Running(running) => Ok(running),
+            RunningState::Ended(ended) => Err(ended.has_ended()),
+            RunningState::NotStarted => Err(
+                "no `weir up` is running in this folder: start `weir up` here, in another terminal"
+                    .to_owned(),
+            ),
         }
     }
 
-    /// Returns the message that this `weir up` has ended.
+    /// Returns the message for a `weir up` that was killed or crashed.
     pub fn has_ended(&self) -> String {
         format!("`weir up` (process {}) was killed or crashed; start it again", self.process)
     }
@@ -160,8 +163,8 @@ impl Running {
         [&self.dynamodb, &self.aws].into_iter().find(|url| !url.is_empty()).map(String::as_str)
     }
 
-    /// Returns true if its store has this address. On AWS, DynamoDB has several host names per
-    /// region, and none contains the account.
+    /// Returns true if its store has this address. On AWS, DynamoDB has several host names per region,
+    /// none of which identifies the account.
     pub fn is_at(&self, url: &str) -> bool {
         let is_same_region = |own: &str| {
             let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
@@ -170,8 +173,8 @@ impl Running {
         self.store().is_some_and(|own| place_of(url) == place_of(own) || is_same_region(own))
     }
 
-    /// Returns the template's parameters of this `weir up`. They are empty if it runs another
-    /// template, or if a flag or the environment names another store as `store`.
+    /// Returns the template's parameters of this `weir up`. They are empty if the `weir up` runs a
+    /// different template, or if `store`, from a flag or the environment, is a different store.
     pub fn parameters_for(&self, template: &Path, store: Option<&str>) -> BTreeMap<String, String> {
         let is_own_store = match store {
             None => true,
@@ -198,8 +201,8 @@ impl Running {
         Ok(self.functions.get(found).map_or(found, String::as_str))
     }
 
-    /// Returns true if this `weir up` still runs. Both its process id and its port are checked,
-    /// because another process may have reused one of them.
+    /// Returns true if this `weir up` is still running. Checks both its process id and its port, because
+    /// a different process may have reused either.
     fn is_there(&self) -> bool {
         let endpoint = if self.lambda.is_empty() { &self.s3 } else { &self.lambda };
         process_runs(self.process) != Some(false) && is_listening(endpoint)
@@ -228,8 +231,8 @@ fn process_runs(process: u32) -> Option<bool> {
     let Ok(stat) = std::fs::read_to_string(processes.join(format!("{process}/stat"))) else {
         return Some(false);
     };
-    // The state follows the process name in brackets. `Z` is a process that has ended while its
-    // parent has not waited for it yet.
+    // The process state follows the process name in brackets. `Z` is a zombie: a process that has ended
+    // and has not been reaped by its parent.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     Some(!matches!(state, Some('Z' | 'X')))
 }
@@ -237,7 +240,7 @@ fn process_runs(process: u32) -> Option<bool> {
 /// Returns true if a process listens at this address, as far as it is on this machine.
 fn is_listening(url: &str) -> bool {
     let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
-    // An address on another machine cannot be checked quickly, so it counts as listening.
+    // An address on a different machine cannot be checked quickly, so it counts as listening.
     address.is_none_or(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok())
 }
 

@@ -1,7 +1,6 @@
-//! Formats a failed request for people: the service's message, or the endpoint that does not
-//! answer.
+//! Formats a failed request for people: the service's message, or the endpoint that does not respond.
 //!
-//! The full text of an SDK error is too long to help, because it includes all headers.
+//! The full text of an SDK error is too long to be useful, because it includes all headers.
 
 use std::error::Error;
 use std::fmt;
@@ -20,10 +19,10 @@ use crate::keys;
 /// Maximum number of causes that are read from an error chain, which usually has about five.
 const CAUSES_MAX: usize = 32;
 
-/// Advice for a local endpoint that does not answer.
+/// Advice for a local endpoint that does not respond.
 pub const IS_UP_RUNNING: &str = "; is `weir up` still running?";
 
-/// The error of an endpoint that gave no answer.
+/// The error of an endpoint that gave no response.
 #[derive(Debug)]
 pub struct NoAnswer {
     url: String,
@@ -42,7 +41,7 @@ impl NoAnswer {
         Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
     }
 
-    /// Returns the same error with other advice.
+    /// Returns the same error with different advice.
     pub fn with_advice(url: &str, cause: &(dyn Error + 'static), advice: &'static str) -> Self {
         let is_unreached = causes(cause)
             .filter_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>())
@@ -85,7 +84,7 @@ impl Intercept for NamesEndpoint {
     }
 }
 
-/// Returns the service's message; if the service sent none, returns why there is no answer.
+/// Returns the service's message; if the service sent no message, returns why there is no response.
 pub fn error_text<E, R>(error: &SdkError<E, R>) -> String
 where
     E: Error + ProvideErrorMetadata + 'static,
@@ -96,7 +95,7 @@ where
             (Some(code), Some(message)) => format!("{code}: {message}{}", keys::advice(code)),
             (Some(code), None) => code.to_owned(),
             (None, _) => {
-                format!("the answer is not from this service ({}); check the address", {
+                format!("the response is not from this service ({}); check the address", {
                     innermost(failed.err())
                 })
             }
@@ -106,7 +105,7 @@ where
             .unwrap_or_else(|| format!("the endpoint does not answer ({})", innermost(error))),
         SdkError::TimeoutError(_) => "the endpoint timed out".to_owned(),
         SdkError::ResponseError(_) => {
-            format!("the answer cannot be read ({}); check the address", innermost(error))
+            format!("the response cannot be read ({}); check the address", innermost(error))
         }
         _ => format!("the request cannot be made: {}", innermost(error)),
     }
@@ -136,7 +135,7 @@ where
     }
 }
 
-/// Returns true for an error code of throttling, after which nothing was applied. The reasons of
+/// Returns true for an error code of throttling, after which no write was applied. The reasons of
 /// cancelled transactions have other codes.
 pub fn is_throttle(code: &str) -> bool {
     matches!(

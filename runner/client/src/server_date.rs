@@ -1,6 +1,6 @@
-//! The time of a DynamoDB endpoint: the `Date` header of its answers.
+//! The time of a DynamoDB endpoint, from the `Date` header of its responses.
 //!
-//! DynamoDB times stream records by its own clock, and this machine's may be wrong.
+//! DynamoDB's own clock determines the times of stream records, and this machine's clock may be wrong.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use locks::Mutex;
 
-/// The tolerance for an answer whose time is behind that of earlier answers. Its header has whole
-/// seconds, and the answer may have been delayed. A larger difference shows that the earlier
-/// answers were wrong.
+/// The tolerance for a response whose time is behind that of earlier responses. Its header has whole
+/// seconds, and the response may have been delayed. A larger difference shows that the times of the
+/// earlier responses were wrong.
 const BEHIND_MAX: Duration = Duration::from_secs(10);
 
-/// Returns the endpoint's time in whole seconds since 1970; `None` if it has no such header.
+/// Returns the endpoint's time in whole seconds since 1970; `None` without a `Date` header.
 pub async fn seconds(client: &Client) -> Option<i64> {
     let clock = ServerClock::default();
     let request = client.list_tables().limit(1).customize().interceptor(clock.clone());
@@ -30,49 +30,49 @@ fn seconds_of(date: &str) -> Option<i64> {
     DateTime::from_str(date, DateTimeFormat::HttpDate).ok().map(|time| time.secs())
 }
 
-/// The time of an endpoint at any moment, calculated from its answers and a monotonic clock. It is
-/// never ahead of the endpoint's clock. After a few answers, it is at most a second behind.
+/// The time of an endpoint at any moment, calculated from its responses and a monotonic clock. It is
+/// never ahead of the endpoint's clock. After a few responses, it is at most a second behind.
 #[derive(Clone, Debug, Default)]
-pub struct ServerClock(Arc<Mutex<Option<Told>>>);
+pub struct ServerClock(Arc<Mutex<Option<ReceivedTime>>>);
 
-/// A time of the endpoint, and when it was received.
+/// A time of the endpoint, and the local time when it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct ReceivedTime {
     ms: i64,
-    at: Instant,
+    received_at: Instant,
 }
 
 impl ServerClock {
-    /// Returns the endpoint's time in milliseconds since 1970; `None` before the first answer.
+    /// Returns the endpoint's time in milliseconds since 1970; `None` before the first response.
     pub fn now_ms(&self) -> Option<i64> {
         let told = *self.0.lock();
         told.map(|told| told.now_ms(Instant::now()))
     }
 
-    fn hear(&self, date: &str, at: Instant) {
+    fn record(&self, date: &str, received_at: Instant) {
         let Some(seconds) = seconds_of(date) else { return };
-        let told = Told { ms: seconds.saturating_mul(1_000), at };
+        let told = ReceivedTime { ms: seconds.saturating_mul(1_000), received_at };
         let mut known = self.0.lock();
         *known = Some(known.map_or(told, |known| known.or_better(told)));
     }
 }
 
-impl Told {
+impl ReceivedTime {
     fn now_ms(self, now: Instant) -> i64 {
-        let passed = now.saturating_duration_since(self.at);
+        let passed = now.saturating_duration_since(self.received_at);
         self.ms.saturating_add(i64::try_from(passed.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Returns the more exact of two readings. A header has the time at which the answer was made,
-    /// without fractions of a second, so every reading is too early. The later one is more exact.
+    /// Returns the more exact of two readings. A header has the time at which the response was created,
+    /// without fractions of a second, so every reading is too early. The later reading is more exact.
     fn or_better(self, other: Self) -> Self {
-        let ahead_ms = self.now_ms(other.at).saturating_sub(other.ms);
+        let ahead_ms = self.now_ms(other.received_at).saturating_sub(other.ms);
         let behind_max = i64::try_from(BEHIND_MAX.as_millis()).unwrap_or(i64::MAX);
         if (0..=behind_max).contains(&ahead_ms) { self } else { other }
     }
 }
 
-/// Reads the time from every answer to a client.
+/// Reads the time from every response to a client.
 impl Intercept for ServerClock {
     fn name(&self) -> &'static str {
         "ServerClock"
@@ -85,7 +85,7 @@ impl Intercept for ServerClock {
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         if let Some(date) = context.response().headers().get("date") {
-            self.hear(date, Instant::now());
+            self.record(date, Instant::now());
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ mod tests {
             (11_000, "Wed, 25 Nov 2026 10:00:12 GMT", 12_000),
         ] {
             let at = start + Duration::from_millis(at);
-            clock.hear(date, at);
+            clock.record(date, at);
             let told = clock.0.lock().unwrap();
             assert_eq!(told.now_ms(at) - base, expected, "{date}");
         }

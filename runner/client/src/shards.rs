@@ -1,9 +1,9 @@
 //! Finds and reads the shards of a table's stream, for commands.
 //!
-//! Failed requests are not repeated here; the operator can rerun the command. Iterators are an
-//! exception, because the clock of a local store may be advanced between two requests. An iterator
-//! that is expired or rejected as trimmed is replaced by a new one from the same position. If the
-//! new one is rejected too, the shard is trimmed.
+//! Failed requests are not retried here; the operator can rerun the command. Iterators are an exception,
+//! because the clock of a local store may be advanced between two requests. An iterator that is expired
+//! or rejected as trimmed is replaced by a new iterator from the same position. If the new iterator is
+//! rejected too, the shard is trimmed.
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
@@ -21,7 +21,7 @@ const PAGES_MAX: usize = 100;
 
 /// A stream.
 pub struct Stream {
-    /// The client that reads it.
+    /// The client that reads the stream.
     pub client: Client,
     /// The ARN of the stream.
     pub arn: String,
@@ -41,8 +41,8 @@ pub struct Stream {
 /// first page that is not empty.
 const FIND_PAGES_MAX: usize = 5;
 
-/// Maximum number of consecutive expired iterators. An iterator only expires if the clock advances
-/// by 15 minutes between two requests.
+/// Maximum number of consecutive expired iterators. An iterator expires only if the clock advances by 15
+/// minutes between two requests.
 const EXPIRED_MAX: usize = 8;
 
 /// Where a read of a shard begins.
@@ -104,8 +104,7 @@ impl Place {
             (None, Start::At(first)) => (ShardIteratorType::AtSequenceNumber, Some(first.clone())),
             (None, Start::Latest(_)) if !self.has_begun => (ShardIteratorType::Latest, None),
             (None, Start::Since(_)) => (ShardIteratorType::AtTimestamp, None),
-            // A second `LATEST` iterator would skip the records that were written since the first
-            // one.
+            // A second `LATEST` iterator would skip the records written since the first iterator.
             (None, _) => (ShardIteratorType::TrimHorizon, None),
         }
     }
@@ -120,9 +119,9 @@ impl Place {
         }
     }
 
-    /// Returns true if a record belongs to this read. A record after the newest one that was read
-    /// is always new, because some stores round times down.
-    fn wants(&self, record: &Record) -> bool {
+    /// Returns true if a record belongs to this read. A record after the newest record read so far
+    /// always belongs to it, because some stores round times down.
+    fn belongs_to_read(&self, record: &Record) -> bool {
         match self.start {
             Start::Latest(since) if self.is_from_horizon => {
                 record.creation_s.is_none_or(|second| second >= since)
@@ -162,7 +161,7 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
             Self::Expired => f.write_str(
-                "its iterators expire at once, because the store's clock is being advanced; run the command again afterwards",
+                "the shard's iterators expire immediately, because the store's clock is being advanced; run the command again afterwards",
             ),
             Self::Other(words) => f.write_str(words),
         }
@@ -247,7 +246,7 @@ pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
         let page = request.set_exclusive_start_shard_id(start).send().await;
         let page = page.map_err(|error| problem("DescribeStream", &error))?;
         let described =
-            page.stream_description.ok_or("DescribeStream answered without a description")?;
+            page.stream_description.ok_or("DescribeStream returned no stream description")?;
         stream.table = described.table_name.unwrap_or_default();
         stream.view =
             described.stream_view_type.map(|view| view.as_str().to_owned()).unwrap_or_default();
@@ -263,8 +262,8 @@ pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
 }
 
 impl Stream {
-    /// Returns the next page of a shard, with its records as a function gets them; `None` at the
-    /// end of the shard. A page may be empty although the next pages have records.
+    /// Returns the next page of a shard, with the records in the form in which a function receives them;
+    /// `None` at the end of the shard. A page may be empty although the next pages have records.
     pub async fn next_page(
         &self,
         shard: &str,
@@ -300,7 +299,7 @@ impl Stream {
             }
             place.is_over = next.is_none();
             place.iterator = next;
-            records.retain(|record| place.wants(record));
+            records.retain(|record| place.belongs_to_read(record));
             return Ok(Some(records));
         }
         Err(Refusal::Expired)

@@ -2,7 +2,7 @@
 //! unchanged into Lambda's events, which costs a fraction of a conversion.
 //!
 //! The SDK does everything else: endpoint, credentials, signature, retries, timeouts and errors. An
-//! interceptor keeps the body of a successful answer.
+//! interceptor keeps the body of a successful response.
 
 use std::sync::Arc;
 
@@ -36,11 +36,11 @@ pub enum PageFailure {
     /// The request failed.
     #[error(transparent)]
     Request(Box<SdkError<GetRecordsError>>),
-    /// The answer does not have the form of the Streams API.
+    /// The response does not have the form of the Streams API.
     #[error(transparent)]
     Unreadable(#[from] PageError),
     /// The request succeeded, but its body was not kept.
-    #[error("GetRecords answered nothing")]
+    #[error("GetRecords returned an empty response")]
     Nothing,
 }
 
@@ -53,7 +53,7 @@ pub async fn read_page(
     stream_arn: &str,
     iterator: String,
 ) -> Result<Page, PageFailure> {
-    let kept = Kept::default();
+    let kept = KeepBody::default();
     let request = client.get_records().shard_iterator(iterator).customize();
     let sent = request.interceptor(kept.clone()).send().await;
     sent.map_err(|error| PageFailure::Request(Box::new(error)))?;
@@ -75,13 +75,13 @@ fn region_of(arn: &str) -> &str {
     arn.split(':').nth(3).unwrap_or_default()
 }
 
-/// Keeps the body of a successful answer, and gives the SDK an answer without records to parse.
+/// Keeps the body of a successful response, and gives the SDK a response without records to parse.
 #[derive(Clone, Debug, Default)]
-struct Kept(Arc<Mutex<Option<SdkBody>>>);
+struct KeepBody(Arc<Mutex<Option<SdkBody>>>);
 
-impl Intercept for Kept {
+impl Intercept for KeepBody {
     fn name(&self) -> &'static str {
-        "Kept"
+        "KeepBody"
     }
 
     fn modify_before_deserialization(
@@ -98,7 +98,7 @@ impl Intercept for Kept {
     }
 }
 
-impl DeserializeResponse for Kept {
+impl DeserializeResponse for KeepBody {
     fn deserialize_nonstreaming_with_config(
         &self,
         response: &HttpResponse,
@@ -106,7 +106,7 @@ impl DeserializeResponse for Kept {
     ) -> Result<Output, OrchestratorError<Error>> {
         let body = response.body().try_clone().filter(|_| response.status().is_success());
         let Some(body) = body else {
-            // An earlier attempt got an answer that broke off; a later attempt failed. The SDK
+            // An earlier attempt got an incomplete response, and a later attempt failed. The SDK
             // retries.
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));

@@ -1,9 +1,10 @@
-//! A Lambda function that does what its event says. It is for tests of the code that runs functions.
+//! A Lambda function that performs the action in its event. It serves tests of the code that runs
+//! functions.
 //!
-//! The event is `{"do": WHAT, ...}` with WHAT one of `echo`, `sleep` (`ms`), `error` (`message`), `panic`,
-//! `exit` (`code`), `print` (`line`), `large` (`bytes`), `memory` (`mb`, held for `ms`), `environment`
-//! (`variable`), `start` (a process that runs for ten minutes). With `FAIL_INIT=panic` in its environment, it
-//! ends before its first event. With `FAIL_INIT=hang`, it never asks for an event.
+//! The event is `{"do": WHAT, ...}` with WHAT one of `echo`, `sleep` (`ms`), `error` (`message`),
+//! `panic`, `exit` (`code`), `print` (`line`), `large` (`bytes`), `memory` (`mb`, held for `ms`),
+//! `environment` (`variable`), `start` (a process that runs for ten minutes). With `FAIL_INIT=panic` in
+//! its environment, it exits before its first event. With `FAIL_INIT=hang`, it never requests an event.
 
 use std::{env, process, time::Duration};
 

@@ -27,7 +27,7 @@ impl BackOff {
     }
 }
 
-/// Returns a hash of a text (FNV-1a), the seed of a shard's jitter.
+/// Returns the FNV-1a hash of a text, which seeds a shard's jitter.
 #[must_use]
 pub fn seed_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -10,7 +10,7 @@ use super::tumbling::OpenWindow;
 
 /// The checkpoints of one mapping on one stream label: a consistent cut over all its shards.
 ///
-/// If a child shard has progress here, its parent is closed here.
+/// If a child shard has progress in these checkpoints, its parent is closed in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoints {
     /// When the mapping first saw its stream, in milliseconds of the store's time.
@@ -33,9 +33,10 @@ pub struct ShardCheckpoint {
 /// The position in a shard up to which every record is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointPosition {
-    /// Nothing is done. Every record must be delivered.
+    /// No record is done. Every record must be delivered.
     TrimHorizon,
-    /// Nothing is done. Records that were written after the mapping was created must be delivered.
+    /// No record is done. Only records that were written after the mapping was created must be
+    /// delivered.
     Latest,
     /// Every record up to this one (inclusive) is done or discarded.
     After(SequenceNumber),

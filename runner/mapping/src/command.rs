@@ -1,6 +1,6 @@
 //! The inputs, commands and events of the mapping.
 //!
-//! The only behaviour is their text form for logs and test cases.
+//! Their only behaviour is the text form for logs and test cases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ const STATE_CHARACTERS_SHOWN: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(Arc<str>);
 
-/// One attempt at a batch. Unique within a run of the mapping, and never used again.
+/// The number of one attempt at a batch, unique within a run of the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BatchId(pub u64);
 
-/// One delivery of a failure record. Unique within a run of the mapping.
+/// The number of one delivery of a failure record, unique within a run of the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeliveryId(pub u64);
 
@@ -145,7 +145,7 @@ pub enum ReadFailure {
 /// How one invocation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvokeOutcome {
-    /// The function answered. The value is the answer as JSON text.
+    /// The function succeeded. The value is its response as JSON text.
     Ok(bytes::Bytes),
     /// The function was invoked and failed, crashed or ran out of time.
     FunctionError {
@@ -177,16 +177,16 @@ pub enum ReadFrom {
 /// A command of the mapping.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// List all pages of the stream's shards; answer with `Described` or `DescribeFailed`.
+    /// List all pages of the stream's shards; reply with `Described` or `DescribeFailed`.
     Describe,
-    /// Read one page; answer with `Page` or `ReadFailed`. At most one read per shard is in flight.
+    /// Read one page; reply with `Page` or `ReadFailed`. At most one read per shard is in flight.
     Read {
         /// The shard.
         shard: ShardId,
         /// The start position.
         from: ReadFrom,
     },
-    /// Invoke the function; answer with `Invoked`. Each lane of a shard has at most one attempt in
+    /// Invoke the function; reply with `Invoked`. Each lane of a shard has at most one attempt in
     /// flight, and all records of one item are in one lane.
     Invoke {
         /// The shard that the records are from.
@@ -208,10 +208,10 @@ pub enum Command {
         /// The new position.
         position: CheckpointPosition,
     },
-    /// Make the mapping's checkpoints durable soon, and answer with `Saved`. The mapping sends this
-    /// after it has first seen its stream, and after a window has ended.
+    /// Make the mapping's checkpoints durable soon, and reply with `Saved`. The mapping sends this after
+    /// it has first seen its stream, and after a window has ended.
     Save,
-    /// Store a failure record; answer with `FailureDelivered` or `FailureNotDelivered`.
+    /// Store a failure record; reply with `FailureDelivered` or `FailureNotDelivered`.
     DeliverFailure {
         /// The shard that the records are from.
         shard: ShardId,
@@ -241,7 +241,7 @@ pub enum Event {
         count: usize,
         /// The first of them.
         first: SequenceNumber,
-        /// The last of them; others in between may have passed.
+        /// The last of them; records in between may have passed.
         last: SequenceNumber,
     },
     /// An attempt was successful.
@@ -286,7 +286,7 @@ pub enum Event {
         tick_ms: u64,
     },
     /// Records were discarded, and the checkpoint moves past them.
-    GaveUp {
+    Discarded {
         /// The shard.
         shard: ShardId,
         /// The first record.
@@ -310,7 +310,7 @@ pub enum Event {
     },
     /// The last invocation of a window failed until its retries or its age ran out. The window's
     /// state is lost.
-    WindowGivenUp {
+    WindowDiscarded {
         /// The shard.
         shard: ShardId,
         /// The window.
@@ -366,7 +366,7 @@ impl ShardId {
         Self(text.into())
     }
 
-    /// Returns its text.
+    /// Returns the text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -471,7 +471,7 @@ impl fmt::Display for Event {
             Self::RetryScheduled { shard, tick_ms } => {
                 write!(formatter, "retry {shard} at {tick_ms}")
             }
-            Self::GaveUp { shard, first, last, count, condition, key } => {
+            Self::Discarded { shard, first, last, count, condition, key } => {
                 write!(formatter, "discarded {shard} {count} records, {first} to {last}: ")?;
                 match key {
                     Some(key) => write!(formatter, "{condition}, kept in {key}"),
@@ -481,7 +481,7 @@ impl fmt::Display for Event {
             Self::WindowEnded { shard, window } => {
                 write!(formatter, "window ended {shard} {window}")
             }
-            Self::WindowGivenUp { shard, window } => {
+            Self::WindowDiscarded { shard, window } => {
                 write!(formatter, "window discarded {shard} {window}: its state is lost")
             }
             Self::DestinationUnavailable { shard, reason } => {

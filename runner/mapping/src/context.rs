@@ -1,6 +1,6 @@
 //! The shared state of one step of the mapping.
 //!
-//! Only its counts last longer than the step.
+//! Only the counts outlive the step.
 
 use super::command::{BatchId, Command, DeliveryId, Event, Now};
 use super::settings::Settings;
@@ -14,14 +14,14 @@ pub struct Totals {
     pub filtered: u64,
     /// Requested invocations.
     pub invocations: u64,
-    /// Invocations with a function error, or an answer that names failures.
+    /// Invocations with a function error, or with a response that names failures.
     pub failures: u64,
     /// Invocations that never reached the function.
     pub not_invoked: u64,
     /// Records that the function has processed.
     pub done: u64,
     /// Records that were discarded.
-    pub given_up: u64,
+    pub discarded: u64,
     /// Number of gaps: records of a shard were trimmed before they were read.
     pub gaps: u64,
 }

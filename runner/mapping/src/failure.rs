@@ -1,7 +1,7 @@
 //! Failure records of discarded records, with the form and the key that Lambda uses for S3. The
 //! messages for SQS and SNS are the same without the payload.
 //!
-//! `giving_up` decides which records are discarded, and the caller stores the object.
+//! `discard` decides which records are discarded, and the caller stores the object.
 //!
 //! Source: AWS Lambda guide, "Retain discarded records for a DynamoDB event source"; the values of
 //! `condition` and the missing `responseContext` are from LocalStack's tests, recorded on AWS.
@@ -38,18 +38,18 @@ pub struct FailureObject {
 }
 
 /// Discarded records and the facts about their attempts.
-pub(super) struct GivenUp<'a> {
+pub(super) struct DiscardedRecords<'a> {
     pub(super) shard: &'a ShardId,
-    /// Never empty.
+    /// The discarded records, at least one.
     pub(super) records: &'a [Arc<Delivery>],
     pub(super) condition: Condition,
-    /// How often the function was invoked with them.
+    /// The number of invocations of the function with these records.
     pub(super) invocations: u32,
     /// `X-Amz-Function-Error` of the last attempt, if it had one.
     pub(super) function_error: Option<&'a str>,
     /// The store's time when the records were discarded, in milliseconds.
     pub(super) time_ms: i64,
-    /// The members of their event besides the records.
+    /// The members of the records' event besides `Records`.
     pub(super) members: &'a str,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Condition {
     }
 }
 
-impl GivenUp<'_> {
+impl DiscardedRecords<'_> {
     /// Returns the object that keeps these records.
     pub(super) fn object(&self, settings: &Settings) -> FailureObject {
         FailureObject { key: self.key(settings), body: self.document(settings).to_string() }
@@ -182,7 +182,7 @@ mod tests {
         let settings = Settings::new("uuid", "arn:function", "arn:table/t/stream/l");
         let shard = ShardId::new("shardId-00000001573689847184-864758bb");
         let given_up = |settings: &Settings, condition, function_error| {
-            GivenUp {
+            DiscardedRecords {
                 shard: &shard,
                 records: &records,
                 condition,

@@ -8,8 +8,8 @@
 //! - **The retry count restarts when the lane has made progress.** Recorded on AWS with
 //!   `MaximumRetryAttempts` 3: in a batch of three records the last one failed. AWS then tried that
 //!   record alone four more times, and reported `approximateInvokeCount` 4.
-//! - An invalid answer counts as a function error, so it also bisects the batch. An answer that
-//!   names the first record does not bisect: the whole batch is to be retried.
+//! - An invalid response counts as a function error, so it also bisects the batch. A response that names
+//!   the first record does not bisect: the whole batch is retried.
 //! - A split does not raise the retry count, and both halves keep it.
 //! - A failed batch waits before its next attempt: 100 ms, doubled at each attempt, at most 30 s,
 //!   in this runner's default pace. The parts of a split batch wait as long as after a first
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::back_off;
 use super::command::{BatchId, Command, Event, InvokeOutcome, ShardId};
 use super::context::Context;
-use super::giving_up::Delivering;
+use super::discard::FailureDelivery;
 use super::progress::Progress;
 use super::queue::{BatchLimits, Pending, Queue};
 use super::record::{Delivery, EVENT_BYTES_MAX};
@@ -41,7 +41,7 @@ pub(super) struct Segment {
     pub(super) failures: u32,
     /// Number of consecutive attempts that did not reach the function.
     pub(super) not_invoked: u32,
-    /// Whether it was already delivered twice, as an injected fault.
+    /// Whether the segment was already delivered twice, as an injected fault.
     duplicated: bool,
     /// `X-Amz-Function-Error` of the last attempt.
     pub(super) function_error: Option<String>,
@@ -56,9 +56,9 @@ pub(super) enum Stage {
     InFlight(BatchId),
     RetryAt(u64),
     /// The segment was discarded, and its delivery to the destination is in flight.
-    Delivering(Delivering),
+    Delivering(FailureDelivery),
     /// The segment was discarded, and its delivery will be retried at this tick.
-    DeliverAt(u64, Delivering),
+    DeliverAt(u64, FailureDelivery),
 }
 
 /// The progress of reading the shard, as far as a lane needs it.
@@ -203,7 +203,7 @@ impl Lane {
         if context.step.settings.tumbling_window_s.is_none()
             && let Some(OpenWindow { window, .. }) = self.window.take()
         {
-            context.step.report(Event::WindowGivenUp { shard: context.shard.clone(), window });
+            context.step.report(Event::WindowDiscarded { shard: context.shard.clone(), window });
             context.step.commands.push(Command::Save);
         }
     }

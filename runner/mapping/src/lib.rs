@@ -20,9 +20,9 @@ mod back_off;
 mod checkpoint;
 mod command;
 mod context;
+mod discard;
 mod failure;
 mod filter;
-mod giving_up;
 mod lane;
 mod lineage;
 mod machine;
@@ -58,12 +58,12 @@ pub use self::command::{
     ShardDescription, ShardId,
 };
 pub use self::context::Totals;
+pub use self::discard::RETENTION_MS;
 pub use self::failure::{Condition, FailureObject};
 pub use self::filter::{
     Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, PatternFault,
     RecordShape, Remark, Verdict,
 };
-pub use self::giving_up::RETENTION_MS;
 pub use self::machine::{BUFFER_BYTES_MAX, Mapping};
 pub use self::record::{Delivery, EVENT_BYTES_MAX, Record, event, event_bytes};
 pub use self::response::{Answer, read_answer};

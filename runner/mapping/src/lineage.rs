@@ -1,5 +1,5 @@
-//! The shards of the stream and their parents: which shards exist, which may be read, and which can
-//! be forgotten.
+//! Tracks the shards of the stream and their parents: the existing shards, the shards that may be read,
+//! and the shards that can be forgotten.
 //!
 //! `shard` handles the records.
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::checkpoint::{CheckpointPosition, Checkpoints};
 use super::command::{Command, Event, ShardDescription, ShardId};
 use super::context::Context;
-use super::giving_up::RETENTION_MS;
+use super::discard::RETENTION_MS;
 use super::settings::StartingPosition;
 use super::shard::{Phase, Shard};
 

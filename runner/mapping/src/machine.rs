@@ -38,9 +38,9 @@ pub struct Mapping {
     /// The tick since which the store reports that the stream does not exist.
     missing_since: Option<u64>,
     gone: Option<String>,
-    /// Number of requested listings at the moment when all known shards were done.
+    /// Number of requested listings when all known shards were done.
     done_at: Option<u64>,
-    /// Number of requested listings at the moment when the last one was answered.
+    /// Number of requested listings when the last reply to a listing arrived.
     listed_at: u64,
     /// Number of consecutive listings that failed or lacked a child.
     describe_tries: u32,
@@ -81,8 +81,8 @@ impl Mapping {
         &self.settings
     }
 
-    /// Handles one input and does everything that has become possible. The caller must carry out
-    /// the commands in order. A [`Wake`](Command::Wake) is always the last one.
+    /// Handles one input and performs all steps that have become possible. The caller must carry out the
+    /// commands in order. A [`Wake`](Command::Wake) is always the last one.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
         self.take_in(now, input, &mut commands);
@@ -132,7 +132,7 @@ impl Mapping {
                     shard.accept_read_failure(failure, known, &mut context);
                 }
             }
-            // At most one shard has this attempt or delivery. No shard has an outdated one.
+            // At most one shard has this attempt or delivery; no shard has it if it is outdated.
             Input::Invoked { batch, outcome } => {
                 shards
                     .values_mut()
@@ -176,7 +176,7 @@ impl Mapping {
         self.unavailable = Some(reason);
         self.describe_tries = self.describe_tries.saturating_add(1);
         let seed = back_off::seed_of(&self.settings.mapping_id);
-        let pause_ms = self.settings.pace.reach.delay_ms(self.describe_tries, seed);
+        let pause_ms = self.settings.pace.unreachable.delay_ms(self.describe_tries, seed);
         self.next_describe = now.tick_ms.saturating_add(pause_ms);
     }
 
@@ -229,7 +229,7 @@ impl Mapping {
         self.is_over = is_over;
         let lacks_last = is_worked_off && self.done_at == Some(self.listings);
         let mut shards = self.lineage.shards.values();
-        let lacks_shard = shards.any(|shard| shard.wants_listing(self.listings));
+        let lacks_shard = shards.any(|shard| shard.needs_listing(self.listings));
         // If the last listing failed, the next one waits for the back-off instead.
         if (lacks_last || lacks_shard) && self.unavailable.is_none() {
             let earliest = self.described_at.saturating_add(CHILD_POLL_MS).max(now.tick_ms);
@@ -260,7 +260,7 @@ impl Mapping {
         !self.lineage.shards.values().any(|shard| shard.work.is_in_flight())
     }
 
-    /// Returns true if [`Arrived`](Input::Arrived) would make it read sooner.
+    /// Returns true if [`Arrived`](Input::Arrived) would make the mapping read sooner.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.lineage.shards.values().any(Shard::is_resting)
@@ -272,7 +272,7 @@ impl Mapping {
         self.is_over
     }
 
-    /// Returns true if it cannot read before [`Saved`](Input::Saved).
+    /// Returns true if the mapping cannot read before [`Saved`](Input::Saved).
     #[must_use]
     pub fn waits_for_save(&self) -> bool {
         self.lineage.unsaved
@@ -293,8 +293,8 @@ impl Mapping {
             phase: shard.phase,
             last_read: shard.last_read.clone(),
             checkpoint: shard.work.checkpoint().cloned(),
-            at_tip: shard.tip.is_some() || shard.is_ended(),
-            tip_tick_ms: shard.tip,
+            at_tip: shard.tip_requested_at.is_some() || shard.is_ended(),
+            tip_tick_ms: shard.tip_requested_at,
             in_flight: shard.work.in_flight(),
             waiting: shard.work.waiting(),
             failed_attempts: shard.work.failed_attempts(),

@@ -49,7 +49,7 @@ impl Progress {
 
     /// Adds a record that did not pass the filter. It is done when every record before it is done.
     /// Returns true if it is done already.
-    pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
+    pub(super) fn skip_filtered(&mut self, sequence: SequenceNumber) -> bool {
         match self.entries.back_mut() {
             Some(before) => {
                 before.finishes = sequence;
@@ -93,7 +93,7 @@ mod tests {
     fn the_checkpoint_is_the_contiguous_minimum() {
         let mut progress = Progress::default();
         let places: Vec<u64> = (1..=4).map(|number| progress.accept(sequence(number))).collect();
-        assert!(!progress.pass_over(sequence(5)));
+        assert!(!progress.skip_filtered(sequence(5)));
         assert!(!progress.finish([places[2], places[1]]));
         assert_eq!(progress.checkpoint(), None);
         assert!(progress.finish([places[0]]));
@@ -101,7 +101,7 @@ mod tests {
         assert!(!progress.finish([places[1]]), "a place that is long finished changes nothing");
         assert!(progress.finish([places[3]]));
         assert_eq!(progress.checkpoint(), Some(&sequence(5)), "filtered records follow");
-        assert!(progress.pass_over(sequence(6)));
+        assert!(progress.skip_filtered(sequence(6)));
         assert_eq!((progress.checkpoint(), progress.len()), (Some(&sequence(6)), 0));
     }
 }

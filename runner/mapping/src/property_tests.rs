@@ -168,7 +168,7 @@ impl World {
     /// Applies an event to the expectations: discarded records need no invocation any more.
     fn note(&mut self, event: Event) {
         match event {
-            Event::GaveUp { shard, first, last, count, .. } => {
+            Event::Discarded { shard, first, last, count, .. } => {
                 let factor = self.mapping.settings().parallelization_factor as u64;
                 let truth = self.shards.get_mut(&shard).unwrap();
                 let lane = |record: &RecordTruth| Delivery::from(record.record()).item() % factor;
@@ -184,7 +184,7 @@ impl World {
                 truth.finished.extend(given_up.iter().cloned());
                 truth.aggregated.extend(given_up);
             }
-            Event::WindowGivenUp { shard, window } => {
+            Event::WindowDiscarded { shard, window } => {
                 let truth = self.shards.get_mut(&shard).unwrap();
                 let lost = truth
                     .records

@@ -1,10 +1,10 @@
-//! Interprets a function's answer about its batch: the truth table of `ReportBatchItemFailures`.
+//! Interprets a function's response to a batch: the truth table of `ReportBatchItemFailures`.
 //!
 //! `lane` retries and splits batches.
 //!
 //! Sources: AWS Lambda guide, "Configuring partial batch response with DynamoDB and Lambda", and
-//! LocalStack's tests, recorded on AWS (the only source for an identifier that is not in the batch,
-//! and for an empty answer).
+//! LocalStack's tests, recorded on AWS (the only source for an identifier that is not in the batch, and
+//! for an empty response).
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use serde_json::Value;
 
 use super::sequence::SequenceNumber;
 
-/// The meaning of an answer for its batch.
+/// The meaning of a response for its batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Every record is done.
     Complete,
-    /// The records before this index are done; the others must be retried.
+    /// The records before this index are done; the remaining records must be retried.
     From(usize),
-    /// No record is done, because the answer is invalid for this reason.
+    /// No record is done, because the response is invalid for this reason.
     Failed(String),
 }
 
-/// Interprets the answer of a function that succeeded.
+/// Interprets the response of a function that succeeded.
 ///
-/// Without `reporting` (the mapping lacks `ReportBatchItemFailures`) any answer is success.
-/// `batch` holds the sequence numbers that were delivered, in order.
+/// Without `reporting` (the mapping lacks `ReportBatchItemFailures`) any response is success. `batch`
+/// holds the sequence numbers that were delivered, in order.
 #[must_use]
 pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -> Answer {
     if !reporting || payload.trim_ascii().is_empty() {
@@ -51,7 +51,7 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
     }
 }
 
-/// Returns the `state` of an answer within a tumbling window, as JSON text; `None` if the answer
+/// Returns the `state` of a response within a tumbling window, as JSON text; `None` if the response
 /// lacks it.
 #[must_use]
 pub(super) fn read_state(payload: &[u8]) -> Option<String> {

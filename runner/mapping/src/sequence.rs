@@ -13,7 +13,7 @@ pub const DIGITS_MAX: usize = 40;
 /// The position of a record in its shard.
 ///
 /// The order is numeric (`9` before `10`). Two texts of the same number, such as `7` and `007`, are
-/// different sequence numbers without another one between them.
+/// different sequence numbers, with no sequence number between them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(Arc<str>);
 

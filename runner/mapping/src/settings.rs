@@ -80,22 +80,21 @@ pub struct Settings {
     pub bisect_on_function_error: bool,
     /// Maximum number of retries of a failed batch; `None`: it is retried until its records expire.
     pub retry_attempts: Option<u32>,
-    /// Maximum age of a record in milliseconds; older ones are discarded. `None`: records are
+    /// Maximum age of a record in milliseconds; older records are discarded. `None`: records are
     /// discarded when they expire.
     pub record_age_ms: Option<i64>,
-    /// `ReportBatchItemFailures`: whether the function's answer names the records to retry.
+    /// `ReportBatchItemFailures`: whether the function's response names the records to retry.
     pub report_batch_item_failures: bool,
     /// Which records the function receives.
     pub filter: FilterCriteria,
     /// Whether discarded records go to a destination. The checkpoint waits for the destination.
     pub has_failure_destination: bool,
-    /// Whether failure records have the whole event. Those for S3 have it; those for SQS and SNS do
-    /// not.
+    /// Whether failure records contain the whole event, as for S3 but not for SQS and SNS.
     pub failure_payload: bool,
     /// The tolerated difference between the clocks of the mapping and the stream, in milliseconds.
     /// A record counts as newer than the mapping if it is older by at most this much.
     pub clock_margin_ms: i64,
-    /// The polling and retry intervals. They are this runner's own and not Lambda's.
+    /// The polling and retry intervals, which are specific to this runner.
     pub pace: Pace,
     /// Injected faults.
     pub faults: Faults,
@@ -115,7 +114,7 @@ pub struct Pace {
     pub describe_ms: u64,
     /// How long a stream or a shard must be missing continuously before it counts as gone, in
     /// milliseconds. DynamoDB's listings are eventually consistent, and the credentials of another
-    /// account do not show the table. A local store's answers are final.
+    /// account do not show the table. The responses of a local store are final.
     pub missing_ms: u64,
     /// Timeout of one call to the stream, including the SDK's attempts, in milliseconds. After it,
     /// the stream counts as unavailable and the call is retried.
@@ -123,7 +122,7 @@ pub struct Pace {
     /// Back-off between the attempts of a batch. Lambda does not document its own back-off.
     pub retry: BackOff,
     /// Back-off between the attempts to reach the stream or the failure destination.
-    pub reach: BackOff,
+    pub unreachable: BackOff,
 }
 
 /// Injected faults, for tests and demonstrations.
@@ -146,13 +145,12 @@ pub struct InvalidSetting {
 }
 
 impl Default for Pace {
-    /// Returns a pace for one developer at one machine. A change reaches its function within about
-    /// 100 ms. A failed batch is retried after 100 ms, 200 ms, … up to 30 s. A missing stream is
-    /// tried for five minutes: far longer than the lag of DynamoDB's listings, and enough to
-    /// correct a profile.
+    /// Returns a pace for one developer at one machine. A change reaches its function within about 100
+    /// ms. A failed batch is retried after 100 ms, 200 ms, … up to 30 s. A missing stream is retried for
+    /// five minutes: far longer than the lag of DynamoDB's listings, and enough to correct a profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
-        let reach = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
+        let unreachable = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
         Self {
             idle_poll_ms: 100,
             read_ms: 0,
@@ -161,24 +159,24 @@ impl Default for Pace {
             // Three attempts of ten seconds, and the pauses between them.
             call_ms: 45_000,
             retry,
-            reach,
+            unreachable,
         }
     }
 }
 
 impl Pace {
-    /// Returns the pace for a local store, whose answers are final. The store allows any number of
-    /// reads, but a busy shard would then be read again for every few records. Each read,
-    /// invocation and checkpoint costs more than these records. The limit delays a record no more
-    /// than the idle interval.
+    /// Returns the pace for a local store, whose responses are final. The store allows any number of
+    /// reads, but a busy shard would then be read again for every few records. Each read, invocation and
+    /// checkpoint costs more than these records. The limit delays a record no more than the idle
+    /// interval.
     #[must_use]
     pub fn of_local_store() -> Self {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
     }
 
-    /// Returns the pace for a local store that announces records (see
-    /// [`Input::Arrived`](super::Input)). An idle shard is read when it has something to read; a
-    /// busy one is read as often as in any local store.
+    /// Returns the pace for a local store that announces records (see [`Input::Arrived`](super::Input)).
+    /// An idle shard is read when it has new records; a busy shard is read as often as in any local
+    /// store.
     #[must_use]
     pub fn of_told_store() -> Self {
         Self { idle_poll_ms: TOLD_IDLE_MS, ..Self::of_local_store() }

@@ -47,7 +47,7 @@ pub(super) struct Shard {
     pub(super) work: Work,
     /// The starting position that the checkpoint has while no record is done.
     origin: StartingPosition,
-    /// The position to read from while no record was read.
+    /// The position to read from until the first record was read.
     start: StartingPosition,
     /// Records made before this second are skipped: a `LATEST` mapping did not exist yet when they
     /// were made.
@@ -67,15 +67,15 @@ pub(super) struct Shard {
     reached_s: i64,
     next_read: u64,
     /// Whether records may have arrived since the last read was requested.
-    woken: bool,
+    may_have_new_records: bool,
     /// Number of consecutive failed reads.
     failures: u32,
     /// Number of consecutive expired iterators.
     expired: u32,
     missing: Option<Missing>,
     ended: bool,
-    /// When the last read was requested, if it found no more records; `None` if it found some.
-    pub(super) tip: Option<u64>,
+    /// When the last read was requested, if it reached the end of the shard's records; otherwise `None`.
+    pub(super) tip_requested_at: Option<u64>,
     /// Whether the last listing contained it.
     pub(super) listed: bool,
     pub(super) has_child: bool,
@@ -113,20 +113,19 @@ impl Shard {
             page_issued_ms: None,
             reached_s: i64::MIN,
             next_read: 0,
-            woken: false,
+            may_have_new_records: false,
             failures: 0,
             expired: 0,
             missing: None,
             ended: false,
-            tip: None,
+            tip_requested_at: None,
             listed: false,
             has_child: false,
         }
     }
 
-    /// Restores a shard from its checkpoint. After a restart, `LATEST` would be another position.
-    /// The shard is therefore read from its beginning, without the records made before
-    /// `created_ms`.
+    /// Restores a shard from its checkpoint. After a restart, `LATEST` would be a different position.
+    /// The shard is therefore read from its beginning, without the records made before `created_ms`.
     pub(super) fn restore(id: ShardId, checkpoint: ShardCheckpoint, created_ms: i64) -> Self {
         let mut shard = Self::new(id, checkpoint.parent, StartingPosition::TrimHorizon);
         match checkpoint.position {
@@ -198,7 +197,7 @@ impl Shard {
             (false, None, StartingPosition::TrimHorizon) => ReadFrom::TrimHorizon,
             (false, None, StartingPosition::Latest) => ReadFrom::Latest,
         };
-        (self.reading, self.woken) = (true, false);
+        (self.reading, self.may_have_new_records) = (true, false);
         self.read_issued = context.now.tick_ms;
         self.read_issued_ms = context.now.time_ms;
         context.commands.push(Command::Read { shard: self.id.clone(), from });
@@ -233,7 +232,7 @@ impl Shard {
             // written after the read.
             self.reached_s = self.reached_s.max(self.read_issued_ms.div_euclid(1000));
         }
-        self.tip = (is_empty || end).then_some(self.read_issued);
+        self.tip_requested_at = (is_empty || end).then_some(self.read_issued);
         self.next_read = self.after_page(&records, context);
         let mut passed_over: Option<(usize, SequenceNumber, SequenceNumber)> = None;
         let mut moved = false;
@@ -244,14 +243,14 @@ impl Shard {
             self.last_read = Some(record.sequence.clone());
             context.totals.read += 1;
             self.reached_s = self.reached_s.max(record.creation_s.unwrap_or(i64::MIN));
-            if self.wants(&record, context) {
+            if self.is_new_record(&record, context) {
                 self.work.accept(record.into(), context);
             } else {
                 context.totals.filtered += 1;
                 let (count, first) = passed_over
                     .map_or((0, record.sequence.clone()), |(count, first, _)| (count, first));
                 passed_over = Some((count + 1, first, record.sequence.clone()));
-                moved |= self.work.pass_over(record.sequence);
+                moved |= self.work.skip_filtered(record.sequence);
             }
         }
         if let Some((count, first, last)) = passed_over {
@@ -267,7 +266,7 @@ impl Shard {
     /// After other pages, the next read waits for the minimum time between reads.
     fn after_page(&self, records: &[Record], context: &Context<'_>) -> u64 {
         let (now, pace) = (context.now.tick_ms, &context.settings.pace);
-        if records.is_empty() && !self.woken {
+        if records.is_empty() && !self.may_have_new_records {
             return now.saturating_add(pace.idle_poll_ms);
         }
         let bytes: usize = records.iter().map(|record| record.json().len()).sum();
@@ -280,7 +279,10 @@ impl Shard {
     /// Returns true if an announcement would make it read sooner, because its last read found all
     /// records.
     pub(super) fn is_resting(&self) -> bool {
-        self.phase == Phase::Reading && !self.ended && !self.woken && self.tip.is_some()
+        self.phase == Phase::Reading
+            && !self.ended
+            && !self.may_have_new_records
+            && self.tip_requested_at.is_some()
     }
 
     /// Handles an announcement of records: the shard waits only for the minimum time between reads.
@@ -290,10 +292,10 @@ impl Shard {
             let earliest = self.read_issued.saturating_add(context.settings.pace.read_ms);
             self.next_read = self.next_read.min(earliest);
         }
-        self.woken = true;
+        self.may_have_new_records = true;
     }
 
-    fn wants(&self, record: &Record, context: &Context<'_>) -> bool {
+    fn is_new_record(&self, record: &Record, context: &Context<'_>) -> bool {
         let is_old = match (self.not_before_s, record.creation_s) {
             (Some(earliest), Some(made)) => made < earliest,
             _ => false,
@@ -313,7 +315,7 @@ impl Shard {
             return;
         }
         let had_iterator = self.has_iterator;
-        (self.reading, self.has_iterator, self.tip) = (false, false, None);
+        (self.reading, self.has_iterator, self.tip_requested_at) = (false, false, None);
         if self.start == StartingPosition::Latest && self.last_read.is_none() {
             // The position of the newest record is lost with the iterator. A new `LATEST` could
             // skip records, so the shard is read from its beginning.
@@ -321,7 +323,7 @@ impl Shard {
             self.not_before_s = Some(created_ms.div_euclid(1000));
         }
         match failure {
-            // The first expired iterator is replaced at once. Further expired ones in a row need
+            // The first expired iterator is replaced at once. Further consecutive expired iterators need
             // back-off.
             ReadFailure::IteratorExpired if self.expired == 0 => {
                 self.expired = 1;
@@ -330,8 +332,8 @@ impl Shard {
             ReadFailure::IteratorExpired => {
                 self.read_later("each of its iterators has expired".to_owned(), context);
             }
-            // The oldest record may be trimmed after the iterator was created and before it is
-            // read. The shard may have newer records, so it is read again.
+            // The oldest record may have been trimmed between the creation of the iterator and the read.
+            // The shard may have newer records, so it is read again.
             ReadFailure::Trimmed { reason } if self.restart => self.read_later(reason, context),
             ReadFailure::Unavailable { reason } => self.read_later(reason, context),
             // A shard may be listed before it can be read. Only a later listing proves that it is
@@ -368,7 +370,7 @@ impl Shard {
     }
 
     /// Returns true if a read found the shard missing and no listing was requested since.
-    pub(super) fn wants_listing(&self, listings: u64) -> bool {
+    pub(super) fn needs_listing(&self, listings: u64) -> bool {
         self.missing.as_ref().is_some_and(|missing| missing.listings == listings)
     }
 
@@ -400,7 +402,7 @@ impl Shard {
     fn read_later(&mut self, reason: String, context: &mut Context<'_>) {
         self.failures = self.failures.saturating_add(1);
         let seed = back_off::seed_of(self.id.as_str());
-        let delay_ms = context.settings.pace.reach.delay_ms(self.failures, seed);
+        let delay_ms = context.settings.pace.unreachable.delay_ms(self.failures, seed);
         self.next_read = context.now.tick_ms.saturating_add(delay_ms);
         context.report(Event::ShardUnavailable { shard: self.id.clone(), reason });
     }

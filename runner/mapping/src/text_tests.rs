@@ -104,7 +104,7 @@ impl Bench {
 fn settings(words: &[&str]) -> Settings {
     let mut settings = Settings::new("uuid", "arn:function", "arn:table/t/stream/label");
     settings.pace.retry.spread_percent = 0;
-    settings.pace.reach.spread_percent = 0;
+    settings.pace.unreachable.spread_percent = 0;
     for word in words {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         match name {

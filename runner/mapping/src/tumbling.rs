@@ -10,7 +10,7 @@
 //! - A window ends when a record of a later window was read, or when its shard ends. It also ends
 //!   when a read finds no more records and was requested after the window's end, by the store's
 //!   clock.
-//! - The last invocation of a window has no records. Its answer must have a `state` too.
+//! - The last invocation of a window has no records. Its response must have a `state` too.
 //! - When the last invocation fails, it is retried like a batch, and the shard waits. When its
 //!   retries are used up, or the window exceeds the maximum record age, the window's state is
 //!   dropped and the loss is reported.

@@ -1,4 +1,4 @@
-//! The work of one shard: its lanes, and the progress of all of them together.
+//! The work of one shard: its lanes, and their combined progress.
 //!
 //! A record belongs to the lane of its item (partition and sort key). The records of one item
 //! therefore stay in order, while two items may overtake each other, even in one partition.
@@ -110,16 +110,16 @@ impl Work {
     }
 
     /// Adds a record that did not pass the filter. Returns true if the checkpoint has moved.
-    pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
-        self.progress.pass_over(sequence)
+    pub(super) fn skip_filtered(&mut self, sequence: SequenceNumber) -> bool {
+        self.progress.skip_filtered(sequence)
     }
 
-    /// Returns when a lane has something to do without further input; `None` if none has.
+    /// Returns when a lane has work to do without further input; `None` if no lane has any.
     pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.deadline(context)).min()
     }
 
-    /// Does everything that is possible now.
+    /// Performs all steps that are possible now.
     pub(super) fn advance(&mut self, shard: &ShardId, reading: Reading, step: &mut Context<'_>) {
         let progress = &mut self.progress;
         let mut context = LaneContext { shard, progress, step };

@@ -12,7 +12,7 @@ use client::sdk_error::{is_throttle, was_never_sent};
 /// The state of an `ADD` after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addition {
-    /// Not applied: another write to the item was in conflict.
+    /// Not applied: another write to the item conflicted with it.
     Contended,
     /// Not applied: the request was throttled.
     Throttled,

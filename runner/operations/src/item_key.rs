@@ -13,7 +13,7 @@ use crate::load::typing::item_from_plain_json;
 pub fn parse(text: &str) -> Result<Item, String> {
     let wrong = |reason: String| {
         format!(
-            "the key `{text}`: {reason}; write, for example, {{\"year\":2013,\"title\":\"Rush\"}}, or DynamoDB JSON"
+            "cannot parse the key `{text}`: {reason}; write, for example, {{\"year\":2013,\"title\":\"Rush\"}}, or DynamoDB JSON"
         )
     };
     let key = attributes(text).map_err(wrong)?;

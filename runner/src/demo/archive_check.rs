@@ -1,4 +1,4 @@
-//! Reads the archive's Parquet files as any reader would.
+//! Reads the archive's Parquet files to verify them, as any Parquet reader would.
 //!
 //! It shares only the names of two columns with the function that writes them.
 
@@ -17,7 +17,8 @@ pub(crate) struct ArchivedItem {
     pub(crate) item: String,
 }
 
-/// Returns all rows of the Parquet files below a folder, and the number of files. A missing folder has none.
+/// Returns all rows of the Parquet files below a folder, and the number of files. A missing folder
+/// counts as empty.
 ///
 /// # Errors
 /// The file that cannot be read, and the reason.

@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
     pub(crate) lag: Duration,
 }
 
-/// A write of a product's name or of a new line.
+/// A write: a product's new name, or a new line.
 enum Step {
     Rename { product: u64, name: String },
     Line { order: u64, product: u64 },
@@ -55,8 +55,8 @@ pub(crate) async fn run(
     let renames = PRODUCTS * RENAMES_EACH;
     let (mut done, mut kills) = (0u64, 0);
     let all = steps.len() as u64;
-    // Two writes of one product are further apart than the number of concurrent requests, so they stay in
-    // order.
+    // Between two writes of one product there are more steps than concurrent requests, so these writes
+    // stay in order.
     let mut writes = stream::iter(steps.iter().map(|step| write(client, &products, &copies, step)))
         .buffered(WRITERS);
     while writes.try_next().await?.is_some() {
@@ -73,7 +73,7 @@ pub(crate) async fn run(
     Ok(Outcome { lines, products: PRODUCTS, renames, kills, lag })
 }
 
-/// Returns lines and renames, mixed.
+/// Returns the steps: lines and renames, interleaved.
 fn steps(lines: u64) -> Vec<Step> {
     let mut generator = Generator::new(1764);
     let mut steps = Vec::new();

@@ -171,7 +171,7 @@ async fn wait_for_histories(
             }
             if versions.len() > film.states.len() || started.elapsed() > LAG_MAX {
                 return Err(format!(
-                    "the history of {item} has {} versions {} s after {} edits, or other ones",
+                    "the history of {item} differs from its edits: {} versions, {} s after {} edits",
                     versions.len(),
                     started.elapsed().as_secs(),
                     film.states.len()

@@ -13,7 +13,7 @@ use model::{Item, json};
 
 use super::Progress;
 use super::archive_check;
-use super::generator::{Fate, Generator, film};
+use super::generator::{FilmEnd, Generator, film};
 use client::attribute::to_sdk_item;
 use client::sdk_error::error_text;
 use local::system::System;
@@ -24,7 +24,8 @@ pub(crate) const HOURS: u64 = 26;
 const WRITERS: usize = 32;
 /// The maximum time until the archive is up to date after the advance.
 const LAG_MAX: Duration = Duration::from_secs(25);
-/// The maximum time for the functions to process the writes before the advance. Every film is also a version.
+/// The maximum time for the functions to process the writes before the advance. It is long because every
+/// film also becomes a version.
 const DRAIN_MAX: Duration = Duration::from_secs(90);
 /// The function that writes the archive.
 const FUNCTION: &str = "ArchiveFunction";
@@ -59,19 +60,20 @@ pub(crate) async fn run(
         progress.step("films", written, films);
     }
     drop(puts);
-    let by_hand: Vec<_> = all.iter().filter(|(_, fate)| *fate == Fate::DeletedByHand).collect();
+    let by_hand: Vec<_> = all.iter().filter(|(_, fate)| *fate == FilmEnd::DeletedByHand).collect();
     stream::iter(by_hand.iter().map(|(item, _)| delete(client, &table, item)))
         .buffer_unordered(WRITERS)
         .try_collect::<Vec<_>>()
         .await?;
-    // Retention also follows the store's clock, so the pollers must read these records before the advance.
+    // Stream retention also follows the store's clock, so the pollers must read the films' records
+    // before the advance.
     progress.note("films: waiting for the pollers before the clock moves");
     system.wait_until_drained(DRAIN_MAX).await?;
     system.store()?.clock().advance(HOURS * 3600 * 1000);
 
     let expected: BTreeMap<String, u32> = all
         .iter()
-        .filter(|(_, fate)| *fate == Fate::Expires)
+        .filter(|(_, fate)| *fate == FilmEnd::Expires)
         .map(|(item, _)| (json::item_to_string(item), 1))
         .collect();
     let folder = system
@@ -132,7 +134,7 @@ async fn wait_for_archive(
         let strange = found.iter().find(|(item, times)| expected.get(*item) != Some(times));
         if let Some((item, times)) = strange {
             return Err(format!(
-                "the archive has {times} rows of an item that should have one or none: {item}"
+                "the archive has {times} rows for an item, instead of at most one: {item}"
             ));
         }
         if started.elapsed() > LAG_MAX {

@@ -32,7 +32,7 @@ impl Generator {
 /// The number of polls.
 pub(crate) const POLLS: u64 = 6;
 
-/// One vote: its counter, its slot, its points.
+/// One vote: its counter, slot and points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
     pub(crate) counter: String,
@@ -49,21 +49,21 @@ pub(crate) fn vote(generator: &mut Generator, slots: u64) -> Vote {
 
 /// The fate of a film in the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It expires. TTL deletes it, and the archive contains it.
+pub(crate) enum FilmEnd {
+    /// The film expires. TTL deletes it, and the archive contains it.
     Expires,
-    /// It stays. Its expiry time is far away or missing.
+    /// The film stays in the table. Its expiry time is far away or missing.
     Stays,
-    /// It is deleted by hand before it expires. Neither the table nor the archive contains it.
+    /// The film is deleted explicitly before it expires. Neither the table nor the archive contains it.
     DeletedByHand,
 }
 
 /// Returns the film with a number, and its fate. `now` and `soon` are seconds since 1970.
-pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) -> (Item, Fate) {
+pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) -> (Item, FilmEnd) {
     let fate = match number % 10 {
-        0..=3 => Fate::Expires,
-        4 => Fate::DeletedByHand,
-        _ => Fate::Stays,
+        0..=3 => FilmEnd::Expires,
+        4 => FilmEnd::DeletedByHand,
+        _ => FilmEnd::Stays,
     };
     let words = ["Silent", "Northern", "Last", "Paper", "Golden", "Broken", "Second", "Distant"];
     let things = ["River", "Letter", "Harbour", "Signal", "Garden", "Winter", "Engine", "Crossing"];
@@ -95,14 +95,14 @@ pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) 
         .with("title", title)
         .with("info", AttributeValue::M(info));
     match fate {
-        Fate::Expires => {
+        FilmEnd::Expires => {
             let time = Number::from(now + 1 + generator.below(soon.saturating_sub(now + 1)));
             item.insert("expires_at".to_owned(), AttributeValue::N(time));
         }
-        Fate::DeletedByHand => {
+        FilmEnd::DeletedByHand => {
             item.insert("expires_at".to_owned(), AttributeValue::N(Number::from(soon)));
         }
-        Fate::Stays => {
+        FilmEnd::Stays => {
             let year = 365 * 24 * 60 * 60;
             item.insert("expires_at".to_owned(), AttributeValue::N(Number::from(now + year)));
         }
@@ -139,10 +139,10 @@ mod tests {
         assert!(votes(1).iter().all(|vote| vote.slot < 20));
         let mut generator = Generator::new(1);
         let films: Vec<_> = (0..20).map(|n| film(&mut generator, n, 1000, 5000)).collect();
-        assert_eq!(films.iter().filter(|(_, fate)| *fate == Fate::Expires).count(), 8);
+        assert_eq!(films.iter().filter(|(_, fate)| *fate == FilmEnd::Expires).count(), 8);
         for (item, fate) in films {
             let time = item["expires_at"].as_number().unwrap().to_u64().unwrap();
-            assert_eq!(fate == Fate::Expires, (1001..5000).contains(&time));
+            assert_eq!(fate == FilmEnd::Expires, (1001..5000).contains(&time));
         }
     }
 }

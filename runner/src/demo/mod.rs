@@ -1,8 +1,8 @@
 //! `weir demo`: runs all pipelines once on generated data and verifies their results.
 //!
-//! It uses the real store, streams, function binaries and S3 endpoint. Each batch is delivered
-//! twice and function processes are killed, because both happen on AWS. It empties its own folder
-//! first and writes nowhere else. The template is part of the program.
+//! It uses the real store, streams, function binaries and S3 endpoint. Each batch is delivered twice and
+//! function processes are killed, because both can happen on AWS. It empties its own folder first and
+//! writes nowhere else. The template is part of the program.
 
 mod archive_check;
 mod copies;
@@ -40,7 +40,7 @@ pub struct DemoArguments {
     /// Number of edits of films; each becomes a version
     #[arg(long, default_value_t = 1_500, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub edits: u64,
-    /// Number of order lines that have names of products
+    /// Number of order lines, each with a copy of its product's name
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(600..=1_000_000))]
     pub lines: u64,
     /// Number of orders to migrate while they are written to
@@ -54,7 +54,7 @@ pub struct DemoArguments {
 /// The template of this project, so that an installed `weir` needs no checkout.
 const TEMPLATE: &str = include_str!("../../../template.yaml");
 
-/// Returns the stack that the demonstration runs if no other template is named.
+/// Returns the stack that the demonstration runs without `--template`.
 ///
 /// # Errors
 /// The parameters are invalid.
@@ -62,7 +62,7 @@ pub fn own_stack(context: &Context) -> Result<Stack, String> {
     template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run())
 }
 
-/// The file that marks a folder as a demonstration's. Only a folder with it may be emptied.
+/// The file that marks a folder as the demonstration's own. Only a folder with this file may be emptied.
 const MARK: &str = "weir-demo";
 
 /// The progress: one changing line on standard error.
@@ -93,7 +93,7 @@ impl Progress {
 /// Runs the demonstration and shows the report.
 ///
 /// # Errors
-/// The part that could not be started, or the wrong result.
+/// A part cannot be started, or a result is wrong.
 pub async fn run(
     arguments: &DemoArguments,
     output: Output,
@@ -112,7 +112,7 @@ pub async fn run(
         template_folder: template_folder.to_owned(),
         aws: false,
         invoke_url: None,
-        allowed: AllowList::default(),
+        allow_list: AllowList::default(),
     };
     let system = System::start(stack, options).await?;
     let mut times = vec![("start", started.elapsed())];

@@ -36,7 +36,7 @@ const NAME: &str = "demo";
 const WRITERS: usize = 32;
 /// The pause between two changes of the writer, which gives some hundred changes per second.
 const PAUSE: Duration = Duration::from_millis(3);
-/// The maximum time of copying and comparing.
+/// The maximum time for the copy and the comparison.
 const LIMIT: Duration = Duration::from_secs(90);
 /// The number of customers.
 const CUSTOMERS: u64 = 50;
@@ -143,7 +143,7 @@ fn plan() -> Plan {
     }
 }
 
-/// Copies the orders. Meanwhile kills an instance during an invocation.
+/// Copies the orders, and kills an instance during an invocation meanwhile.
 async fn migrate_and_kill(
     context: &Context,
     plan: &Plan,
@@ -198,7 +198,7 @@ async fn write(
     Ok(())
 }
 
-/// Runs the function's own comparison, and then one that does not use the rule.
+/// Runs the function's own comparison, and then a comparison that does not use the rule.
 async fn compare(
     client: &Client,
     context: &Context,
@@ -242,7 +242,7 @@ async fn compare(
     let wrong = expected.keys().find(|item| !found.contains_key(*item));
     let wrong = wrong.or_else(|| found.keys().find(|item| !expected.contains_key(*item)));
     Err(format!(
-        "{} targets instead of {}; one that differs: {}",
+        "{} targets instead of {}; for example, this one differs: {}",
         found.len(),
         expected.len(),
         wrong.map_or("none", String::as_str)

@@ -1,7 +1,7 @@
 //! Counters: writes votes into slots while the table's partitions split, and compares every total
 //! with the generator's own count.
 //!
-//! The votes are counted here while they are made, independently of the function.
+//! This module counts the votes as it casts them, independently of the function.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     while writes.try_next().await?.is_some() {
         written += 1;
         progress.step("votes", written, votes);
-        // Tried again from the middle of the votes, until an instance is killed during an invocation.
+        // After the first third of the votes, retries until an instance is killed during an invocation.
         if kills == 0 && written > votes / 3 {
             kills += u32::from(system.kill_working_instance(FUNCTION));
         }
@@ -117,7 +117,7 @@ async fn wait_for_totals(
         }
         if started.elapsed() > LAG_MAX {
             return Err(format!(
-                "totals differ from the votes {} s after the last one: expected {expected:?}, found {found:?}",
+                "totals differ from the votes {} s after the last vote: expected {expected:?}, found {found:?}",
                 LAG_MAX.as_secs()
             ));
         }

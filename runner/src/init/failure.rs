@@ -7,13 +7,13 @@ use std::path::PathBuf;
 pub(super) enum InitError {
     /// Use another folder, or move the existing files.
     #[error(
-        "these files are in the way: {}; nothing was written\n  = help: name another folder, such as `weir init KIND FOLDER`",
+        "these files already exist: {}; nothing was written\n  = help: name a different folder, such as `weir init KIND FOLDER`",
         listed(.0)
     )]
     InTheWay(Vec<PathBuf>),
     /// Install a package of Weir, or build its programs.
     #[error(
-        "the function `{name}` is not beside `weir`: there is no file `{}`\n  = help: install a package of Weir, which has it, or run `cargo build --workspace --bins` in Weir's sources",
+        "cannot find the function `{name}`: no file `{}`\n  = help: install a package of Weir, which contains it, or run `cargo build --workspace --bins` in Weir's repository",
         .path.display()
     )]
     MissingProgram { name: &'static str, path: PathBuf },

@@ -16,33 +16,34 @@ use client::endpoint;
 /// The TTL attribute of an archive's table, if the table does not exist yet.
 const TTL_ATTRIBUTE: &str = "expires_at";
 
-/// The attribute of a slot with its votes, named as in the template of counters.
+/// The attribute that holds the votes of a slot, named as in the template of counters.
 const VOTES_ATTRIBUTE: &str = "votes";
 
 /// Where the project is written.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
-    /// The folder of the project, created if it is not there
+    /// The folder of the project; created if it does not exist
     #[arg(value_name = "FOLDER", default_value = ".")]
     pub(super) folder: PathBuf,
 }
 
-/// A table that exists, which says its key and TTL attribute.
+/// The flags that name an existing table, from which the key and the TTL attribute are taken.
 #[derive(Clone, Debug, Args)]
 struct LiveTable {
-    /// Take name, key and TTL attribute from a table that exists
+    /// Take the name, key and TTL attribute from this existing table
     #[arg(long, value_name = "TABLE", value_parser = table_name)]
     from_table: Option<String>,
-    /// Its DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
+    /// DynamoDB endpoint of that table [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this
+    /// folder]
     #[arg(long, value_name = "URL", requires = "from_table")]
     endpoint: Option<String>,
-    /// Its region, if it is on AWS
+    /// Region of that table, if it is on AWS
     #[arg(long, requires = "from_table", conflicts_with = "endpoint")]
     region: Option<String>,
 }
 
 impl LiveTable {
-    /// Describes the existing table, if one was named.
+    /// Describes the existing table; `None` without `--from-table`.
     async fn described(&self) -> Result<Option<Table>, InitError> {
         let Some(table) = &self.from_table else { return Ok(None) };
         let of_region = |region: &String| format!("https://dynamodb.{region}.amazonaws.com");
@@ -52,13 +53,13 @@ impl LiveTable {
     }
 }
 
-/// The key of a table that does not say it itself.
+/// The flags for the key of a table that does not exist yet.
 #[derive(Clone, Debug, Args)]
 struct KeyFlags {
-    /// Its partition key, as NAME:TYPE with the type S, N or B
+    /// Partition key of the table, as NAME:TYPE with the type S, N or B
     #[arg(long, value_name = "NAME:TYPE", default_value = "id:S", conflicts_with = "from_table")]
     key: KeyAttribute,
-    /// Its sort key
+    /// Sort key of the table, as NAME:TYPE
     #[arg(long, value_name = "NAME:TYPE", conflicts_with = "from_table")]
     sort: Option<KeyAttribute>,
 }
@@ -73,7 +74,8 @@ pub(super) struct TtlTableFlags {
     table: String,
     #[command(flatten)]
     key: KeyFlags,
-    /// The attribute by which its items expire [default: that of the table of --from-table; `expires_at` for an archive]
+    /// TTL attribute of the table [default: that of the table of --from-table; `expires_at` for an
+    /// archive]
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name)]
     ttl: Option<String>,
     #[command(flatten)]
@@ -92,12 +94,12 @@ impl TtlTableFlags {
         Ok(Table { ttl, ..table })
     }
 
-    /// Returns the table, with the attribute by which its items expire.
+    /// Returns the table, which must have a TTL attribute.
     pub(super) async fn table_that_expires(&self) -> Result<Table, InitError> {
         let table = self.table().await?;
         match (&table.ttl, &self.live.from_table) {
             (None, Some(name)) => Err(InitError::Table(format!(
-                "TTL of table `{name}` is off, so nothing would be archived; name the attribute with --ttl"
+                "TTL of table `{name}` is disabled, so no item would be archived; name a TTL attribute with --ttl"
             ))),
             (None, None) => Ok(Table { ttl: Some(TTL_ATTRIBUTE.to_owned()), ..table }),
             (Some(_), _) => Ok(table),
@@ -113,7 +115,7 @@ pub(super) struct CountersFlags {
     /// The table of the slots
     #[arg(long, value_name = "NAME", value_parser = table_name, default_value = "votes", conflicts_with = "from_table")]
     table: String,
-    /// Its partition key, a string
+    /// Partition key of the slots, a string attribute
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name, default_value = "slot", conflicts_with = "from_table")]
     key: String,
     /// The table of the totals
@@ -134,13 +136,15 @@ impl CountersFlags {
             None => Table::new(&self.table, key, None, None)?,
         };
         if table.name == self.totals {
-            let text =
-                format!("`{}` cannot hold slots and totals: name another --totals", table.name);
+            let text = format!(
+                "table `{}` cannot hold both slots and totals: name a different table with --totals",
+                table.name
+            );
             return Err(InitError::Table(text));
         }
         if table.key.name == VOTES_ATTRIBUTE {
             return Err(InitError::Table(format!(
-                "`{VOTES_ATTRIBUTE}` cannot be the key of table `{}`: slots count the votes in that attribute; use a table with another key",
+                "`{VOTES_ATTRIBUTE}` cannot be the key of table `{}`: slots count their votes in that attribute; use a table with a different key",
                 table.name
             )));
         }
@@ -154,7 +158,7 @@ impl CountersFlags {
     }
 }
 
-/// The flags of copies that follow their origins.
+/// The flags of fan-out: copies that are kept equal to their origins.
 #[derive(Clone, Debug, Args)]
 pub(super) struct FanOutFlags {
     #[command(flatten)]
@@ -162,7 +166,7 @@ pub(super) struct FanOutFlags {
     /// The table of the origins
     #[arg(long, value_name = "NAME", value_parser = table_name, default_value = "products", conflicts_with = "from_table")]
     table: String,
-    /// Its partition key, as NAME:TYPE; origins have no sort key
+    /// Partition key of the origins, as NAME:TYPE; origins have no sort key
     #[arg(long, value_name = "NAME:TYPE", default_value = "id:S", conflicts_with = "from_table")]
     key: KeyAttribute,
     /// The table of the copies
@@ -177,7 +181,7 @@ pub(super) struct FanOutFlags {
     /// The attribute of a copy that holds the key of its origin
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name, default_value = "origin_id")]
     reference: String,
-    /// The attribute that copies repeat
+    /// The attribute of an origin that its copies repeat
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name, default_value = "name")]
     attribute: String,
     #[command(flatten)]
@@ -194,7 +198,7 @@ impl FanOutFlags {
             return Ok(table);
         }
         Err(InitError::Table(format!(
-            "table `{}` cannot hold origins: the key of an origin is a partition key alone",
+            "table `{}` cannot hold origins: it has a sort key, and an origin has only a partition key",
             table.name
         )))
     }
@@ -214,7 +218,7 @@ impl FanOutFlags {
 pub(super) struct MigrationFlags {
     #[command(flatten)]
     of_table: TtlTableFlags,
-    /// The table in the new shape [default: TABLE-v2]
+    /// Target table of the migration [default: TABLE-v2]
     #[arg(long, value_name = "NAME", value_parser = table_name)]
     target: Option<String>,
 }
@@ -228,11 +232,11 @@ impl MigrationFlags {
         self.of_table.table().await
     }
 
-    /// Returns the name of the table in the new shape.
+    /// Returns the name of the migration's target table.
     pub(super) fn target(&self, table: &Table) -> Result<String, InitError> {
         match &self.target {
             Some(target) if *target == table.name => Err(InitError::Table(format!(
-                "`{target}` cannot be source and target: name another --target"
+                "table `{target}` cannot be both source and target: name a different table with --target"
             ))),
             Some(target) => Ok(target.clone()),
             None => table.derived("-v2"),
@@ -240,7 +244,7 @@ impl MigrationFlags {
     }
 }
 
-/// The flags of a function in a language.
+/// The flags of the user's own function.
 #[derive(Clone, Debug, Args)]
 pub(super) struct FunctionFlags {
     #[command(flatten)]

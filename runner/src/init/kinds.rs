@@ -11,7 +11,7 @@ use super::markers::{Values, fill};
 use super::project::{Content, Project};
 use super::table::{KeyAttribute, Table, definitions, examples};
 
-/// The end of the name of a table of histories. `weir versions` finds such tables by it.
+/// The suffix of the name of a history table, by which `weir versions` finds it.
 const HISTORY: &str = "-history";
 
 /// The names of tables and attributes that `weir counters` uses without flags.
@@ -19,17 +19,18 @@ const SLOTS_TABLE: &str = "votes";
 const SLOT_KEY: &str = "slot";
 const TOTALS_TABLE: &str = "totals";
 
-/// The maximum number of bytes of a table's name in the name of a migration, which has at most 64.
+/// The maximum number of bytes that a migration's name takes from the table's name. A migration's name
+/// has at most 64 bytes.
 const MIGRATION_NAME_MAX: usize = 60;
 
-/// A text below `runner/init/`.
+/// The content of a file below `runner/init/`, embedded at compile time.
 macro_rules! text {
     ($path:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/init/", $path))
     };
 }
 
-/// The texts that every kind has.
+/// The file contents that every kind has.
 struct Texts {
     template: &'static str,
     readme: &'static str,
@@ -41,19 +42,19 @@ struct Texts {
 pub(super) enum Language {
     /// Rust, built by cargo
     Rust,
-    /// Python, with the standard library alone
+    /// Python, with only the standard library
     Python,
     /// JavaScript on Node.js, without packages
     Node,
 }
 
-/// The copies of a project in which they follow their origins.
+/// The copies of a fan-out project.
 #[derive(Clone, Debug)]
 pub(super) struct Copies {
     pub(super) table: Table,
     /// The attribute with the key of a copy's origin.
     pub(super) reference: String,
-    /// The attribute that a copy repeats.
+    /// The attribute of the origin that a copy repeats.
     pub(super) attribute: String,
 }
 
@@ -106,12 +107,12 @@ pub(super) fn versions(table: &Table) -> Result<Project, InitError> {
     Ok(of_job(table, &texts, values, &[("versions", "versions/bootstrap")]))
 }
 
-/// Returns the project of copies that follow their origins.
+/// Returns the project of a fan-out.
 pub(super) fn fan_out(origins: &Table, copies: &Copies) -> Result<Project, InitError> {
     let Copies { table, reference, attribute } = copies;
     if table.name == origins.name {
         return Err(InitError::Table(format!(
-            "`{}` cannot hold origins and copies: name another --copies",
+            "table `{}` cannot hold both origins and copies: name a different table with --copies",
             table.name
         )));
     }
@@ -126,7 +127,7 @@ pub(super) fn fan_out(origins: &Table, copies: &Copies) -> Result<Project, InitE
         Some(other) if other.kind == reference.kind => {}
         Some(other) => {
             return Err(InitError::Table(format!(
-                "`{}` is a key attribute of type {} of the copies, and the key of an origin has the type {}",
+                "the reference `{}` is a key attribute of the copies with type {}, but the key of the origins has type {}",
                 other.name,
                 other.kind.descriptor(),
                 reference.kind.descriptor()
@@ -136,7 +137,7 @@ pub(super) fn fan_out(origins: &Table, copies: &Copies) -> Result<Project, InitE
     }
     if attributes.iter().any(|it| it.name == *attribute) || origins.key.name == *attribute {
         return Err(InitError::Table(format!(
-            "`{attribute}` is part of a key, which cannot follow an origin: name another --attribute"
+            "`{attribute}` is part of a key, so copies of it cannot be updated: name a different attribute with --attribute"
         )));
     }
     let values = vec![
@@ -160,7 +161,7 @@ pub(super) fn migration(table: &Table, target: &str) -> Project {
     let values = vec![("target", target.to_owned()), ("migration", migration_name(&table.name))];
     let plan = fill(text!("migration/plan.yaml"), &all_values(table, values.clone(), ""));
     let mut project = of_job(table, &texts, values, &[("migration", "migration/bootstrap")]);
-    project.add("plan.yaml", "what each item becomes, and the way back", Content::Text(plan));
+    project.add("plan.yaml", "the rules that map sources to targets and back", Content::Text(plan));
     project
 }
 
@@ -217,12 +218,12 @@ pub(super) fn function(table: &Table, language: Language) -> Project {
         Language::Rust => {
             add("src/main.rs", "the handler and its unit tests", text!("function/rust/main.rs"));
             add("Cargo.toml", "the package of the function", text!("function/rust/Cargo.toml"));
-            add(".gitignore", "what git leaves out", "/target\n/.weir\n/.aws-sam\n");
+            add(".gitignore", "the files that git ignores", "/target\n/.weir\n/.aws-sam\n");
         }
         Language::Python => {
             add("function/app.py", handler, text!("function/python/app.py"));
             add("test_app.py", tests, text!("function/python/test_app.py"));
-            add(".gitignore", "what git leaves out", "__pycache__/\n/.weir\n/.aws-sam\n");
+            add(".gitignore", "the files that git ignores", "__pycache__/\n/.weir\n/.aws-sam\n");
         }
         Language::Node => {
             add("function/app.mjs", handler, text!("function/node/app.mjs"));
@@ -232,7 +233,7 @@ pub(super) fn function(table: &Table, language: Language) -> Project {
     project
 }
 
-/// Returns the project of a job. Its functions are programs next to `weir`.
+/// Returns the project of a pipeline. Its functions are programs in the folder of `weir`.
 fn of_job(
     table: &Table,
     texts: &Texts,
@@ -269,7 +270,7 @@ fn of_texts(texts: &Texts, values: &Values<'_>) -> Project {
     project
 }
 
-/// Returns the values of a kind together with those of every kind.
+/// Returns the values of a kind's own markers together with those of the markers that every kind has.
 fn all_values(table: &Table, mut values: Values<'static>, build: &str) -> Values<'static> {
     let ttl_specification = table.ttl.as_ref().map(|ttl| {
         format!(r#"TimeToLiveSpecification: {{AttributeName: "{ttl}", Enabled: true}}"#)
@@ -290,7 +291,7 @@ fn all_values(table: &Table, mut values: Values<'static>, build: &str) -> Values
     values
 }
 
-/// Returns the processor architecture of this machine, in Lambda's words.
+/// Returns the processor architecture of this machine, by Lambda's name.
 fn architecture() -> &'static str {
     if env::consts::ARCH == "aarch64" { "arm64" } else { "x86_64" }
 }
@@ -384,8 +385,8 @@ mod tests {
             (copies("id:S", "origin", "name"), None),
             (copies("id:S", "id", "name"), None),
             (copies("id:N", "id", "name"), Some("has the type S")),
-            (copies("id:S", "origin", "origin"), Some("name another --attribute")),
-            (copies("a:S", "origin", "id"), Some("name another --attribute")),
+            (copies("id:S", "origin", "origin"), Some("with --attribute")),
+            (copies("a:S", "origin", "id"), Some("with --attribute")),
         ] {
             let made = fan_out(&origins, &copies).map_err(|error| error.to_string());
             match (made, part) {

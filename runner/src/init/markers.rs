@@ -1,7 +1,7 @@
-//! Markers in the texts of `runner/init/`: `{{name}}` is replaced by a value.
+//! Markers in the files of `runner/init/`: `{{name}}` is replaced by a value.
 //!
-//! There are no conditions and no loops. A line with only a marker is left out if the value is empty. A value
-//! is not searched for markers.
+//! There are no conditions and no loops. A line that consists of a marker is omitted if the value is
+//! empty. Markers inside a value are not replaced.
 
 /// The value of each marker.
 pub(super) type Values<'v> = Vec<(&'v str, String)>;
@@ -34,7 +34,7 @@ fn fill_line(line: &str, values: &Values<'_>, filled: &mut String) {
                 filled.push_str(value);
                 rest = behind;
             }
-            // The first brace belongs to JSON, and the marker follows it.
+            // The first brace is JSON, and the marker begins after it.
             None => {
                 filled.push('{');
                 rest = from.strip_prefix('{').unwrap_or_default();

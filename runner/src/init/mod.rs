@@ -1,6 +1,7 @@
-//! `weir init`: writes a project for one job of Weir, or for a stream function in a language.
+//! `weir init`: writes a project for one pipeline of Weir, or for the user's own stream function.
 //!
-//! The texts of the files are below `runner/init/`. It starts nothing and overwrites no file.
+//! The contents of the files are below `runner/init/`. The command starts no program and overwrites no
+//! file.
 
 mod failure;
 mod flags;
@@ -21,10 +22,10 @@ use failure::InitError;
 use flags::{CountersFlags, FanOutFlags, FunctionFlags, MigrationFlags, TtlTableFlags};
 use project::Project;
 
-/// Which project to write.
+/// Arguments of `weir init`: the kind of project and its flags.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir init archive my-archive --table sessions --key id:S --ttl expires_at\n  weir init counters my-counters --table votes --slots 20\n  weir init versions my-versions --table documents --key owner:S --sort id:S\n  weir init fan-out my-copies --table products --copies order-lines --attribute name\n  weir init migration my-migration --table orders --target orders-v2\n  weir init function hello --table people --key name:S --language rust\n  weir init archive from-live --from-table movies        # keys and TTL of a table that exists\n\nNo file is overwritten: exit code 4 when one is in the way, and then nothing is written"
+    after_help = "Examples:\n  weir init archive my-archive --table sessions --key id:S --ttl expires_at\n  weir init counters my-counters --table votes --slots 20\n  weir init versions my-versions --table documents --key owner:S --sort id:S\n  weir init fan-out my-copies --table products --copies order-lines --attribute name\n  weir init migration my-migration --table orders --target orders-v2\n  weir init function hello --table people --key name:S --language rust\n  weir init archive from-live --from-table movies        # keys and TTL attribute of an existing table\n\nNo file is overwritten: if a file already exists, the exit code is 4 and nothing is written"
 )]
 pub struct InitArguments {
     #[command(subcommand)]
@@ -34,24 +35,25 @@ pub struct InitArguments {
 /// The kinds of project.
 #[derive(Clone, Debug, Subcommand)]
 enum Kind {
-    /// Archive as Parquet what TTL deletes from a table
+    /// Archive items that TTL deletes from a table, as Parquet
     Archive(TtlTableFlags),
     /// Count votes in sharded counters and total them
     Counters(CountersFlags),
     /// Keep every version of the items of a table
     Versions(TtlTableFlags),
-    /// Keep attributes that other items repeat equal to their origin
+    /// Keep copies of an item's attributes in other items up to date
     FanOut(FanOutFlags),
     /// Restructure a table while clients write to it
     Migration(MigrationFlags),
-    /// Write a function of your own on the stream of a table
+    /// Write your own function for the stream of a table
     Function(FunctionFlags),
 }
 
 /// Writes the project, and lists its files on standard output.
 ///
 /// # Errors
-/// The table cannot be described, a function's program is not next to `weir`, or a file cannot be written.
+/// The table cannot be described, a function's program is not in the folder of `weir`, or a file cannot
+/// be written.
 pub async fn run(arguments: InitArguments, output: Output) -> Result<Exit, String> {
     let made = Box::pin(make(arguments.kind)).await;
     let (folder, project) = made.map_err(|error| error.to_string())?;
@@ -74,7 +76,7 @@ pub async fn run(arguments: InitArguments, output: Output) -> Result<Exit, Strin
     Ok(Exit::Done)
 }
 
-/// Makes the project of a kind in memory. Returns its folder and the project.
+/// Creates the project of a kind in memory. Returns its folder and the project.
 async fn make(kind: Kind) -> Result<(PathBuf, Project), InitError> {
     Ok(match kind {
         Kind::Archive(flags) => {
@@ -109,8 +111,8 @@ fn say_what_comes_next(folder: &Path) {
     } else {
         format!("cd {} && ", shell_word(&folder.display().to_string()))
     };
-    // In the project's folder cargo cannot run `weir`, so the command is `weir`.
+    // `cargo run` works only in Weir's repository, so this names the installed `weir`.
     say(&format!("Next  {here}sh test      test it on this machine"));
     say("      weir up      run it until Ctrl-C");
-    say("      README.md    has the other commands, and how to deploy it");
+    say("      README.md    lists the other commands, and how to deploy it");
 }

@@ -1,6 +1,6 @@
 //! The names of tables and attributes that a project may have.
 //!
-//! Its files write them between quotes, without escapes.
+//! The files of a project contain these names between quotes, without escapes.
 
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
@@ -26,7 +26,7 @@ pub(super) fn table_name(text: &str) -> Result<String, InvalidName> {
     {
         return Ok(text.to_owned());
     }
-    Err(InvalidName("a table's name has 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"))
+    Err(InvalidName("a table name has 3 to 255 characters of a-z, A-Z, 0-9, `_`, `-` and `.`"))
 }
 
 /// Returns the name of an attribute that every file of a project can contain between quotes.
@@ -36,12 +36,12 @@ pub(super) fn table_name(text: &str) -> Result<String, InvalidName> {
 pub(super) fn attribute_name(text: &str) -> Result<String, InvalidName> {
     let is_plain = |c: char| !c.is_control() && !NOT_PLAIN.contains(&c);
     match text.len() {
-        0 => Err(InvalidName("an attribute's name is not empty")),
+        0 => Err(InvalidName("an attribute name must not be empty")),
         1..=ATTRIBUTE_NAME_MAX if text.chars().all(is_plain) => Ok(text.to_owned()),
         1..=ATTRIBUTE_NAME_MAX => Err(InvalidName(
-            "an attribute's name with quotes, `\\`, `$`, braces or control characters is not written into a project: take a plain name, and change the files afterwards",
+            "attribute names with quotes, `\\`, `$`, braces or control characters are not supported here: use a plain name, then edit the files of the project",
         )),
-        _ => Err(InvalidName("the name of a key attribute has at most 255 bytes")),
+        _ => Err(InvalidName("the name of a key attribute is at most 255 bytes long")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The files of a project, in memory and on disk.
 //!
-//! They become sources of the user: they get the modes of the user's own files, and existing files are not
+//! The files belong to the user: they get the default file modes of the user, and existing files are not
 //! overwritten.
 
 use std::env;
@@ -13,17 +13,17 @@ use platform::private_files;
 
 use super::failure::InitError;
 
-/// The mode of executable files, here and on Lambda. It does not depend on the user's umask.
+/// The mode of executable files, on this machine and on Lambda. It ignores the user's umask.
 const PROGRAM_MODE: u32 = 0o755;
 
 /// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
-    /// A text.
+    /// Text.
     Text(String),
-    /// A script that a shell runs.
+    /// A shell script.
     Script(String),
-    /// A copy of the program with this name next to `weir`.
+    /// A copy of the program with this name in the folder of `weir`.
     Program(&'static str),
 }
 
@@ -50,11 +50,11 @@ impl Project {
         &self.0
     }
 
-    /// Writes all files or none. If one fails, those that were written before it are removed. `weir` is the
-    /// running program.
+    /// Writes all files or none. If a write fails, removes the files that were written before it. `weir`
+    /// is the path of the running program.
     ///
     /// # Errors
-    /// Some files already exist, a program is not next to `weir`, or a file cannot be written.
+    /// Files already exist, a program is not in the folder of `weir`, or a file cannot be written.
     pub(super) fn write(&self, folder: &Path, weir: &Path) -> Result<(), InitError> {
         let in_the_way = self.in_the_way(folder);
         if !in_the_way.is_empty() {
@@ -71,8 +71,8 @@ impl Project {
                 Ok(()) => written.push(path),
                 Err(source) => {
                     for path in written {
-                        // The file was created a moment ago. If it cannot be removed, it stays, and the next
-                        // run reports it.
+                        // This call created the file. If it cannot be removed, the next run reports it
+                        // as existing.
                         let _ = fs::remove_file(path);
                     }
                     return Err(InitError::Write { path, source });
@@ -109,7 +109,7 @@ impl ProjectFile {
         }
     }
 
-    /// Writes the file and its parent folders. Removes a file that could not be written completely.
+    /// Writes the file and creates its parent folders. If the write fails, removes the incomplete file.
     fn write(&self, path: &Path, weir: &Path) -> io::Result<()> {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         let mode = if matches!(self.content, Content::Text(_)) { 0o666 } else { PROGRAM_MODE };
@@ -127,9 +127,9 @@ impl ProjectFile {
     }
 }
 
-/// Returns the path of a function's program next to `weir`. In Weir's packages all functions are one program,
-/// and a script with the function's name starts it. In a copy of the program, the `Handler` selects the
-/// function.
+/// Returns the path of a function's program in the folder of `weir`. In Weir's packages all functions
+/// are one program, and a script with the function's name starts it. A copy of the program selects the
+/// function by the template's `Handler`.
 fn beside(weir: &Path, name: &str) -> PathBuf {
     let path = |name: &str| weir.with_file_name(format!("{name}{}", env::consts::EXE_SUFFIX));
     let all = path("functions");

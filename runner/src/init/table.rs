@@ -1,4 +1,4 @@
-//! The table of a project: its name, key and TTL attribute, and how files write them.
+//! The table of a project: its name, key and TTL attribute, and their notation in the project's files.
 
 use std::str::FromStr;
 
@@ -18,7 +18,7 @@ pub(super) struct KeyAttribute {
 }
 
 impl KeyAttribute {
-    /// Returns a member of an item in DynamoDB JSON, with a value that every table accepts.
+    /// Returns the attribute as a member of an item in DynamoDB JSON, with an example value of its type.
     pub(super) fn example(&self) -> String {
         let value = match self.kind {
             KeyAttributeType::S | KeyAttributeType::N => "1",
@@ -32,7 +32,7 @@ impl FromStr for KeyAttribute {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let wrong = InvalidName("write NAME:TYPE with the type S, N or B, such as id:S");
+        let wrong = InvalidName("write NAME:TYPE with the type S, N or B, for example id:S");
         let Some((name, kind)) = text.rsplit_once(':') else { return Err(wrong) };
         let Some(kind) = KeyAttributeType::from_descriptor(kind) else { return Err(wrong) };
         Ok(Self { name: attribute_name(name)?, kind })
@@ -61,7 +61,7 @@ impl Table {
     ) -> Result<Self, InitError> {
         if sort.as_ref().is_some_and(|sort| sort.name == key.name) {
             return Err(InitError::Table(format!(
-                "`{}` cannot be partition key and sort key of table `{name}`",
+                "`{}` cannot be both partition key and sort key of table `{name}`; name a different sort key",
                 key.name
             )));
         }
@@ -81,7 +81,7 @@ impl Table {
         let ttl = ttl_attribute(&client, name).await.map_err(InitError::Table)?;
         let mut key = key.into_iter();
         let Some(partition) = key.next() else {
-            return Err(InitError::Table(format!("table `{name}` does not say its key")));
+            return Err(InitError::Table(format!("the description of table `{name}` has no key")));
         };
         Self::new(name, partition, key.next(), ttl.as_deref().map(plain).transpose()?)
     }
@@ -96,7 +96,7 @@ impl Table {
             return Ok(name);
         }
         Err(InitError::Table(format!(
-            "table `{name}` would have a name of more than {TABLE_NAME_LENGTH_MAX} characters"
+            "the derived table name `{name}` has more than {TABLE_NAME_LENGTH_MAX} characters; use a shorter name"
         )))
     }
 
@@ -129,7 +129,7 @@ pub(super) fn definitions<'a>(attributes: impl Iterator<Item = &'a KeyAttribute>
     format!("[{}]", parts.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns members of an item in DynamoDB JSON.
+/// Returns the attributes as members of an item in DynamoDB JSON, with example values.
 pub(super) fn examples<'a>(attributes: impl Iterator<Item = &'a KeyAttribute>) -> String {
     attributes.map(KeyAttribute::example).collect::<Vec<_>>().join(",")
 }

@@ -1,7 +1,8 @@
-//! Local workers: runs the function `migration` as processes on this machine. They have the event source
-//! mappings that AWS would have: on the stream of the control table and of each source table.
+//! Local workers: runs the function `migration` as processes on this machine. The workers have the same
+//! event source mappings as on AWS: on the stream of the control table and of each source table.
 //!
-//! The function decides everything. After a restart, the workers resume from their checkpoints.
+//! The function contains all logic of the migration. After a restart, the workers resume from their
+//! checkpoints.
 
 mod store_clock;
 
@@ -27,31 +28,32 @@ use operations::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, Wo
 
 /// The bucket for records that fail permanently.
 const BUCKET: &str = "migration-failures";
-/// The batch size of a source table. It is large, because an invocation combines the effects for one target
-/// into one write.
+/// The batch size of a source table. It is large, because an invocation combines the effects on each
+/// target into one write.
 const BATCH_SIZE: usize = 1_000;
 /// Lambda's maximum parallelization factor.
 const FACTOR_MAX: usize = 10;
-/// The filter for tasks that no worker has. All other items of the control table invoke nothing.
+/// The filter for tasks that no worker has claimed. All other items of the control table invoke no
+/// function.
 const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"entry":{"S":[{"prefix":"TASK#"}]}},"NewImage":{"done":{"BOOL":[false]},"owner":{"S":[{"exists":false}]},"aside":{"BOOL":[{"exists":false}]}}}}"#;
 
 /// The running function and its mappings.
 pub(crate) struct Host {
     function: Arc<Function>,
     objects: Endpoint,
-    mappings: Vec<Following>,
+    mappings: Vec<FollowingMapping>,
     control_table: String,
     clock: Arc<StoreClock>,
 }
 
 /// A running mapping of a table.
-struct Following {
+struct FollowingMapping {
     table: String,
     shutdown: watch::Sender<bool>,
     status: watch::Receiver<Status>,
-    /// The sender of shards that may continue after a gap.
+    /// Sends the shards that may continue after a gap.
     accept: mpsc::Sender<ShardId>,
-    /// The reason why the mapping ended by itself.
+    /// The reason why the mapping ended without a shutdown.
     ended: Arc<OnceLock<String>>,
     task: JoinHandle<()>,
 }
@@ -79,14 +81,14 @@ impl Host {
         let settings = function::Settings {
             environment: [
                 ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),
-                // The template sets the same value.
+                // The template sets the same value for the deployed function.
                 ("MIMALLOC_ALLOW_THP".to_owned(), "0".to_owned()),
                 ("QUARANTINE_BUCKET".to_owned(), BUCKET.to_owned()),
             ]
             .into(),
             memory_mb: 256,
             timeout: options.timeout,
-            // Enough for all tasks, and at the same time for the shards of each source table.
+            // Sufficient for all tasks and, at the same time, four shards of each source table.
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),
@@ -160,19 +162,20 @@ impl Host {
         let task = tokio::spawn(async move {
             let why = match run_mapping(poller).await {
                 Ok(RunEnd::Stopped) => return,
-                Ok(RunEnd::StreamEnded) => "its stream was disabled".to_owned(),
+                Ok(RunEnd::StreamEnded) => "the stream was disabled".to_owned(),
                 Err(error) => error.to_string(),
             };
             // The value is set only once, by this task.
             let _ = end.set(why);
         });
         let table = table.to_owned();
-        self.mappings.push(Following { table, shutdown, status, accept, ended, task });
+        self.mappings.push(FollowingMapping { table, shutdown, status, accept, ended, task });
     }
 
-    /// Kills a working process of a function, as `kill -9` does. Returns false if none was working.
+    /// Kills a process of the function during an invocation, as `kill -9` does. Returns false if no
+    /// invocation is running.
     pub(crate) fn kill_working_instance(&self) -> bool {
-        let is_invoking = |mapping: &Following| {
+        let is_invoking = |mapping: &FollowingMapping| {
             mapping.status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
         };
         self.mappings.iter().any(is_invoking) && self.function.kill_instance().is_some()
@@ -193,15 +196,15 @@ impl StartWorkers for OnLocalRuntime {
 impl LocalWorkers for Host {
     fn problem(&self) -> Option<Problem> {
         self.mappings.iter().find_map(|mapping| {
-            let Following { table, ended, task, status, .. } = mapping;
+            let FollowingMapping { table, ended, task, status, .. } = mapping;
             if let Some(why) = ended.get() {
                 return Some(Problem::NotFollowed(format!(
-                    "`{table}`: its stream is no longer read: {why}"
+                    "the mapping of table `{table}` has ended, so the table's stream is no longer read: {why}"
                 )));
             }
             if task.is_finished() {
                 return Some(Problem::NotFollowed(format!(
-                    "`{table}`: its stream is no longer read: its mapping crashed; report this as a defect"
+                    "the mapping of table `{table}` crashed, so the table's stream is no longer read; report this as a defect"
                 )));
             }
             if *table == self.control_table {
@@ -248,8 +251,8 @@ struct Invoker(Arc<Function>);
 
 #[async_trait]
 impl Invoke for Invoker {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
-        self.0.invoke(payload).await
+    async fn invoke(&self, request: &str, payload: Bytes) -> InvokeOutcome {
+        self.0.invoke_as(request, payload).await
     }
 }
 

@@ -1,5 +1,5 @@
-//! The time of a store for the mappings of local workers. The local store's clock may be frozen and advanced.
-//! DynamoDB's clock is read once from a response and then continued with this machine's clock.
+//! The clock of a store, for the mappings of local workers. The local store's clock may be frozen and
+//! advanced. DynamoDB's clock is read once from a response and then continued with this machine's clock.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use client::endpoint::{self, ClockReading};
 use locks::Mutex;
 
-/// The interval at which the store's clock is read. An advance is noticed with this delay, which does not
-/// matter for record ages in hours.
+/// The interval at which the store's clock is read. An advance is noticed with at most this delay, which
+/// is negligible compared with record ages in hours.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// The clock of a store.
@@ -17,7 +17,7 @@ pub(super) struct StoreClock {
     is_local: bool,
 }
 
-/// A reading of a clock, and the time when it was taken.
+/// A reading of a store's clock, and the local time when it was taken.
 #[derive(Clone, Copy)]
 struct Reading {
     now_ms: i64,

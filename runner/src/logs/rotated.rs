@@ -20,9 +20,9 @@ pub(super) struct RotatedLog {
 #[derive(Debug)]
 struct Opened {
     file: File,
-    /// Device and inode. They show whether the name now refers to another file.
+    /// Device and inode, which show whether the name now refers to a different file.
     identity: (u64, u64),
-    /// The number of bytes whose lines were returned.
+    /// The number of bytes that were returned so far.
     read: u64,
 }
 
@@ -38,8 +38,8 @@ impl Opened {
         Ok(Some(Self { file, identity: (metadata.dev(), metadata.ino()), read: 0 }))
     }
 
-    /// Returns the data since the last call, or all data if the file was truncated. An incomplete last line
-    /// is returned later, unless `is_over` says that the file is complete.
+    /// Returns the data since the last call, or all data if the file was truncated. Keeps an incomplete
+    /// last line for a later call, unless `is_over` says that the file is complete.
     fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;
@@ -64,8 +64,8 @@ impl RotatedLog {
     /// # Errors
     /// The log does not exist.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        // The order matters: if the file is rotated between the two calls, it is found under its other name
-        // and read only once.
+        // The order matters: if the file is rotated between the two calls, the second call finds the
+        // same file under its new name, and the file is read only once.
         let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
         let before = older(&path, &current)?;
         Ok(Self { path, before, current })
@@ -80,7 +80,7 @@ impl RotatedLog {
         let mut bytes = self.before.take().map_or(Ok(Vec::new()), |mut it| it.take(true))?;
         let successor = Opened::at(&self.path)?;
         let is_over = successor.is_some_and(|other| other.identity != self.current.identity);
-        // An incomplete last line is returned as a complete one.
+        // Completes an incomplete last line.
         if bytes.last().is_some_and(|last| *last != b'\n') {
             bytes.push(b'\n');
         }
@@ -99,8 +99,8 @@ impl RotatedLog {
                 return Ok(bytes);
             }
         }
-        // This is checked before the file is read. Once another file has the name, the writer no longer
-        // writes to the old file. During a rotation the name may be missing for a moment.
+        // This check precedes the read. Once a new file has the name, the writer no longer writes to the
+        // old file. During a rotation the name may be missing for a moment.
         let successor = Opened::at(&self.path)?;
         let successor = successor.filter(|other| other.identity != self.current.identity);
         let bytes = self.current.take(successor.is_some())?;
@@ -116,7 +116,7 @@ impl RotatedLog {
     }
 }
 
-/// Returns the predecessor of the file `newer`, which has this name or had it before a rotation.
+/// Returns the predecessor of the file `newer`, whose name is `path` or was `path` before a rotation.
 fn older(path: &Path, newer: &Opened) -> io::Result<Option<Opened>> {
     let older = Opened::at(&path.with_extension("log.1"))?;
     Ok(older.filter(|older| older.identity != newer.identity))

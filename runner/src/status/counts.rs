@@ -1,7 +1,7 @@
-//! The counts of a mapping's records since `weir up` began.
+//! The counts of a mapping's records since `weir up` started.
 //!
-//! A shard is caught up if its records were delivered, and also if a filter dropped all of them. The counts
-//! show which is the case.
+//! A shard counts as caught up if its records were delivered, and also if a filter dropped all of them.
+//! The counts show which case applies.
 
 use client::output::counted;
 use serde_json::{Value, json};
@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 pub(super) const HEADINGS: [&str; 5] =
     ["read", "filtered", "delivered", "failed invocations", "discarded"];
 
-/// Their names in the status file.
+/// The names of the counts in the status file.
 const TOTALS: [&str; 5] = ["read", "filtered", "done", "failures", "discarded"];
 
 fn total(mapping: &Value, name: &str) -> u64 {
     mapping.pointer(&format!("/totals/{name}")).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// Returns the counts of a mapping of the status file.
+/// Returns the counts of a mapping in the status file.
 pub(super) fn of(mapping: &Value) -> Vec<Value> {
     TOTALS.iter().map(|name| json!(total(mapping, name))).collect()
 }
 
-/// Returns a remark about a mapping whose filter let no record through. This may be correct, for a function
-/// that waits for items to expire, or a mistake in a pattern.
+/// Returns a remark about a mapping whose filter let no record through. This is correct, for example,
+/// for a function that waits for items to expire; otherwise a pattern has a mistake.
 pub(super) fn remark(mapping: &Value) -> Option<String> {
     let (read, filtered) = (total(mapping, "read"), total(mapping, "filtered"));
     if read == 0 || filtered < read {
@@ -31,10 +31,10 @@ pub(super) fn remark(mapping: &Value) -> Option<String> {
     }
     let text = |name: &str| mapping.get(name).and_then(Value::as_str).unwrap_or_default();
     Some(format!(
-        "{}: its filter dropped {}, so `{}` received none; if it should have received some, `weir streams explain --table TABLE --key KEY` names the part of the pattern that a record does not meet",
+        "{}: the mapping's filter dropped {}, so function `{}` received no record; if this is not intended, `weir streams explain --table TABLE --key KEY` shows the part of the pattern that a record does not match",
         text("mapping"),
         match read {
-            1 => "the one record that it read".to_owned(),
+            1 => "the only record that it read".to_owned(),
             _ => format!("all {} that it read", counted(read, "record", "records")),
         },
         text("function"),
@@ -50,8 +50,14 @@ mod tests {
         for (read, filtered, said) in [
             (0, 0, None),
             (5, 4, None),
-            (5, 5, Some("M: its filter dropped all 5 records that it read, so `F` received none")),
-            (1, 1, Some("M: its filter dropped the one record that it read")),
+            (
+                5,
+                5,
+                Some(
+                    "M: the mapping's filter dropped all 5 records that it read, so function `F` received no record",
+                ),
+            ),
+            (1, 1, Some("M: the mapping's filter dropped the only record that it read")),
         ] {
             let totals = json!({"read": read, "filtered": filtered});
             let mapping = json!({"mapping": "M", "function": "F", "totals": totals});

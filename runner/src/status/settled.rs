@@ -1,59 +1,62 @@
-//! Decides whether a system has nothing left to do: the rule of `weir status --exit-code`.
+//! Decides whether a system has settled, so that no work is left: the rule of `weir status --exit-code`.
 //!
-//! One status is not enough: recent writes may not be read yet, and functions write to other streams because
-//! of them. Therefore two statuses must agree. In the first one, no record waits. In the second one, every
-//! shard was read to its end after the first status, and no new record came.
+//! One status is not enough: recent writes may not have been read yet, and functions may write to tables
+//! with streams in response. Therefore two statuses must agree. In the first status, no record waits. In
+//! the second status, every shard was read to its end after the first status, and no new record arrived.
 //!
 //! Pure: it reads no file and does not wait.
 
 use serde_json::Value;
 
-use super::list;
+use local::status::list;
 
-/// The result of a status.
+/// The result of examining one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum SettledCheck {
     /// The status is older than the command, or not every shard was read since the first status.
     TooEarly,
-    /// No record waited in the first status, and none came after it.
+    /// No record waited in the first status, and no record arrived after it.
     Settled,
 }
 
 /// The statuses that were compared so far.
 #[derive(Debug)]
-pub(super) struct Settling {
-    asked_ms: i64,
-    /// The first status: its tick, and the number of records that were read by then.
+pub(super) struct SettledSearch {
+    started_ms: i64,
+    /// The first status without waiting records: its tick, and the number of records read until then.
     first: Option<(u64, u64)>,
 }
 
-impl Settling {
-    /// Starts at a time of this machine's clock, in milliseconds since 1970.
-    pub(super) fn asked_at(asked_ms: i64) -> Self {
-        Self { asked_ms, first: None }
+impl SettledSearch {
+    /// Returns an empty comparison for a command that started at this time, in milliseconds since 1970
+    /// by this machine's clock.
+    pub(super) fn asked_at(started_ms: i64) -> Self {
+        Self { started_ms, first: None }
     }
 
-    /// Compares a status in which no record waits with the first one.
-    pub(super) fn look(&mut self, status: &Value) -> Look {
+    /// Compares a status that has no waiting records with the first such status.
+    pub(super) fn check(&mut self, status: &Value) -> SettledCheck {
         let number = |name: &str| status.get(name).and_then(Value::as_u64);
         let taken = status.get("taken_ms").and_then(Value::as_i64);
-        let (Some(tick), Some(taken)) = (number("tick_ms"), taken) else { return Look::TooEarly };
-        if taken < self.asked_ms {
-            return Look::TooEarly;
+        let (Some(tick), Some(taken)) = (number("tick_ms"), taken) else {
+            return SettledCheck::TooEarly;
+        };
+        if taken < self.started_ms {
+            return SettledCheck::TooEarly;
         }
         let read = read(status);
         let Some((first, known)) = self.first else {
             self.first = Some((tick, read));
-            return Look::TooEarly;
+            return SettledCheck::TooEarly;
         };
         if !list(status, "mappings").iter().all(|mapping| is_read_after(mapping, first)) {
-            return Look::TooEarly;
+            return SettledCheck::TooEarly;
         }
         if read != known {
             self.first = Some((tick, read));
-            return Look::TooEarly;
+            return SettledCheck::TooEarly;
         }
-        Look::Settled
+        SettledCheck::Settled
     }
 
     /// Returns the names of the mappings with shards that were not read since the first status.
@@ -70,8 +73,8 @@ fn read(status: &Value) -> u64 {
     list(status, "mappings").iter().filter_map(of).sum()
 }
 
-/// Returns whether each shard was read to its end by a request at the tick or later. A shard that has ended
-/// counts if its children are known.
+/// Returns whether each shard was read to its end by a request at the tick or later. A shard that has
+/// ended counts as read if its children are known.
 fn is_read_after(mapping: &Value, tick: u64) -> bool {
     let is_true = |of: &Value, name: &str| of.get(name) == Some(&Value::Bool(true));
     list(mapping, "shards").iter().all(|shard| {
@@ -104,17 +107,25 @@ mod tests {
 
     #[test]
     fn two_statuses_after_the_question_have_to_agree() {
-        let mut settling = Settling::asked_at(100);
+        let mut settling = SettledSearch::asked_at(100);
         let looks = [
-            (status(99, 10, &[(10, 1), (10, 0)]), Look::TooEarly, "from before the question"),
-            (status(100, 20, &[(12, 1), (11, 0)]), Look::TooEarly, "the first look"),
-            (status(110, 30, &[(25, 1), (19, 0)]), Look::TooEarly, "m1 was not read since"),
-            (status(120, 40, &[(35, 1), (32, 1)]), Look::TooEarly, "m1 has read what m0 made"),
-            (status(130, 50, &[(41, 1), (38, 1)]), Look::TooEarly, "m1 was not read since"),
-            (status(140, 60, &[(41, 1), (40, 1)]), Look::Settled, "nothing came"),
+            (
+                status(99, 10, &[(10, 1), (10, 0)]),
+                SettledCheck::TooEarly,
+                "from before the question",
+            ),
+            (status(100, 20, &[(12, 1), (11, 0)]), SettledCheck::TooEarly, "the first look"),
+            (status(110, 30, &[(25, 1), (19, 0)]), SettledCheck::TooEarly, "m1 was not read since"),
+            (
+                status(120, 40, &[(35, 1), (32, 1)]),
+                SettledCheck::TooEarly,
+                "m1 has read what m0 made",
+            ),
+            (status(130, 50, &[(41, 1), (38, 1)]), SettledCheck::TooEarly, "m1 was not read since"),
+            (status(140, 60, &[(41, 1), (40, 1)]), SettledCheck::Settled, "nothing came"),
         ];
         for (status, expected, why) in looks {
-            assert_eq!(settling.look(&status), expected, "{why}");
+            assert_eq!(settling.check(&status), expected, "{why}");
         }
         assert_eq!(settling.unread(&status(150, 70, &[(39, 1), (45, 1)])), ["m0"]);
     }
@@ -129,8 +140,8 @@ mod tests {
 
     #[test]
     fn a_status_of_another_version_is_never_settled() {
-        let mut settling = Settling::asked_at(0);
+        let mut settling = SettledSearch::asked_at(0);
         let old = json!({"schema": "weir.status/v1", "mappings": []});
-        assert_eq!([settling.look(&old), settling.look(&old)], [Look::TooEarly; 2]);
+        assert_eq!([settling.check(&old), settling.check(&old)], [SettledCheck::TooEarly; 2]);
     }
 }

@@ -1,10 +1,10 @@
-//! A time in the past in the forms that users write: `14:05`, `10m`, or `2026-11-28T14:05:00Z`.
+//! Parses a time in the past from the forms that users write: `14:05`, `10m`, or `2026-11-28T14:05:00Z`.
 //!
 //! All times are UTC by the store's clock, as `weir streams tail` prints them.
 
 use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 
-/// The reason why a text is not a time in the past.
+/// The reason why a value of `--since` is rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum SinceError {
     #[error(
@@ -15,8 +15,8 @@ pub(super) enum SinceError {
     Future { text: String, now: Timestamp },
 }
 
-/// Returns the time in seconds since 1970. A time of day means the last one before `now_seconds`. A duration
-/// counts back from `now_seconds`.
+/// Returns the time in seconds since 1970. A time of day means its last occurrence before `now_seconds`.
+/// A duration counts back from `now_seconds`.
 ///
 /// # Errors
 /// The text has another form, or is later than `now_seconds`.

@@ -1,7 +1,7 @@
 //! `weir streams tail`: shows records as they are written, parents before children.
 //!
-//! If an advance of the clock trims records before they are read, it reports that and shows the
-//! rest of the shard.
+//! If an advance of the clock trims records before they are read, it reports the gap and shows the rest
+//! of the shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct TailArguments {
     /// Start position
     #[arg(long, value_enum, default_value_t = From::Latest)]
     pub from: From,
-    /// Start at the first record since then: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
+    /// Start at the first record since this time: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
     pub since: Option<String>,
     /// Stop at the current end of the stream
@@ -61,9 +61,9 @@ pub enum From {
 /// The reading state of a shard.
 struct Reading {
     place: Place,
-    /// Whether its first page was requested.
+    /// Whether the first page of the shard was requested.
     was_read: bool,
-    /// Whether its position was trimmed. In this case it is read from the oldest record.
+    /// Whether the position was trimmed, so that the shard is read from its oldest record.
     from_horizon: bool,
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn run(
         if round == 1 && !arguments.no_follow {
             let shards = tail.open.len();
             output::say(&format!(
-                "following {} of `{}`; Ctrl-C ends it",
+                "following {} of table `{}` until Ctrl-C",
                 output::counted(shards, "shard", "shards"),
                 stream.table
             ));
@@ -136,8 +136,8 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-/// Returns the start position. The clock is read before the shards are listed, so that no record between the
-/// two is missed.
+/// Returns the start position. Reads the clock before the shards are listed, so that no record written
+/// in between is missed.
 async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, String> {
     let now = async || endpoint::store_seconds(endpoint, &endpoint::client(endpoint)).await;
     match (&arguments.since, arguments.from) {
@@ -163,8 +163,8 @@ fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool, String>
 }
 
 impl Tail {
-    /// Opens the shards whose parents were read to their end. From `LATEST`, shards that are closed at the
-    /// start have no records to show.
+    /// Opens the shards whose parents were read to their end. If reading starts at `LATEST`, shards that
+    /// are closed at the start have no records to show.
     fn add_shards(&mut self, stream: &Stream, at_start: bool) {
         for shard in &stream.shards {
             let Some(id) = &shard.shard_id else { continue };
@@ -196,7 +196,7 @@ impl Tail {
         self.open.values().any(|reading| !reading.was_read)
     }
 
-    /// Reads a page of each shard. Returns true if there was no record.
+    /// Reads a page of each open shard. Returns true if the pages had no record.
     async fn read(&mut self, stream: &Stream) -> Result<bool, String> {
         let mut is_idle = true;
         for (shard, mut reading) in std::mem::take(&mut self.open) {
@@ -245,15 +245,15 @@ impl Tail {
     }
 }
 
-/// Reports that records may be missing, and returns the rest of the shard; `None` if the rest was trimmed,
-/// too.
+/// Reports that records may be missing, and returns a reading of the rest of the shard; `None` if the
+/// rest was trimmed, too.
 fn behind_the_gap(shard: &str, reading: &Reading) -> Option<Reading> {
     if reading.from_horizon {
         return None;
     }
     let behind = reading.place.last().unwrap_or("its beginning");
     output::say(&format!(
-        "{shard}: trimmed while it was read; records after {behind} that are older than 24 hours are not shown"
+        "shard {shard} was trimmed while it was read; records after {behind} that are older than 24 hours are not shown"
     ));
     Some(Reading { from_horizon: true, ..Reading::new(Start::TrimHorizon) })
 }

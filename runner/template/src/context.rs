@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// The facts that a template needs and does not contain.
+/// The facts that the evaluation of a template needs and the template does not contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
     /// `AWS::Region`, the region in ARNs.

@@ -17,7 +17,7 @@ const ERRORS_SHOWN_MAX: usize = 50;
 /// Maximum number of findings in memory, because a hostile text may have a million mistakes.
 const FINDINGS_MAX: usize = 1_000;
 
-/// Maximum length of a shown source line, so that it fits a terminal. Of a longer line, an excerpt
+/// Maximum length of a shown source line, so that it fits a terminal. For a longer line, an excerpt
 /// around the place is shown.
 const SOURCE_LINE_CHARS_MAX: usize = 120;
 
@@ -195,12 +195,12 @@ impl<'t> Findings<'t> {
         read
     }
 
-    /// Records that AWS may add names to the template that are unknown here.
+    /// Records that AWS may add names to the template that this crate does not know.
     pub(super) fn opens(&self) {
         self.is_open.set(true);
     }
 
-    /// Returns true if AWS may add names to the template that are unknown here.
+    /// Returns true if AWS may add names to the template that this crate does not know.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.get()
     }
@@ -245,7 +245,7 @@ impl<'t> Findings<'t> {
             message,
             help,
         };
-        // The same mistake may be found more than once, for example one in Globals by each
+        // The same mistake may be found more than once, for example a mistake in Globals for each
         // function.
         let mut diagnostics = self.diagnostics.borrow_mut();
         if !diagnostics.contains(&diagnostic) {

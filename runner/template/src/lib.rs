@@ -44,7 +44,7 @@ use crate::{
     evaluation::{parameters, properties::Properties, resolver::Resolver},
     resources::{
         bucket, code, event, function,
-        origin::{Found, NotHere},
+        origin::{Found, NotRunHere},
         runtimes, table,
     },
     syntax::faults,
@@ -161,7 +161,7 @@ impl<'a> Reading<'a, '_> {
         for resource in self.of_kind(ResourceKind::is_table) {
             let read = table::read(&self.properties(resource), resource);
             if read.is_none() && !findings.has_errors() {
-                let reason = "its key is known only on AWS, so the table is not created";
+                let reason = "the table's key is known only on AWS, so the table is not created";
                 elsewhere::list(resource, String::new(), resource.at, reason, findings);
             }
             stack.tables.extend(read);
@@ -191,7 +191,7 @@ impl<'a> Reading<'a, '_> {
                 Some(Found::Here { code, folder }) => (code, folder, false),
                 // The code has an error; the other properties are read for their errors as well.
                 None => (Code::Elsewhere, None, false),
-                Some(Found::NotHere(NotHere { at, reason, help })) => {
+                Some(Found::NotHere(NotRunHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);
                     self.not_run(resource, at, reason, help, stack);
                     (Code::Elsewhere, None, true)
@@ -207,8 +207,7 @@ impl<'a> Reading<'a, '_> {
             // CloudFormation's own function type does not describe how the function is built.
             if resource.type_name == "AWS::Lambda::Function" {
                 let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
-                let help = "write it as `AWS::Serverless::Function`; accept `not-run-here` on it if it \
-                            runs on AWS only";
+                let help = "declare the function as `AWS::Serverless::Function`; accept `not-run-here` on it if it runs on AWS only";
                 self.not_run(resource, resource.at, reason, Some(help.to_owned()), stack);
             }
         }
@@ -226,7 +225,7 @@ impl<'a> Reading<'a, '_> {
         let (properties, id) = (self.properties(resource), resource.id);
         let message = format!("`{id}` does not run here: {reason}");
         let help = help.unwrap_or_else(|| {
-            "another runtime can run it, for example `sam local start-lambda`, with `weir up \
+            "another runtime can run this function, for example `sam local start-lambda`, with `weir up \
              --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS \
              only"
                 .to_owned()
@@ -292,12 +291,10 @@ impl<'a> Reading<'a, '_> {
             self.resolver.findings.error(
                 mapping.at,
                 format!(
-                    "`{function}` reads {stream} already, through the mapping `{}` in line {}: Lambda \
-                     refuses a second one (409 ResourceConflictException)",
+                    "`{function}` already reads {stream}, through the mapping `{}` in line {}: Lambda rejects a second mapping (409 ResourceConflictException)",
                     first.logical_id, first.at.line
                 ),
-                "write the filters of both into one FilterCriteria, which passes a record that any of \
-                 them matches; or map another function",
+                "merge the filters of both into one FilterCriteria, which passes every record that matches any of them; or map a different function",
             );
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 /// A place in the template's text. `line` and `column` count from 1; `column` and `width` are in
 /// characters.
 ///
-/// For a place on several lines, the width is that of the first line's part. A single position has
+/// For a place on several lines, the width covers only the part on the first line. A single position has
 /// the width 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {

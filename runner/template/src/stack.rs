@@ -327,7 +327,7 @@ pub enum Layer {
     /// A folder, relative to the template's folder.
     Folder(String),
     /// A layer on AWS: its ARN, or the reference to it.
-    Away(String),
+    OnAws(String),
 }
 
 /// A Lambda function.

@@ -1,4 +1,4 @@
-//! A proxy of an endpoint that answers some requests itself, for tests of failed requests and lost
+//! A proxy of an endpoint that responds to some requests itself, for tests of failed requests and lost
 //! responses.
 
 use std::io;
@@ -18,19 +18,19 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-/// The proxy's own answer; `None` to forward the request.
+/// The proxy's own response; `None` to forward the request.
 pub type Answer = Option<Response<Full<Bytes>>>;
-/// Creates such an answer.
+/// Creates the proxy's own response.
 pub type Fails = fn() -> Answer;
 
-/// Returns an answer with an error of DynamoDB.
+/// Returns a response with an error of DynamoDB.
 pub fn refusal(status: u16, code: &str) -> Answer {
     let body =
         json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "no" });
     answered(status, &body)
 }
 
-/// Returns the answer for a cancelled transaction, with the reason codes of its items.
+/// Returns the response for a cancelled transaction, with the reason codes of its items.
 pub fn cancelled(codes: &[&str]) -> Answer {
     let reasons: Vec<_> = codes.iter().map(|code| json!({ "Code": code })).collect();
     let body = json!({
@@ -40,11 +40,11 @@ pub fn cancelled(codes: &[&str]) -> Answer {
     answered(400, &body)
 }
 
-/// The error with which the proxy closes the connection instead of answering.
+/// The error with which the proxy closes the connection instead of responding.
 #[derive(Clone)]
 struct HangsUp;
 
-/// Returns the answer that closes the connection.
+/// Returns the response that closes the connection.
 pub fn hang_up() -> Answer {
     let mut answer = Response::new(Full::default());
     answer.extensions_mut().insert(HangsUp);
@@ -66,8 +66,8 @@ pub async fn before(
     serve(store, script, |_, body| body).await
 }
 
-/// Starts a proxy that looks like a store of another project, and returns its address. `time` converts
-/// the times of stream records, in seconds since 1970. The proxy ends with the test's runtime.
+/// Starts a proxy that looks like a third-party store, and returns its address. `time` converts the
+/// times of stream records, in seconds since 1970. The proxy ends with the test's runtime.
 pub async fn with_record_times(store: &str, time: fn(i64) -> Option<i64>) -> String {
     // A request without an operation goes to a path that only this project's store has.
     let script = |operation: &str, _: &str| {
@@ -95,7 +95,7 @@ fn with_times(page: &Bytes, time: fn(i64) -> Option<i64>) -> Bytes {
 }
 
 /// Starts a proxy. `script` gets the operation and the body of each request, `rewrite` the operation and
-/// the body of the answer.
+/// the body of the response.
 async fn serve(
     store: &str,
     script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
@@ -142,8 +142,8 @@ async fn serve(
     url
 }
 
-/// Starts an endpoint that closes each connection without an answer, and returns its address. It
-/// ends with the test's runtime.
+/// Starts an endpoint that closes each connection without a response, and returns its address. It ends
+/// with the test's runtime.
 pub async fn that_closes() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -12,7 +12,8 @@ use crate::process::{LocalStore, Process, binary, root, wait_for, weir_on};
 const LIMIT: Duration = Duration::from_secs(90);
 const HOUR_MS: u64 = 60 * 60 * 1000;
 const DAY_AND_MORE_MS: u64 = 26 * HOUR_MS;
-/// With this many items, every shard of a new table has one, wherever their keys lie.
+/// With this many items, every shard of a new table has at least one item, whatever the hashes of
+/// the keys.
 const ITEMS_IN_ALL_SHARDS: usize = 32;
 const PLAN: &str = "migration: leaps
 kind: restructure
@@ -70,7 +71,7 @@ impl Migration<'_> {
         self.work("start", "leaps.yaml", ".weir/migrate")
     }
 
-    /// Begins the migration and waits until all is copied.
+    /// Starts the migration and waits until all items are copied.
     fn begin(&self, plan: &str) -> Process {
         let mut worker = self.start(plan);
         wait_for("the migration to begin", LIMIT * 4, || {
@@ -168,7 +169,8 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     let migration = Migration { folder: folder.path(), url, store: &store };
     (0..8).for_each(|number| migration.put(&format!("before-{number}")));
     let mut worker = migration.begin(PLAN);
-    // At least one in every shard: once they are applied, the shards are read up to them.
+    // Every shard has at least one of these records: once they are applied, each shard has been
+    // read up to them.
     let read = |n: usize| format!("read-{n}");
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.put(&read(n)));
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.wait_for(&read(n)));
@@ -177,7 +179,7 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     migration.leap("old");
     let (code, said) = migration.verb(&["cutover", "leaps", "--no-way-back"]);
     assert!(code == 4 && said.contains("`weir migrate verify leaps` again"), "{code}: {said}");
-    // The earlier records are trimmed, the iterators expired; new writes are followed.
+    // The earlier records are trimmed and the iterators have expired, but new writes are followed.
     (0..8).for_each(|number| migration.put(&format!("after-{number}")));
     (0..8).for_each(|number| migration.wait_for(&format!("after-{number}")));
     migration.ok(&["verify", "leaps"]);
@@ -226,7 +228,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     migration.ok(&["verify", "leaps"]);
     migration.ok(&["cutover", "leaps"]);
     migration.ok(&["verify", "leaps"]);
-    // If the streams are read within a day, all changes have come back.
+    // If the streams are read within a day, all changes have been copied back.
     let name_of_0 = || {
         let key = json!({"TableName": "old", "Key": {"p": {"S": "item-0"}}});
         store.endpoint.ok("GetItem", &key)["Item"]["name"]["S"].clone()
@@ -317,7 +319,7 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
     assert!(code == 4 && said.contains("run `weir migrate verify leaps`"), "{code}: {said}");
-    // The third item left parts, which are no document.
+    // The third item left parts, which do not form a document.
     let (code, said) = migration.verb(&["verify", "leaps"]);
     let found = "1 missing, 1 different, 2 extra, 0 occupied, 1 refused, 0 not_invertible";
     assert!(code == 3 && said.contains(found), "{code}: {said}");

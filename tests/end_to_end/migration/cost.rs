@@ -131,7 +131,7 @@ fn whole(
         assert!(!worker.has_ended(), "{}", worker.log());
         let said = migrate(folder.path(), &store.endpoint, &status).output().unwrap().stdout;
         let status: Value = serde_json::from_slice(&said).unwrap_or_default();
-        // Touched items have also come through the stream.
+        // Touched items were also delivered through the stream.
         (status["phase"] == "tailing" && status["stream"]["converged_percent"] == 100).then_some(())
     });
     let backfill = meter.take(&TABLES);
@@ -148,7 +148,7 @@ fn whole(
 }
 
 fn near(what: &str, planned: f64, charged: f64) {
-    // A few units are the verbs' own reads.
+    // A few units come from the verbs' own reads.
     let is_near = (planned - charged).abs() <= (charged * TOLERANCE).max(5.0);
     assert!(is_near, "{what}: planned {planned}, charged {charged}");
 }

@@ -19,7 +19,7 @@ gate_seconds: 0
 function_seconds: 10
 ";
 
-/// What another migration leaves in place of a deleted item.
+/// The tombstone that another migration leaves in place of a deleted item.
 const TOMBSTONE: &str =
     r#"{"p":{"S":"gone"},"_weir":{"M":{"from":{"S":"x"},"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
 
@@ -49,7 +49,7 @@ fn a_way_back_names_what_it_cannot_change_and_tombstones_stay_what_they_are() {
     assert_eq!(state_of("n000")["state"]["S"], "open");
     assert_eq!(state_of("gone"), tombstone);
 
-    // A writer of the new form writes it, and the inverse does not know it.
+    // A writer writes an item in the new form that the inverse cannot transform.
     put(&json!({"p": {"S": "odd"}, "state": {"N": "7"}}));
     let (code, said) = migrating.verb(&["revert", "move"]);
     assert!(code == 3 || code == 4, "{code}: {said}");

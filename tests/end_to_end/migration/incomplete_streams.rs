@@ -78,7 +78,7 @@ fn an_item_that_was_too_large_for_a_moment_becomes_all_that_it_is_to_become() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = migrating.ready(NAMED, &[cat("n1", "Tom")]);
-    // With its mark it exceeds 400 KB; the entry of its name fits.
+    // With its mark, the item exceeds 400 KB; the entry of its name fits.
     let mut large = cat("n2", "Kim");
     large["text"] = json!({"S": "x".repeat(409_560)});
     migrating.put_item("cats", &large);
@@ -98,7 +98,8 @@ fn on_the_way_back_two_items_for_one_key_are_a_collision() {
     let cats = ["n1", "n2", "n3"].map(|id| owned(id, id, "ann"));
     let _worker = migrating.ready(OWNED, &cats);
     migrating.ok(&["cutover", "move"]);
-    // One with the wrong owner is written and deleted, one stays; the right ones are not changed.
+    // One item with the wrong owner is written and deleted, another stays; the items with the right
+    // owner are not changed.
     migrating.put_item("pets", &owned("zoe#n1", "n1", "zoe"));
     wait_for("the first to be seen", LIMIT, || {
         let key = json!({"TableName": "cats", "Key": {"p": {"S": "n1"}}});
@@ -151,10 +152,10 @@ fn partial_deletions_are_found_in_the_reverse_direction() {
     let mut worker = migrating.ready(NAMED, &[cat("n1", "Tom"), cat("n2", "Kim")]);
     migrating.ok(&["cutover", "move"]);
     worker.kill();
-    // The entry of its name stays, which makes no cat.
+    // The entry of the cat's name stays, from which no cat can be built.
     migrating.delete_item("pets", "n1");
     store.endpoint.advance_clock(DAY_AND_MORE_MS);
-    // Its checkpoints are empty, so it detects no gap.
+    // The checkpoints of this worker are empty, so it detects no gap.
     let package = root().join("functions/processor").display().to_string();
     let url = format!("http://{}", store.endpoint.address());
     let mut work = binary("weir");
@@ -219,7 +220,7 @@ fn completing_one_migration_leaves_the_other_its_marks_and_no_tombstone() {
         pets.iter().partition(|item| key_of(item).starts_with("CAT#"));
     assert!(cats.len() == 1 && cats[0]["_weir"].is_null(), "{cats:?}");
     assert!(others.len() == 2 && others.iter().all(|item| !item["_weir"].is_null()), "{others:?}");
-    // So a deletion is still followed.
+    // The deletion is therefore still followed.
     migrating.delete_item("dogs", "d1");
     migrating.ok(&["cutover", "dogs", "--no-way-back"]);
     assert_eq!(migrating.item("pets", "DOG#d1"), Value::Null);

@@ -1,4 +1,5 @@
-//! A gateway before a store that requests the consumed capacity with every request, and sums it up.
+//! A gateway before a store that requests the consumed capacity with every request, and sums these
+//! values.
 //!
 //! One request per connection. Answers are passed on unchanged.
 

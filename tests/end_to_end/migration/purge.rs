@@ -1,5 +1,5 @@
-//! A tenant's items are purged, including expired ones in the archive, with one receipt, also if
-//! the first attempt to complete it was killed between the archive and the receipt.
+//! A tenant's items are purged, including expired ones in the archive, with one receipt, even if
+//! the first `complete` was killed between the erasure in the archive and the receipt.
 
 use std::fs;
 use std::time::Duration;
@@ -56,8 +56,8 @@ fn prepare(up: &Up) {
 /// Checks that an invalid condition removes nothing: it is reported before anything begins.
 fn slips_are_refused(up: &Up) {
     for (slip, words) in [
-        (".studio = \"A\"", "the condition gave an object"),
-        ("select(.studio == \"A\")", "the condition gave "),
+        (".studio = \"A\"", "the condition yielded an object"),
+        ("select(.studio == \"A\")", "the condition yielded "),
     ] {
         let plan = PLAN.replace(".studio == \"A\"", slip);
         assert_ne!(plan, PLAN);
@@ -114,7 +114,7 @@ fn a_tenant_is_purged_with_one_receipt() {
     assert!(left.iter().all(|item| item["studio"]["S"] == "B"), "{left:?}");
     assert_eq!((left.len(), archived(&up).len()), (FILMS / 4, FILMS / 4));
 
-    // It is kept, and repeating the command changes nothing.
+    // The receipt is kept, and repeating the command changes nothing.
     let key = json!({"migration": {"S": "studio-leaves"}, "entry": {"S": "RECEIPT"}});
     let request = json!({"TableName": "weir-migrations", "Key": key, "ConsistentRead": true});
     let kept = || up.store.ok("GetItem", &request)["Item"]["receipt"]["S"].clone();

@@ -37,7 +37,8 @@ fn damaged_targets_are_found_and_repaired() {
     assert!(said.contains(EQUAL) && said.contains("0 repaired"), "{said}");
 
     let key = |name: &str| json!({"p": {"S": name}});
-    // Missing, different, and an extra one, whose mark names a source item that never existed.
+    // One target is missing, one is different, and one is extra: its mark names a source item that
+    // never existed.
     store.endpoint.ok("DeleteItem", &json!({"TableName": "pets", "Key": key("n003")}));
     store.endpoint.ok(
         "UpdateItem",
@@ -93,12 +94,12 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     let (code, said) = migrating.verb(&["start", "plan.yaml", "--local-workers", "1"]);
     assert_eq!(code, 4, "{said}");
     assert!(
-        said.contains("`move` was started with another plan")
-            && said.contains("give this plan another name"),
+        said.contains("`move` was started with a different plan")
+            && said.contains("give this plan a different name"),
         "{said}"
     );
 
-    // If the plan in the control table is changed by hand, no worker executes it.
+    // If the plan in the control table is changed by hand, no worker executes the plan.
     let entry = json!({"migration": {"S": "move"}, "entry": {"S": "PLAN"}});
     let request = json!({"TableName": "weir-migrations", "Key": entry, "ConsistentRead": true});
     let item = store.endpoint.ok("GetItem", &request)["Item"].clone();
@@ -121,11 +122,11 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     wait_for("the worker to refuse", LIMIT * 2, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         let said = fs::read_to_string(&log).unwrap_or_default();
-        said.contains("its plan is not the one that it was started with").then_some(())
+        said.contains("its plan has changed since the start").then_some(())
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 
-    // With its own plan it continues after `resume`.
+    // With its original plan, the migration continues after `resume`.
     wait_for("both segments to be set aside", LIMIT, || {
         (migrating.status()["failing"]["set_aside"] == json!(2)).then_some(())
     });

@@ -35,12 +35,12 @@ impl Migrating<'_> {
         self.store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key}));
     }
 
-    /// Starts a cut-over in the background that blocks writers.
+    /// Starts a cut-over in the background, which blocks writers.
     fn holding(&self, log: &str, seconds: &str) -> Process {
         let mut command = binary("weir");
         let url = format!("http://{}", self.store.endpoint.address());
         command.args(["migrate", "--endpoint", &url, "cutover", "move", "--timeout", seconds]);
-        command.arg("--nobody-follows");
+        command.arg("--without-followers");
         let cutover = Process::start(
             {
                 command.current_dir(self.folder);
@@ -78,12 +78,12 @@ fn a_failed_cut_over_changes_nothing() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
-    // No worker applies this, so nothing is drained. The clock is frozen, so that it stays a late
-    // change that a worker may still apply.
+    // No worker applies this change, so the streams are not drained. The clock is frozen, so that
+    // the change remains one that a worker may still apply.
     worker.kill();
     migrating.clock(&json!({"freeze": true}));
     migrating.put(100, 10);
-    let cutover = ["cutover", "move", "--timeout", "1", "--nobody-follows"];
+    let cutover = ["cutover", "move", "--timeout", "1", "--without-followers"];
     let (code, said) = migrating.verb(&cutover);
     assert!(code == 5 && said.contains("nothing has changed"), "{code}: {said}");
     migrating.is_as_it_was();
@@ -98,7 +98,7 @@ fn a_failed_cut_over_changes_nothing() {
     migrating.holding("killed.log", "60").kill();
     assert_eq!(migrating.status()["phase"], "cutting-over");
     let (code, said) = migrating.verb(&["verify", "move"]);
-    assert!(code == 4 && said.contains("takes over from it"), "{code}: {said}");
+    assert!(code == 4 && said.contains("replaces that command"), "{code}: {said}");
     let (code, _) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     assert_eq!(code, 5);
     migrating.is_as_it_was();
@@ -107,7 +107,7 @@ fn a_failed_cut_over_changes_nothing() {
     let mut first = migrating.holding("first.log", "5");
     let mut second = migrating.holding("second.log", "10");
     wait_for("the first one to see it", LIMIT, || first.has_ended().then_some(()));
-    assert!(first.log().contains("another command took over"), "{}", first.log());
+    assert!(first.log().contains("another command has claimed this step"), "{}", first.log());
     migrating.ok(&["abort", "move"]);
     wait_for("the second one to see it", LIMIT, || second.has_ended().then_some(()));
     let status = migrating.status();
@@ -169,7 +169,7 @@ fn a_cut_over_requires_a_follower_of_the_reverse_direction() {
     let pets = store.endpoint.scan("pets");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     let words = "no function read the stream of `pets`";
-    assert!(code == 5 && said.contains(words) && said.contains("--nobody-follows"), "{said}");
+    assert!(code == 5 && said.contains(words) && said.contains("--without-followers"), "{said}");
     migrating.is_as_it_was();
     assert_eq!(store.endpoint.scan("pets"), pets);
     // An idle worker is found.
@@ -265,7 +265,7 @@ fn lost_records_are_replayed() {
     let said = migrating.ok(&["verify", "move", "--repair"]);
     assert!(said.contains("1 missing"), "{said}");
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
-    assert!(code == 5 && said.contains("a record has not reached"), "{code}: {said}");
+    assert!(code == 5 && said.contains("a record has not been applied to"), "{code}: {said}");
     store.endpoint.advance_clock(2 * 60 * SECOND_MS);
     let said = migrating.ok(&["verify", "move", "--repair"]);
     assert!(said.contains("repaired from lost records"), "{said}");

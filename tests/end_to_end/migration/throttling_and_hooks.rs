@@ -141,8 +141,8 @@ fn a_touch_brings_each_item_through_the_stream_and_leaves_no_mark() {
     (0..ITEMS).for_each(|number| migrating.put(number, 10));
     let before = sources(&store);
     let mut worker = migrating.work("start", "plan.yaml");
-    // Killed in the middle, at an item that has its mark but is not in the targets, or at a leased
-    // segment: in both cases it continues.
+    // The worker is killed at an item that has its mark but is not in the targets, or at a leased
+    // segment: in both cases the migration continues.
     wait_for("the touches to begin", LIMIT * 2, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         (!store.endpoint.scan("pets").is_empty()).then_some(())

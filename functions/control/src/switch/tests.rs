@@ -31,7 +31,7 @@ fn trace(case: &str) -> String {
     let (phase, asks) = rest.split_once(", ").unwrap_or((rest, ""));
     let switch = if verb == "cutover" { Switch::CUTOVER } else { Switch::REVERT };
     let phase = Phase::from_name(phase).unwrap();
-    let known = Known { phase, asks_followers: asks == "asks followers" };
+    let known = SwitchFacts { phase, asks_followers: asks == "asks followers" };
     let faults: Vec<&str> = parts.collect();
     let (mut step, mut cause, mut steps) = (switch.first(known), Cause::default(), Vec::new());
     loop {
@@ -75,8 +75,8 @@ fn switches_as_text() {
 fn whatever_goes_wrong_rolls_back_or_finishes() {
     let outcomes = [Outcome::Refused, Outcome::TimedOut, Outcome::Failed];
     for switch in [Switch::CUTOVER, Switch::REVERT] {
-        for phase in [switch.before(), switch.held(), switch.committed()] {
-            let known = Known { phase, asks_followers: phase == switch.before() };
+        for phase in [switch.before(), switch.claimed_phase(), switch.committed()] {
+            let known = SwitchFacts { phase, asks_followers: phase == switch.before() };
             let mut step = switch.first(known);
             loop {
                 for outcome in outcomes {
@@ -84,7 +84,7 @@ fn whatever_goes_wrong_rolls_back_or_finishes() {
                     let next = switch.next(known, step, outcome, &mut cause);
                     let expected = match step {
                         Step::OpenRoute | Step::Finish => Next::End(End::Unfinished),
-                        Step::Clean => Next::End(End::Unswept),
+                        Step::Clean => Next::End(End::NeedsCleaning),
                         step if step > Step::Claim => Next::Do(Step::RollBack),
                         _ => Next::End(ended(outcome)),
                     };

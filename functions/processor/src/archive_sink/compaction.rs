@@ -1,9 +1,9 @@
 //! Compaction: merges the many small parts of an hour into a few larger objects.
 //!
-//! The compacted objects of an hour have increasing numbers, as the parts of a bucket have. Before
-//! a run creates object *n*, it reads all earlier objects, and *n* gets no row that they contain. A
-//! conditional put creates *n* only if it does not exist. The object states, for each minute, up to
-//! which number it replaces the minute's parts. A minute's parts are compacted in the order of
+//! The compacted objects of an hour are numbered like the parts of a bucket. Before a run creates
+//! object *n*, it reads all earlier objects, and leaves out the rows that they contain. A
+//! conditional put creates *n* only if it does not exist. For each minute, the object states the
+//! highest number of the parts that it replaces. A minute's parts are compacted in the order of
 //! their numbers, up to the first part that is too young. When the object exists, the run removes
 //! those parts, each only if it has not changed since it was read.
 //!
@@ -13,9 +13,9 @@
 //! by event id, such as the views of `weir archive ddl`, finds each row once.
 //!
 //! A part is compacted only when it is older than the longest possible run of the function
-//! `archive`. A writer that listed the bucket before the part existed has then ended, so no writer
-//! can reuse the number of a removed part. A later writer reads the compacted objects and continues
-//! after the numbers that they state.
+//! `archive`. By then, every writer that listed the bucket before the part existed has ended, so no
+//! writer can reuse the number of a removed part. A later writer reads the compacted objects and
+//! continues after the numbers that they state.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
@@ -33,24 +33,24 @@ use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance, PutOutcome};
 
-/// Upper bound of the bytes of parts in one object, unless a single part has more. These parts are
-/// in memory together with the object that is built from them.
+/// Maximum size of the parts that become one object, in bytes; a single part may be larger. These
+/// parts are in memory together with the object that is built from them.
 const CHUNK_BYTES_MAX: u64 = 16 << 20;
 /// Upper bound of the parts in one object, because the footer of each part takes about 50 KB in
 /// memory.
 const CHUNK_PARTS_MAX: usize = 1_000;
-/// Parts that are fetched or removed concurrently. A busy stream writes a part per second, so a day
-/// may have many thousands, and a request takes about 30 ms.
+/// Maximum number of parts that are fetched or removed concurrently. A busy stream writes a part
+/// per second, so a day may have many thousands of parts, and a request takes about 30 ms.
 const REQUESTS_AT_ONCE: usize = 32;
-/// Upper bound of objects that one run builds for one hour; the rest is left to the next run.
+/// Maximum number of objects that one run builds for one hour. The next run builds the rest.
 const CHUNKS_MAX: usize = 1_000;
-/// Hours that a run skips because they cannot be compacted. At the next such hour the run stops,
-/// because probably no hour can be compacted.
+/// Maximum number of hours that a run skips because they cannot be compacted. At the next such hour
+/// the run stops, because probably no hour can be compacted.
 const REFUSED_MAX: usize = 10;
 /// Minimum age of a part: 15 minutes, the longest time-out of Lambda. Every writer that did not see
 /// the part has then ended.
 pub const AGE_SECONDS_MIN: u64 = 900;
-/// Default minimum age of a part. By then the stream has no record of the part's minute any more,
+/// Default minimum age of a part. By then the stream has trimmed all records of the part's minute,
 /// so the hour is complete and becomes one object.
 pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
 
@@ -73,23 +73,23 @@ pub struct CompactionReport {
     /// Removed parts whose rows an object contained already, because an earlier run was interrupted
     /// or the store did not respond to it.
     pub leftovers_removed: usize,
-    /// Hours left to the next run, because of a concurrent change or because the store did not
-    /// respond. A day or a table that could not be listed counts as one hour.
+    /// Hours that the next run must compact, because of a concurrent change or because the store
+    /// did not respond. A day or a table that could not be listed counts as one hour.
     pub postponed_hours: usize,
     /// The reasons why hours could not be compacted and need an operator, such as an object that is
     /// not a part. The run compacts all other hours and then fails with the first reason.
     #[serde(skip)]
     pub refused: Vec<String>,
-    /// Whether all hours were checked. If not, increase the function's time-out, or invoke it
-    /// again.
+    /// Whether all hours were checked. If not, increase the function's time-out, or invoke the
+    /// function again.
     pub complete: bool,
 }
 
 impl CompactionReport {
-    /// Records a folder that could not be listed. It is left to the next run, and this run
-    /// continues.
+    /// Records a folder that could not be listed. This run continues, and the next run lists the
+    /// folder again.
     fn postpone(&mut self, what: &str, reason: &str) {
-        warn!(what, reason, "what cannot be listed is left to the next compaction");
+        warn!(what, reason, "a folder could not be listed; the next compaction retries it");
         self.postponed_hours += 1;
     }
 }
@@ -105,14 +105,14 @@ pub struct Compactor<O> {
     pub retry: RetryPolicy,
 }
 
-/// The parts to compact.
+/// The selection of the parts to compact.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Only this table; all tables if `None`.
+    /// The table to compact; `None` selects all tables.
     pub table: Option<String>,
     /// The time now, in seconds since 1970.
     pub now_seconds: u64,
-    /// Minimum number of seconds since a part was written.
+    /// Minimum age of a part, in seconds.
     pub age_seconds: u64,
 }
 
@@ -144,9 +144,9 @@ struct HourWork {
     known: Compacted,
 }
 
-/// Parts that become one object.
+/// The parts that become one object, and the object's writer.
 #[derive(Default)]
-struct Opened<'p> {
+struct OpenParts<'p> {
     readers: Vec<(ObjectReader, &'p Part)>,
     lineage: Lineage,
     columns: UnitedColumns,
@@ -179,7 +179,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 result => result?,
             }
         }
-        // By now all other hours are compacted. The run fails, because an operator must act.
+        // All other hours are compacted. The run fails because an operator must act on these hours.
         match report.refused.first() {
             Some(reason) => Err(Failure::Fatal(reason.clone())),
             None => Ok(report),
@@ -187,7 +187,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns the folders of all days of all tables, newest first. Each day costs a listing even
-    /// if nothing is left to do, so the time goes to the latest days first.
+    /// if it needs no work, so the latest days come first.
     async fn days(
         &self,
         selection: &Selection,
@@ -293,7 +293,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
 
     /// Returns an hour's parts to compact, by minute and number: of each minute, the parts before
     /// the first one that is too young. An object replaces all parts up to a number, so it cannot
-    /// skip the young one. Erasing rows from a part makes the part young again.
+    /// skip a young part. Erasing rows from a part rewrites the part, which makes it young again.
     async fn old_parts(&self, hour: &Hour, selection: &Selection) -> Result<Vec<Part>, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
         let parts = listing.into_iter().filter_map(|entry| {
@@ -339,7 +339,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 match deadline.limit(step).await {
                     Ok(ChunkOutcome::Done) => return Ok(()),
                     Ok(ChunkOutcome::More) => {}
-                    Ok(ChunkOutcome::Disturbed) => break,
+                    Ok(ChunkOutcome::ConcurrentChange) => break,
                     Err(Failure::Retry(reason)) => {
                         warn!(%hour, reason, "concurrent change during compaction; the hour is listed again");
                         break;
@@ -380,12 +380,12 @@ impl<O: ObjectMaintenance> Compactor<O> {
             return Ok(ChunkOutcome::Done);
         }
         let Some(chunk) = self.gather(work).await? else {
-            return Ok(ChunkOutcome::Disturbed);
+            return Ok(ChunkOutcome::ConcurrentChange);
         };
         let number = work.known.number_last + 1;
         if number > PART_NUMBER_MAX {
             return Err(Failure::Fatal(format!(
-                "hour `{hour}` of the archive has {PART_NUMBER_MAX} compacted objects"
+                "hour `{hour}` of the archive has {PART_NUMBER_MAX} compacted objects, the maximum; its other parts cannot be compacted"
             )));
         }
         let name = hour.compacted_name(&self.prefix, number);
@@ -395,15 +395,15 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let PutOutcome::Created { entity_tag } =
             self.store.put_if_absent(&name, object, PARQUET).await?
         else {
-            return Ok(ChunkOutcome::Disturbed);
+            return Ok(ChunkOutcome::ConcurrentChange);
         };
         if !self.are_unchanged(hour, &chunk.parts).await? {
-            // An erasure changed a part meanwhile, so the new object contains erased rows and must
+            // A concurrent erasure changed a part, so the new object contains erased rows and must
             // be removed.
             if let Some(entity_tag) = entity_tag {
                 self.store.remove(&name, &entity_tag).await?;
             }
-            return Ok(ChunkOutcome::Disturbed);
+            return Ok(ChunkOutcome::ConcurrentChange);
         }
         work.known.number_last = number;
         work.parts.drain(..chunk.parts.len());
@@ -418,8 +418,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns the leftovers of an earlier run, and the parts to compact. A part whose number is
-    /// replaced may be a leftover. Its event ids are checked too, because a removed part could
-    /// contain rows that no compacted object contains.
+    /// replaced may be a leftover, but its event ids are checked first: a part must not be removed
+    /// if it has rows that no compacted object has.
     async fn divide(
         &self,
         parts: Vec<Part>,
@@ -461,7 +461,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             entries.iter().map(|entry| self.store.remove(&entry.name, &entry.entity_tag)).collect();
         let mut removals = stream::iter(removals).buffer_unordered(REQUESTS_AT_ONCE);
         while let Some(outcome) = removals.try_next().await? {
-            *removed += usize::from(outcome == ChangeOutcome::Made);
+            *removed += usize::from(outcome == ChangeOutcome::Changed);
         }
         Ok(())
     }
@@ -471,7 +471,10 @@ impl<O: ObjectMaintenance> Compactor<O> {
         for entry in self.store.list(&hour.compacted_prefix(&self.prefix)).await? {
             let Some(number) = hour.compacted_number(&self.prefix, &entry.name) else { continue };
             let Some(object) = self.store.get(&entry.name).await? else {
-                return Err(Failure::Retry(format!("object `{}` was removed", entry.name)));
+                return Err(Failure::Retry(format!(
+                    "compacted object `{}` was removed by another request",
+                    entry.name
+                )));
             };
             let content = PartContent::read(object)
                 .map_err(|error| not_of_the_archive(&entry.name, &error))?;
@@ -489,11 +492,11 @@ impl<O: ObjectMaintenance> Compactor<O> {
     async fn gather(&self, work: &mut HourWork) -> Result<Option<Chunk>, Failure> {
         let HourWork { parts, known } = work;
         let Some(opened) = self.open_first(parts).await? else { return Ok(None) };
-        let Opened { readers, mut lineage, columns } = opened;
+        let OpenParts { readers, mut lineage, columns } = opened;
         let Some((_, part)) = readers.first() else { return Ok(None) };
         let schema = columns.schema();
         let mut begin = || {
-            lineage.tell_columns(columns.told()?);
+            lineage.tell_columns(columns.metadata_text()?);
             ObjectWriter::begin(&schema, &lineage)
         };
         let mut writer = begin().map_err(|error| not_of_the_archive(&part.entry.name, &error))?;
@@ -513,16 +516,16 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(Some(Chunk { writer, parts: taken }))
     }
 
-    /// Fetches parts in order until one object is full or a part's columns do not fit. Returns
-    /// `None` if a part is missing.
+    /// Fetches parts in order until they fill one object, or until the columns of a part conflict
+    /// with those of earlier parts. Returns `None` if a part is missing.
     ///
     /// Each round fetches twice as many parts as the previous one. Parts that were fetched but do
     /// not fit are fetched again for the next object; they are at most as many as those that fit.
     async fn open_first<'p>(
         &self,
         parts: &'p VecDeque<Part>,
-    ) -> Result<Option<Opened<'p>>, Failure> {
-        let mut opened = Opened::default();
+    ) -> Result<Option<OpenParts<'p>>, Failure> {
+        let mut opened = OpenParts::default();
         let candidates: Vec<&Part> = of_one_object(parts).collect();
         let (mut left, mut at_once) = (candidates.as_slice(), 2);
         while !left.is_empty() {
@@ -576,12 +579,12 @@ enum ChunkOutcome {
     Done,
     /// An object was written; there may be more.
     More,
-    /// A concurrent change was detected: list the hour again.
-    Disturbed,
+    /// A concurrent change was detected; the hour must be listed again.
+    ConcurrentChange,
 }
 
 fn unwritable(name: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::Fatal(format!("object `{name}` cannot be built ({EVENT_ID}): {error}"))
+    Failure::Fatal(format!("cannot build object `{name}`: column `{EVENT_ID}`: {error}"))
 }
 
 #[cfg(test)]

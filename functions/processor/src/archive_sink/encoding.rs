@@ -18,7 +18,7 @@ use super::part_content::EVENT_ID;
 const ZSTD_LEVEL: i32 = 1;
 /// Bytes per page before compression: a page of this size stays in a core's cache.
 const PAGE_BYTES: usize = 256 << 10;
-/// Rows after which the writer checks a page's size.
+/// Number of rows after which the writer checks a page's size.
 const WRITE_BATCH_ROWS: usize = 256;
 
 /// A typed column to write.

@@ -5,7 +5,7 @@
 //! without the row, unless the object changed after it was read. The copy keeps the event ids of
 //! erased rows, so that a redelivered record does not restore its row; an event id reveals nothing
 //! about the item. Passes over the table repeat until one finds no such row. Each pass after the
-//! first reads only what was written since the previous pass began. In the end, an erasure in a
+//! first reads only what was written since the previous pass began. Finally, an erasure in a
 //! versioned bucket removes all noncurrent versions of the table's objects, because these may
 //! contain the rows too.
 //!
@@ -36,8 +36,8 @@ use crate::object_store::ObjectMaintenance;
 /// necessary only if writers add matching rows meanwhile.
 const PASSES_MAX: usize = 5;
 
-/// A condition in jq, evaluated as in a purge: it decides about an archived row as it decides about
-/// a live item.
+/// A condition in jq about archived rows. It is evaluated as in a purge, so it selects an archived
+/// row exactly if a purge selects the live item.
 #[derive(Clone, Debug)]
 pub struct Condition(Arc<migration::Condition>);
 
@@ -65,9 +65,10 @@ impl Eq for Condition {}
 pub struct Subject {
     /// Attributes and their values: a key, a partition key, or the attribute of a tenant.
     pub equals: Item,
-    /// String attributes and the prefixes of their values, such as a tenant's prefix in the key.
+    /// Pairs of a string attribute and the prefix of its value, such as a tenant's prefix in the
+    /// key.
     pub begins_with: Vec<(String, String)>,
-    /// A condition, as in a purge.
+    /// A condition that the item must meet, as in a purge.
     pub condition: Option<Condition>,
 }
 
@@ -87,7 +88,7 @@ impl Subject {
         }
     }
 
-    /// Returns whether the subject has no part, so that it would match every item.
+    /// Returns whether the subject has no part and would therefore match every item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.equals.is_empty()
@@ -112,20 +113,21 @@ pub struct Eraser<O> {
     pub store: O,
     /// Prefix of the names of all objects of the archive.
     pub prefix: String,
-    /// Prefix of the names of receipts. It is outside the archive's prefix.
+    /// Prefix of the names of receipts, which is outside the archive's prefix.
     pub receipts_prefix: String,
     /// Retry policy of failed requests.
     pub retry: RetryPolicy,
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Erases rows and writes the receipt. The call is idempotent: a repeated call finds nothing
-    /// more to erase. Under the same `name`, the receipt covers all calls.
+    /// Erases rows and writes the receipt. The call is idempotent: repeating it erases nothing
+    /// more. Under the same `name`, the receipt covers all calls.
     ///
     /// # Errors
-    /// When the archive cannot be read or changed, or the time is over. Rows that were erased stay
-    /// erased. The caller must repeat the call until it returns a receipt; a call with a name
-    /// resumes. If an unfinished erasure of another subject has the same name, nothing is erased.
+    /// When the archive cannot be read or changed, or the deadline has passed. Rows that were
+    /// erased stay erased. The caller must repeat the call until it returns a receipt; a call with
+    /// a name resumes. If an unfinished erasure of another subject has the same name, nothing is
+    /// erased.
     pub async fn erase(
         &self,
         table: &str,
@@ -150,7 +152,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
             // The unfinished erasure's receipt lists rows that may still exist. Completing it for
             // another subject would state that these rows are erased.
             return Err(Failure::Fatal(format!(
-                "an unfinished erasure of other rows has the name `{name}`: repeat that request under this name until it returns a receipt, and use another name for this one; nothing was erased"
+                "nothing was erased: the name `{name}` belongs to an unfinished erasure of other rows; repeat that erasure until it returns a receipt, and give the new erasure another name"
             )));
         }
         receipt.erased_seconds = now_seconds;
@@ -159,9 +161,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
             Ok(()) => Ok(receipt),
             Err(Failure::Retry(_)) if deadline.is_over() => Err(Failure::Retry(match name {
                 Some(name) => format!(
-                    "the time was over before the erasure `{name}` was complete; repeat the request to resume it"
+                    "the function ran out of time before the erasure `{name}` was complete; repeat the request to resume it"
                 ),
-                None => "the time was over before the erasure was complete, and without a name it starts over each time; add a `name`, so that repeating the request resumes it".to_owned(),
+                None => "the function ran out of time before the erasure was complete; an erasure without a name starts over each time, so add a `name` and repeat the request until it returns a receipt".to_owned(),
             })),
             Err(failure) => Err(failure),
         }
@@ -185,7 +187,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         loop {
             if receipt.passes == PASSES_MAX {
                 return Err(Failure::Retry(format!(
-                    "rows of the subject were found in each of {PASSES_MAX} passes, so its items are still being deleted from the table; stop that, and erase again"
+                    "each of {PASSES_MAX} passes found rows to erase, so matching items are still being deleted from the table; stop these deletes, then repeat the erasure"
                 )));
             }
             receipt.passes += 1;
@@ -202,8 +204,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         deadline.limit(self.keep_receipt(receipt)).await
     }
 
-    /// Removes the noncurrent versions of all objects of the table from a versioned bucket, also of
-    /// objects that compaction removed, because any version may contain an erased row.
+    /// Removes the noncurrent versions of all objects of the table from a versioned bucket,
+    /// including objects that compaction removed. Any of these versions may contain an erased row.
     async fn forget_earlier(
         &self,
         progress: &Progress,
@@ -229,7 +231,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         format!("{}table={table}/", self.prefix)
     }
 
-    /// Repeats a request while the store does not respond, as `retry` allows.
+    /// Repeats a request while the store does not respond, up to the limits of `retry`.
     async fn persist<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         request: impl Fn() -> F,

@@ -3,10 +3,11 @@
 //!
 //! A bucket (table, stream label, minute) is a list of numbered parts. A conditional put writes a
 //! part only if no object has its name. To write part *n*, a writer first reads the event ids of
-//! all earlier parts, and leaves out the rows that they contain. If another writer created part *n*
+//! all earlier parts, and leaves out the rows with these ids. If another writer created part *n*
 //! first, the writer reads that part too and tries the next number. So no part shares a row with an
-//! earlier part. A redelivered batch adds only the rows that are missing, even if it has other
-//! boundaries. A writer that was interrupted after its put finds its own part.
+//! earlier part. A redelivered batch adds only the missing rows, even if its boundaries differ from
+//! those of the first delivery. If a writer was interrupted after its put, the next attempt finds
+//! the part.
 //!
 //! Compaction ([`compaction`]) moves the rows of an hour's parts into larger objects, which state
 //! the minutes and the part numbers that they replace. A writer also leaves out the rows in these
@@ -38,11 +39,11 @@ use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 
-/// Buckets written concurrently. A batch seldom spans more minutes.
+/// Maximum number of buckets that are written concurrently. A batch rarely spans more minutes.
 const BUCKETS_AT_ONCE: usize = 4;
-/// Parts of one bucket that are read concurrently, if there is enough memory for them.
+/// Maximum number of parts of one bucket that are read concurrently, if there is enough memory.
 const READS_AT_ONCE: usize = 8;
-/// Objects whose reads are prepared at the same time.
+/// Maximum number of objects whose reads are prepared at the same time.
 const READS_BEGUN: usize = 256;
 const PARQUET: &str = "application/vnd.apache.parquet";
 
@@ -80,7 +81,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
     }
 
     /// Leaves out the rows that the bucket already contains, and writes the rest as the next parts.
-    /// The caller must try again with the rows that stay in `missing`.
+    /// The caller must call again while rows remain in `missing`.
     async fn write_missing(
         &self,
         bucket: &Bucket,
@@ -92,13 +93,12 @@ impl<O: ObjectStore> ArchiveSink<O> {
         for rows in rows_of_parts(missing) {
             if number > PART_NUMBER_MAX {
                 return Err(Failure::Fatal(format!(
-                    "bucket `{bucket}` of the archive has {PART_NUMBER_MAX} parts; raise BatchSize or MaximumBatchingWindowInSeconds of the event source mapping"
+                    "bucket `{bucket}` of the archive has {PART_NUMBER_MAX} parts, the maximum; raise BatchSize or MaximumBatchingWindowInSeconds of the event source mapping"
                 )));
             }
             let name = bucket.part_name(&self.prefix, number);
-            let part = write_part(&rows).map_err(|error| {
-                Failure::Fatal(format!("part `{name}` cannot be built: {error}"))
-            })?;
+            let part = write_part(&rows)
+                .map_err(|error| Failure::Fatal(format!("cannot build part `{name}`: {error}")))?;
             match self.store.put_if_absent(&name, part, PARQUET).await? {
                 PutOutcome::Created { entity_tag } => {
                     let content =
@@ -148,8 +148,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
     /// Removes from `missing` the rows that objects contain. Returns the highest number of a part
     /// of the bucket that one of the objects replaces.
     ///
-    /// A busy hour has millions of rows, so an object's content is dropped as soon as it was
-    /// compared with the few wanted rows.
+    /// A busy hour has millions of rows, so an object's content is dropped as soon as it has been
+    /// compared with the few rows to write.
     async fn leave_out(
         &self,
         objects: Vec<ObjectEntry>,

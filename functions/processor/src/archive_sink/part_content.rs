@@ -1,8 +1,8 @@
 //! The relevant content of an archive object: the event ids of its rows, the event ids erased from
 //! it, and the parts that it replaces.
 //!
-//! No other column is read. An object with the same entity tag has the same content, so what was
-//! read stays valid.
+//! No other column is read. An object with the same entity tag has the same content, so content
+//! that was read stays valid.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -24,8 +24,8 @@ pub(super) const EVENT_ID: &str = "_event_id";
 /// archived, so that a redelivered record does not restore its row.
 pub(super) const ERASED: &str = "weir.erased";
 /// Metadata of a compacted object: for each minute, the highest number of a replaced part, as a
-/// JSON object. No new part gets this or a lower number. If such a part exists, an interrupted run
-/// may have left it behind; its event ids tell whether compacted objects contain it.
+/// JSON object. No new part gets this or a lower number. A part with such a number may be a
+/// leftover of an interrupted run; its event ids show whether compacted objects contain its rows.
 pub(super) const REPLACED: &str = "weir.replaced";
 
 /// The highest number of a replaced part, by minute (`20261121T0229`).

@@ -27,10 +27,10 @@ const UTC: &str = "UTC";
 /// Rows per batch. A part is written in batches, because the columns of a batch are in memory in
 /// addition to the rows.
 const ROWS_AT_ONCE: usize = 512;
-/// Rows sampled to find out whether a column's values repeat.
+/// Maximum number of rows that are sampled to find out whether a column's values repeat.
 const SAMPLE_ROWS: usize = 1_024;
 
-/// Encodes a part. A column is NULL in the rows that do not have it.
+/// Encodes a part. In rows whose schema lacks a column, the column is NULL.
 ///
 /// # Errors
 /// When there is no row.
@@ -76,7 +76,7 @@ fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetEr
     Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?)
 }
 
-/// Positions of the part's columns in the schemas of its rows.
+/// The positions of the part's columns in the schemas of its rows.
 struct Places {
     /// For each distinct schema: the position of each of the part's columns in it.
     known: Vec<Vec<Option<usize>>>,
@@ -170,8 +170,8 @@ fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
     builder.finish()
 }
 
-/// Returns the columns of `rules::archive::SYSTEM_COLUMNS`, in that order, each with whether it may
-/// be NULL.
+/// Returns the columns of `rules::archive::SYSTEM_COLUMNS`, in that order. Each has its name, its
+/// values, and true if it may be NULL.
 fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     let text = |of: fn(&Row) -> &str| -> ArrayRef {
         Arc::new(texts_of(rows.iter().map(|row| Some(of(row)))))

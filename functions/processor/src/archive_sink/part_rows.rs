@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rules::archive::{Row, Rows, Schema};
 
-/// Upper bound of columns of one part, inclusive. Each column takes memory while the part is
+/// Maximum number of columns of one part, inclusive. Each column takes memory while the part is
 /// written, and a reader must open every column of a file to know its schema.
 pub(super) const PART_COLUMNS_MAX: usize = 500;
 

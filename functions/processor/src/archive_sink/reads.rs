@@ -10,7 +10,7 @@ use std::sync::Arc;
 use locks::Mutex;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
-/// Upper bound of bytes of objects in memory at the same time. A single object may have more.
+/// Maximum size of the objects in memory at the same time, in bytes. A single object may be larger.
 const BYTES_MAX: u64 = 32 << 20;
 /// Unit in which bytes are counted, rounded up.
 const UNIT: u64 = 1 << 10;
@@ -18,9 +18,9 @@ const UNIT: u64 = 1 << 10;
 /// The reads of one archive that are in progress.
 #[derive(Debug)]
 pub(super) struct Reads {
-    room: Semaphore,
+    units: Semaphore,
     units_max: u32,
-    turns: Mutex<BTreeMap<String, Arc<Turn<()>>>>,
+    object_locks: Mutex<BTreeMap<String, Arc<Turn<()>>>>,
 }
 
 impl Default for Reads {
@@ -34,13 +34,13 @@ impl Reads {
     pub(super) fn with_bytes_max(bytes_max: u64) -> Self {
         let units_max = u32::try_from(bytes_max / UNIT).unwrap_or(u32::MAX).max(1);
         let permits = usize::try_from(units_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        Self { room: Semaphore::new(permits), units_max, turns: Mutex::default() }
+        Self { units: Semaphore::new(permits), units_max, object_locks: Mutex::default() }
     }
 
     /// Waits until no other reader reads the object, and locks it for this reader.
     pub(super) async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.turns.lock();
+            let mut turns = self.object_locks.lock();
             // Removes locks that have no holder and no waiter: nothing else refers to them.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(name.to_owned()).or_default())
@@ -48,10 +48,10 @@ impl Reads {
         turn.lock_owned().await
     }
 
-    /// Waits until there is memory for an object. Never returns `None`, because the semaphore is
-    /// never closed.
+    /// Waits until there is memory for an object of this size. Never returns `None`, because the
+    /// semaphore is never closed.
     pub(super) async fn room_for(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        self.room.acquire_many(units.clamp(1, self.units_max)).await.ok()
+        self.units.acquire_many(units.clamp(1, self.units_max)).await.ok()
     }
 }

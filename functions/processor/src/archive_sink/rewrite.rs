@@ -17,14 +17,14 @@ use rules::archive::ColumnType;
 
 use super::encoding::{TypedColumn, writer_properties};
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
-use super::united_columns::ToldColumn;
+use super::united_columns::ColumnMetadata;
 
 /// Metadata: the typed columns, as JSON.
 pub(super) const COLUMNS: &str = "weir.columns";
 const SEQUENCE_FIRST: &str = "weir.sequence_first";
 const SEQUENCE_LAST: &str = "weir.sequence_last";
-/// Rows that are decoded at a time. An item has at most 400 KB, so the rows take at most about 50
-/// MB.
+/// Number of rows that are decoded at a time. An item has at most 400 KB, so the rows take at most
+/// about 50 MB.
 const BATCH_ROWS: usize = 128;
 /// Size at which the writer closes a row group. The writer keeps at most one row group in memory.
 const ROW_GROUP_BYTES: usize = 16 << 20;
@@ -182,7 +182,7 @@ impl ObjectWriter {
     /// # Errors
     /// When the metadata about typed columns cannot be read.
     pub(super) fn begin(schema: &SchemaRef, lineage: &Lineage) -> Result<Self, ParquetError> {
-        let told: BTreeMap<String, ToldColumn> =
+        let told: BTreeMap<String, ColumnMetadata> =
             read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
         let columns = told.iter().filter_map(|(name, column)| {
             let column_type = ColumnType::from_text(&column.column_type)?;

@@ -19,15 +19,15 @@ use super::rewrite::{COLUMNS, ObjectReader};
 
 /// A typed column as an object's metadata describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ToldColumn {
+pub(super) struct ColumnMetadata {
     pub(super) path: String,
     #[serde(rename = "type")]
     pub(super) column_type: String,
 }
 
-impl ToldColumn {
-    /// Returns whether two columns with this name are the same: they have one type, and both are
-    /// declared from the same attribute or both are discovered.
+impl ColumnMetadata {
+    /// Returns whether two columns with this name are the same: they have the same type, and both
+    /// are declared from the same attribute or both are discovered.
     fn is_same(&self, name: &str, other: &Self) -> bool {
         let was_discovered = |told: &Self| {
             let column_type = ColumnType::from_text(&told.column_type);
@@ -44,7 +44,7 @@ impl ToldColumn {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UnitedColumns {
     fields: Vec<FieldRef>,
-    told: BTreeMap<String, ToldColumn>,
+    column_metadata: BTreeMap<String, ColumnMetadata>,
 }
 
 impl UnitedColumns {
@@ -54,11 +54,11 @@ impl UnitedColumns {
     /// # Errors
     /// When the object's metadata cannot be read.
     pub(super) fn add(&mut self, object: &ObjectReader) -> Result<bool, ParquetError> {
-        let told: BTreeMap<String, ToldColumn> =
+        let told: BTreeMap<String, ColumnMetadata> =
             read_json(&object.metadata, COLUMNS)?.unwrap_or_default();
         let is_same = |field: &FieldRef| {
             let name = field.name();
-            let is_told_alike = match (self.told.get(name), told.get(name)) {
+            let is_told_alike = match (self.column_metadata.get(name), told.get(name)) {
                 (Some(known), Some(told)) => known.is_same(name, told),
                 (known, told) => known.is_none() && told.is_none(),
             };
@@ -69,7 +69,7 @@ impl UnitedColumns {
             fields.iter().filter(|f| self.field(f.name()).is_none()).collect();
         let is_first = self.fields.is_empty();
         let all_fit = is_first
-            || new.len() + self.told.len() <= PART_COLUMNS_MAX
+            || new.len() + self.column_metadata.len() <= PART_COLUMNS_MAX
                 && new.iter().all(|field| field.is_nullable());
         if !all_fit || !fields.iter().all(is_same) {
             return Ok(false);
@@ -78,8 +78,8 @@ impl UnitedColumns {
         let typed = self.fields.iter().position(is_system).unwrap_or(self.fields.len());
         self.fields.splice(typed..typed, new.into_iter().cloned());
         for (name, column) in told {
-            let known = self.told.entry(name).or_insert_with(|| column.clone());
-            // Chooses the same attribute as a part whose rows have both attributes.
+            let known = self.column_metadata.entry(name).or_insert_with(|| column.clone());
+            // Chooses the attribute that a part with both attributes would choose.
             if column.path < known.path {
                 *known = column;
             }
@@ -100,8 +100,9 @@ impl UnitedColumns {
     ///
     /// # Errors
     /// When they cannot be encoded.
-    pub(super) fn told(&self) -> Result<String, ParquetError> {
-        serde_json::to_string(&self.told).map_err(|error| ParquetError::General(error.to_string()))
+    pub(super) fn metadata_text(&self) -> Result<String, ParquetError> {
+        serde_json::to_string(&self.column_metadata)
+            .map_err(|error| ParquetError::General(error.to_string()))
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
             ("price_n", ("price", NUMBER), ("Price", "bigint"), false),
             ("price", ("price", "bigint"), ("Price", "bigint"), false),
         ] {
-            let told = |(path, column_type): (&str, &str)| ToldColumn {
+            let told = |(path, column_type): (&str, &str)| ColumnMetadata {
                 path: path.to_owned(),
                 column_type: column_type.to_owned(),
             };

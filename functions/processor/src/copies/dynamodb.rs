@@ -22,7 +22,7 @@ use rules::fan_out::{
 use tracing::warn;
 
 use super::statements::write_of_job;
-use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, PAGE_COPIES, SamplePart};
+use super::{CopyGuard, CopyOutcome, CopyOutline, CopyPage, CopyTables, PAGE_COPIES, SamplePart};
 use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
 use crate::tables::WriteOutcome;
@@ -34,13 +34,13 @@ use crate::tables::statements::{StatementOutcome, Statements};
 
 /// Concurrent `BatchGetItem` requests: enough to hide their latency.
 const READS_AT_ONCE: usize = 4;
-/// Approximate number of copies in a sample. A table is divided into parts of this size, and each
-/// sample reads one part.
+/// Approximate number of copies in a sample. A table is divided into parts with this many copies,
+/// and each sample reads one part.
 const SAMPLE_COPIES: u64 = 100;
-/// Approximate bytes of a sample, for large copies: one page.
+/// Approximate size of a sample of large copies, in bytes: one page.
 const SAMPLE_BYTES: u64 = 1024 * 1024;
 
-/// The tables of some rules on DynamoDB.
+/// The tables of the fan-out rules on DynamoDB.
 #[derive(Clone, Debug)]
 pub struct DynamoDbCopies {
     client: Client,
@@ -74,7 +74,7 @@ where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     let table = TableName { name: table.to_owned(), setting };
-    failure_of(&table, doing, "the key that the rules say", error)
+    failure_of(&table, doing, "the key that the rules declare", error)
 }
 
 /// Returns the names of the key attributes, partition key first.
@@ -120,7 +120,9 @@ impl DynamoDbCopies {
         let answer = self.client.describe_table().table_name(table).send().await;
         let answer =
             answer.map_err(|error| failed(table, FAN_OUT_RULES, "DescribeTable", &error))?;
-        answer.table.ok_or_else(|| Failure::Retry(format!("table `{table}` has no description")))
+        answer.table.ok_or_else(|| {
+            Failure::Retry(format!("DescribeTable returned no description of table `{table}`"))
+        })
     }
 
     async fn get(
@@ -164,8 +166,8 @@ impl DynamoDbCopies {
     }
 
     /// Reads up to 100 items with strong consistency, and repeats the request for unprocessed keys.
-    /// An answer has at most 16 MB, and is freed before the next request, except what `keep`
-    /// returns.
+    /// A response has at most 16 MB. It is freed before the next request, except for the values
+    /// that `keep` returns.
     async fn read_chunk<R>(
         &self,
         (table, setting): (&str, &'static str),
@@ -173,7 +175,7 @@ impl DynamoDbCopies {
         keep: impl Fn(Item) -> R,
     ) -> Result<Vec<R>, Failure> {
         let mut found = Vec::new();
-        // Each answer must leave fewer keys than the previous one, so there are at most 100
+        // Each response must leave fewer keys than the previous one, so there are at most 100
         // requests.
         while !keys.is_empty() {
             let failure = |error: &_| failed(table, setting, "BatchGetItem", error);
@@ -239,8 +241,8 @@ fn limit(most: usize) -> i32 {
     i32::try_from(most).unwrap_or(i32::MAX)
 }
 
-/// Returns the part of a table that a sample reads. Consecutive draws select parts that are a
-/// golden section of the table apart, so twice as many draws as parts reach each part.
+/// Returns the part of a table that a sample reads. Consecutive draws are a golden section of the
+/// table apart, so twice as many draws as there are parts select each part at least once.
 fn sampled_part(items: u64, bytes: u64, draw: u64) -> SamplePart {
     const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
     let parts = (items / SAMPLE_COPIES).max(bytes / SAMPLE_BYTES);
@@ -296,7 +298,9 @@ impl Expression {
         guard: &CopyGuard,
     ) -> Result<String, Failure> {
         let key = json::attribute_value_from_str(&mark.origin);
-        let key = key.map_err(|error| Failure::Retry(format!("an origin's key: {error}")))?;
+        let key = key.map_err(|error| {
+            Failure::Retry(format!("cannot parse the key of an origin: {error}"))
+        })?;
         self.name("#key", &rule.index_key);
         self.value(":key", to_sdk(&key));
         self.name("#mark", &mark_attribute(&rule.name));
@@ -306,8 +310,8 @@ impl Expression {
                 self.value(":mark", SdkValue::S(mark.text()));
                 "(attribute_not_exists(#mark) OR NOT begins_with(#mark, :prefix) OR #mark < :mark)"
             }
-            CopyGuard::Seen(None) => "attribute_not_exists(#mark)",
-            CopyGuard::Seen(Some(seen)) => {
+            CopyGuard::MarkUnchanged(None) => "attribute_not_exists(#mark)",
+            CopyGuard::MarkUnchanged(Some(seen)) => {
                 self.value(":seen", to_sdk(seen));
                 "#mark = :seen"
             }
@@ -419,10 +423,10 @@ impl CopyTables for DynamoDbCopies {
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
-    ) -> Result<BTreeMap<String, Glimpse>, Failure> {
+    ) -> Result<BTreeMap<String, CopyOutline>, Failure> {
         let names: Vec<&str> = self.keys_of(rule).iter().map(String::as_str).collect();
         let table = (rule.target.as_str(), FAN_OUT_RULES);
-        self.read(table, keys, &names, |copy| Glimpse::of(rule, copy)).await
+        self.read(table, keys, &names, |copy| CopyOutline::of(rule, copy)).await
     }
 
     async fn write(
@@ -471,7 +475,7 @@ impl CopyTables for DynamoDbCopies {
         if all.is_none() {
             return vec![None; keys.len()];
         }
-        // For a failed statement a separate write finds the cause.
+        // If a statement failed, a separate write finds the cause.
         let outcome = |outcome| match outcome {
             StatementOutcome::Done => Some(CopyOutcome::Written),
             StatementOutcome::ConditionFailed => Some(CopyOutcome::GuardFailed),
@@ -506,7 +510,7 @@ impl CopyTables for DynamoDbCopies {
     }
 }
 
-/// Converts the answer to a write of one copy to its outcome.
+/// Converts the response to a write of one copy to the outcome of the write.
 fn outcome_of<O, E>(
     rule: &CopyRule,
     doing: &str,

@@ -1,5 +1,5 @@
 //! Origins, copies and jobs in memory, for tests. The index is eventually consistent, requests fail
-//! or answer too late, and every change appears in a stream.
+//! or respond too late, and every change appears in a stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -10,14 +10,14 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, StreamRecord, StreamViewType, json};
 use rules::fan_out::{CopyRule, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark_attribute};
 
-use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, SamplePart};
+use super::{CopyGuard, CopyOutcome, CopyOutline, CopyPage, CopyTables, SamplePart};
 use crate::failure::Failure;
 use crate::tables::WriteOutcome;
 use crate::tables::in_memory::{Faults, Unreliable};
 
-/// Copies in a page: few, so that a test needs several pages.
+/// Number of copies in a page: few, so that a test needs several pages.
 const PAGE: usize = 3;
-/// Copies in a page of a sample: fewer than some tests have in a table.
+/// Number of copies in a page of a sample: fewer than some tests have in a table.
 pub(crate) const SAMPLE_PAGE: usize = 100;
 pub(crate) const ORIGINS: &str = "products";
 pub(crate) const COPIES: &str = "order-lines";
@@ -247,7 +247,7 @@ fn holds(rule: &CopyRule, copy: &Item, mark: &Mark, guard: &CopyGuard) -> bool {
             CopyGuard::Older => found_text.is_none_or(|found| {
                 !found.starts_with(&Mark::prefix(&mark.origin)) || found < mark.text().as_str()
             }),
-            CopyGuard::Seen(seen) => found == seen.as_ref(),
+            CopyGuard::MarkUnchanged(seen) => found == seen.as_ref(),
         }
 }
 
@@ -341,13 +341,13 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
-    ) -> Result<BTreeMap<String, Glimpse>, Failure> {
+    ) -> Result<BTreeMap<String, CopyOutline>, Failure> {
         self.requests.request().await?;
         self.take_reads(keys.len())?;
         self.state.lock().unwrap().origins_at_once.0 = 0;
         let found = keys.iter().filter_map(|(text, key)| {
             let copy = self.item(COPIES, key["line"].as_str()?)?;
-            Some((text.clone(), Glimpse::of(rule, copy)))
+            Some((text.clone(), CopyOutline::of(rule, copy)))
         });
         Ok(found.collect())
     }

@@ -5,13 +5,13 @@
 //! batch writes them immediately. Large fan-outs, and deletions, are left to the stream of the jobs
 //! table: starting a job and saving its progress change the job, and the record of that change
 //! invokes the function again. So the stream of origins does not wait for a large fan-out, a job
-//! resumes after a crash, and no two workers write the same large page. The rule decides the
+//! resumes after a crash, and no two workers write the same large page. The rules determine the
 //! expected values of copies.
 
+mod checks;
 mod dynamodb;
 #[cfg(test)]
 mod in_memory;
-mod looks;
 mod self_check;
 mod statements;
 #[cfg(test)]
@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime};
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item};
 use rules::fan_out::{
-    CopyRule, FanOut, Job, Latest, OnDelete, Origin, OriginState, Update, mark_attribute,
+    CopyRule, FanOut, Job, LatestOriginState, OnDelete, Origin, OriginState, Update, mark_attribute,
 };
 use rules::{Folded, Found, Needs};
 
@@ -38,28 +38,29 @@ use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::WriteOutcome;
 use crate::tables::statements::STATEMENTS_MAX;
 
-use visit::{Extent, Times};
+use visit::{Deadlines, JobExtent};
 
-/// Concurrent requests that write copies of one origin: enough to hide the latency of one.
+/// Maximum number of concurrent requests that write copies of one origin: enough to hide the
+/// latency of a request.
 const WRITES_AT_ONCE: usize = 8;
-/// Origins or jobs of a batch that are processed concurrently. Each write may need its own
-/// connection, and every shard has an instance of the function. Ten instances with a thousand
-/// connections each would be too many for an endpoint.
+/// Maximum number of origins or jobs of a batch that are processed concurrently. Each write may
+/// need its own connection, and every shard has an instance of the function. Ten instances with a
+/// thousand connections each would be too many for an endpoint.
 const TARGETS_AT_ONCE: usize = 4;
 /// Value of [`Copies::saved_every`]. After a crash, the work since the last save is repeated. A
-/// newer change is noticed at the next save. Each save costs a write, and a record whose invocation
-/// finds nothing to do.
+/// newer change is noticed at the next save. Each save costs a write and a stream record, whose
+/// invocation finds nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
-/// Upper bound of copies that the batch writes immediately when an origin changed: one round of
-/// requests. The record of the job arrives meanwhile and may write them again, which is idempotent.
-/// A larger fan-out is left to that record.
+/// Maximum number of copies that the batch writes immediately when an origin changed: one round of
+/// requests. The record of the job arrives meanwhile and may cause the same writes again, which are
+/// idempotent. A larger fan-out is left to the record of the job.
 const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
-/// Copies in one page of a job or a repair; a page has at most 1 MB. Writing a page takes well
-/// below a second without throttling, and some seconds at the 1,000 writes per second of one
+/// Number of copies in one page of a job or a repair; a page has at most 1 MB. Writing a page takes
+/// well below a second without throttling, and some seconds at the 1,000 writes per second of one
 /// partition. Each job holds two pages.
 const PAGE_COPIES: usize = 4000;
-/// Percentage of the remaining time that the batch's own page may take. The rest is for the
-/// response.
+/// Percentage of the remaining time that the batch may spend on the page that it writes
+/// immediately. The rest is for the response.
 const FIRST_PAGE_PERCENT: u32 = 90;
 
 /// A page of an origin's copies.
@@ -80,7 +81,7 @@ impl CopyPage {
         self.keys.len() > COPIES_AT_ONCE
     }
 
-    /// Returns the key after which a page without the first `count` copies of this one begins.
+    /// Returns the key after which a page begins that lacks the first `count` copies of this page.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
         let mut place = self.keys.get(position)?.clone();
@@ -90,17 +91,17 @@ impl CopyPage {
     }
 }
 
-/// The data that is kept of a copy that was read only to find its origin.
+/// The retained data of a copy that was read only to find its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glimpse {
+pub struct CopyOutline {
     /// The index key and the mark of the copy.
     pub copy: Item,
     /// The size of the copy in bytes.
     pub bytes: usize,
 }
 
-impl Glimpse {
-    /// Returns the data that is kept of a copy of this rule.
+impl CopyOutline {
+    /// Returns the retained data of a copy of this rule.
     #[must_use]
     pub fn of(rule: &CopyRule, mut copy: Item) -> Self {
         let bytes = copy.size();
@@ -123,19 +124,23 @@ pub struct SamplePart {
 /// The condition of a write of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyGuard {
-    /// The item is a copy of the mark's origin, and its own mark is older or of another origin.
+    /// The item is a copy of the mark's origin, and the item's current mark is older or belongs to
+    /// another origin.
     Older,
-    /// The item is a copy of the mark's origin, and its own mark is unchanged since it was read.
-    Seen(Option<AttributeValue>),
+    /// The item is a copy of the mark's origin, and the item's current mark is unchanged since it
+    /// was read.
+    MarkUnchanged(Option<AttributeValue>),
 }
 
 impl CopyGuard {
-    /// Returns the guard of a write that a job requests.
+    /// Returns the guard for a write that belongs to a job.
     #[must_use]
     pub fn of_job(update: &Update) -> Self {
         match update {
             Update::Set { .. } => Self::Older,
-            Update::Delete { mark } => Self::Seen(Some(AttributeValue::from(mark.text().as_str()))),
+            Update::Delete { mark } => {
+                Self::MarkUnchanged(Some(AttributeValue::from(mark.text().as_str())))
+            }
         }
     }
 }
@@ -173,8 +178,8 @@ pub trait CopyTables: Send + Sync {
         most: usize,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Reads the jobs of some origins. The result has no entry for a missing job; the same holds
-    /// for the following methods.
+    /// Reads the jobs of some origins. The result has no entry for a missing job. Likewise, the
+    /// results of `origins`, `copies` and `glimpses` have no entry for a missing item.
     fn jobs(
         &self,
         origins: &BTreeSet<Origin>,
@@ -200,7 +205,7 @@ pub trait CopyTables: Send + Sync {
         &self,
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
-    ) -> impl Future<Output = Result<BTreeMap<String, Glimpse>, Failure>> + Send;
+    ) -> impl Future<Output = Result<BTreeMap<String, CopyOutline>, Failure>> + Send;
 
     /// Writes a copy if the guard holds.
     fn write(
@@ -258,18 +263,21 @@ pub struct Copies<T> {
 }
 
 /// Attempts at one operation, and the reason why the last one failed.
-struct Trying {
+struct OperationAttempts {
     attempts: Attempts,
     failure: String,
 }
 
-impl Trying {
+impl OperationAttempts {
     async fn next(&mut self) -> bool {
         self.attempts.next().await
     }
 
-    /// Records an attempt. Returns the result, or `None` if another attempt may help.
-    fn note<R>(&mut self, outcome: Result<Option<R>, Failure>) -> Result<Option<R>, Failure> {
+    /// Records an attempt. Returns its result, or `None` if the operation should be retried.
+    fn record_attempt<R>(
+        &mut self,
+        outcome: Result<Option<R>, Failure>,
+    ) -> Result<Option<R>, Failure> {
         match outcome {
             Err(Failure::Retry(reason)) => {
                 self.failure = reason;
@@ -285,7 +293,7 @@ impl Trying {
 }
 
 /// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11
-/// random bits. The highest bit is set, so the number is also greater than any count of checks.
+/// random bits. The highest bit is set, so the number is also greater than any number of checks.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0);
@@ -301,7 +309,9 @@ fn read_job(item: &Item) -> Result<Job, Failure> {
 fn unknown_rule(name: &str) -> Failure {
     // The rule was removed, or is being deployed. The next attempt may run in a version that has
     // the rule.
-    Failure::Retry(format!("there is no rule `{name}`; was it removed while it had work to do?"))
+    Failure::Retry(format!(
+        "there is no rule `{name}`, but a record or a request needs it; deploy the rule again if it was removed before its jobs were complete"
+    ))
 }
 
 fn parsed<T, E: std::fmt::Display>(parsed: Result<T, E>, text: &str) -> Result<T, Failure> {
@@ -313,8 +323,8 @@ impl<T: CopyTables> Copies<T> {
         self.rule.rule(name).ok_or_else(|| unknown_rule(name))
     }
 
-    fn trying(&self, what: &str) -> Trying {
-        Trying {
+    fn trying(&self, what: &str) -> OperationAttempts {
+        OperationAttempts {
             attempts: self.retry.attempts(),
             failure: format!("other writers keep changing this {what}"),
         }
@@ -325,7 +335,7 @@ impl<T: CopyTables> Copies<T> {
     async fn begin(
         &self,
         origin: &Origin,
-        latest: &Latest,
+        latest: &LatestOriginState,
         deadline: Deadline,
     ) -> Result<usize, Failure> {
         let Some(state) = &latest.0 else { return Ok(0) };
@@ -335,15 +345,15 @@ impl<T: CopyTables> Copies<T> {
             if !trying.next().await {
                 return Err(trying.give_up());
             }
-            if let Some(begun) = trying.note(self.try_to_begin(origin, state).await)? {
+            if let Some(begun) = trying.record_attempt(self.try_to_begin(origin, state).await)? {
                 break begun;
             }
         };
-        // Copies to delete are left to the job's record. Each worker marks them first with its own
-        // mark, so two workers would overwrite each other's marks.
+        // Copies to delete are left to the job's record. Before a worker deletes copies, it writes
+        // its own mark to them, so two workers would overwrite each other's marks.
         let is_deleting = rule.on_delete == OnDelete::Cascade && state.deleted;
         if let Some(job) = job.filter(|_| !is_deleting) {
-            let work = self.work(rule, origin, job, Extent::Few, Times::until(deadline));
+            let work = self.work(rule, origin, job, JobExtent::OnePage, Deadlines::until(deadline));
             match deadline.part_way(FIRST_PAGE_PERCENT).limit(work).await {
                 // The record of the job continues the work, so the stream of the origins does not
                 // wait.
@@ -392,7 +402,7 @@ impl<T: CopyTables> Copies<T> {
             if !trying.next().await {
                 return Err(trying.give_up());
             }
-            if let Some(found) = trying.note(self.tables.job(origin).await.map(Some))? {
+            if let Some(found) = trying.record_attempt(self.tables.job(origin).await.map(Some))? {
                 break found;
             }
         };
@@ -401,7 +411,7 @@ impl<T: CopyTables> Copies<T> {
             // Every write of the job has its own record, so another worker continues the job.
             return Ok(0);
         }
-        self.work(rule, origin, job, Extent::All, Times::until(deadline)).await?;
+        self.work(rule, origin, job, JobExtent::AllPages, Deadlines::until(deadline)).await?;
         Ok(1)
     }
 }
@@ -425,7 +435,7 @@ impl<T: CopyTables> Executor for Copies<T> {
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
         let origins = std::mem::take(&mut folded.origins);
-        let looks = std::mem::take(&mut folded.looks);
+        let looks = std::mem::take(&mut folded.copy_checks);
         let jobs = std::mem::take(&mut folded.jobs);
         let mut outcomes = TargetOutcome::unknown(folded);
         let origins = in_order(origins).into_iter().map(async |(origin, joined)| {

@@ -3,8 +3,9 @@
 //!
 //! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page
 //! by page until the time is over, and returns where to resume. Both find copies that no record
-//! reported: the index did not show the copy yet when the job read it, or records were discarded. A
-//! copy also differs while its job is in progress; writing it is correct then too.
+//! reported, because the index did not contain the copy yet when the job read the index, or because
+//! records were discarded. A copy may also differ because its job is still in progress; writing the
+//! copy is correct in that case too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -12,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use super::looks::{Arrivals, Looked, ROUND_COPIES};
+use super::checks::{CheckOutcome, HopsByCopy, ROUND_COPIES};
 use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
-/// Upper bound of copies in one sample. Parts differ in size, and a part ends only after the last
-/// item of a partition key.
+/// Maximum number of copies in one sample. Parts differ in size, and a part ends only after the
+/// last item of a partition key.
 const SAMPLE_COPIES_MAX: usize = 400;
-/// Upper bound of pages of 1 MB in one sample: one page per hundred copies.
+/// Maximum number of pages of 1 MB in one sample: one page per hundred copies.
 const SAMPLE_PAGES_MAX: usize = 4;
 
 /// The report of a run.
@@ -33,14 +34,14 @@ pub struct SelfCheckReport {
     pub copies: usize,
     /// Copies that differed from their origin and were repaired.
     pub repaired: usize,
-    /// Copies that could not be checked. They are left to a later run.
+    /// Copies that could not be checked. A later run checks them.
     pub postponed: usize,
     /// Copies that cannot be written: DynamoDB refuses the new item, the origin's key is too long
     /// for a job's key, or the value is passed around in a cycle of several deployments.
     pub refused: usize,
 }
 
-/// The event `{"repair": {"rule": …, "after": …}}`.
+/// A request to repair the copies of one rule: the event `{"repair": {"rule": …, "after": …}}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepairRequest {
@@ -50,12 +51,12 @@ pub struct RepairRequest {
     pub after: Option<Box<RawValue>>,
 }
 
-/// The answer to a [`RepairRequest`].
+/// The response to a [`RepairRequest`].
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could
-    /// not be checked in this run.
+    /// The report of the copies up to `after`. The exception is `postponed`, which counts later
+    /// copies that could not be checked in this run.
     pub checked: SelfCheckReport,
     /// Whether all copies were checked.
     pub is_whole: bool,
@@ -63,11 +64,11 @@ pub struct Repaired {
     pub after: Option<Box<RawValue>>,
 }
 
-/// The end of the work on a page of a repair.
+/// The position at which the work on a page of a repair ended.
 enum PageEnd {
-    Whole,
+    Complete,
     /// The work ended after this copy of the page; `None` if it ended before the first copy.
-    Behind(Option<Item>),
+    StoppedAfter(Option<Item>),
 }
 
 #[derive(Deserialize)]
@@ -84,7 +85,7 @@ impl RepairRequest {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
             Failure::Fatal(format!(
-                "the event cannot be read: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
+                "cannot parse the event: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
             ))
         })
     }
@@ -95,7 +96,8 @@ impl<T: CopyTables> Copies<T> {
     /// or before the first copy that cannot be checked.
     ///
     /// # Errors
-    /// When there is no such rule, the key is invalid, or no page of the table can be read.
+    /// When there is no rule with this name, the key is invalid, or no page of the table can be
+    /// read.
     pub async fn repair(
         &self,
         request: &RepairRequest,
@@ -107,15 +109,16 @@ impl<T: CopyTables> Copies<T> {
             Failure::Fatal(format!("there is no rule `{name}`; the rules are: {names}"))
         })?;
         let after = request.after.as_ref().map(|raw| json::item_from_str(raw.get()));
-        let mut after =
-            after.transpose().map_err(|error| Failure::Fatal(format!("`after`: {error}")))?;
+        let mut after = after
+            .transpose()
+            .map_err(|error| Failure::Fatal(format!("cannot parse `after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
         // The loop is bounded by the time, because each iteration makes one request.
         loop {
             let page = match deadline.limit(self.tables.all(rule, after.as_ref())).await {
                 Ok(page) => page,
-                // The answer reports the progress so far, and the caller resumes from there.
+                // The response reports the progress so far, and the caller resumes from there.
                 Err(Failure::Retry(reason)) if checked.copies > 0 => {
                     warn!(
                         reason,
@@ -127,8 +130,8 @@ impl<T: CopyTables> Copies<T> {
                 Err(failure) => return Err(failure),
             };
             match self.repair_page(rule, &page.keys, (half, deadline), &mut checked).await? {
-                PageEnd::Whole => after = page.next,
-                PageEnd::Behind(settled) => {
+                PageEnd::Complete => after = page.next,
+                PageEnd::StoppedAfter(settled) => {
                     after = settled.or(after);
                     break;
                 }
@@ -155,18 +158,18 @@ impl<T: CopyTables> Copies<T> {
         let mut settled = None;
         for some in keys.chunks(ROUND_COPIES) {
             let texts: Vec<String> = some.iter().map(json::item_to_string).collect();
-            let mut looked = self.look_at_all(rule, &texts, &Arrivals::new(), deadline).await;
+            let mut looked = self.look_at_all(rule, &texts, &HopsByCopy::new(), deadline).await;
             let mut postponed = 0;
             for (key, text) in some.iter().zip(&texts) {
                 match looked.remove(text) {
                     Some(Err(fatal @ Failure::Fatal(_))) => return Err(fatal),
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
-                    // After a copy that could not be checked, later copies are not counted now,
-                    // because the next run checks them again. A write is counted now, because the
-                    // next run does not repeat it.
-                    Some(Ok(Looked::Written)) => checked.repaired += 1,
-                    Some(Ok(Looked::Refused)) if postponed == 0 => checked.refused += 1,
-                    Some(Ok(Looked::Refused | Looked::InOrder)) => {}
+                    // Copies after the first one that could not be checked are not counted as
+                    // checked, because the next run checks them again. Their repairs are counted,
+                    // because the next run does not repeat them.
+                    Some(Ok(CheckOutcome::Written)) => checked.repaired += 1,
+                    Some(Ok(CheckOutcome::Refused)) if postponed == 0 => checked.refused += 1,
+                    Some(Ok(CheckOutcome::Refused | CheckOutcome::UpToDate)) => {}
                 }
                 if postponed == 0 {
                     checked.copies += 1;
@@ -175,13 +178,13 @@ impl<T: CopyTables> Copies<T> {
             }
             if postponed > 0 {
                 checked.postponed = postponed;
-                return Ok(PageEnd::Behind(settled));
+                return Ok(PageEnd::StoppedAfter(settled));
             }
             if half.is_over() {
-                return Ok(PageEnd::Behind(settled));
+                return Ok(PageEnd::StoppedAfter(settled));
             }
         }
-        Ok(PageEnd::Whole)
+        Ok(PageEnd::Complete)
     }
 
     async fn look_and_report(
@@ -193,12 +196,12 @@ impl<T: CopyTables> Copies<T> {
     ) -> Result<(), Failure> {
         report.copies += keys.len();
         let keys: Vec<String> = keys.iter().map(json::item_to_string).collect();
-        let looked = self.look_at_all(rule, &keys, &Arrivals::new(), deadline).await;
+        let looked = self.look_at_all(rule, &keys, &HopsByCopy::new(), deadline).await;
         for look in looked.into_values() {
             match look {
-                Ok(Looked::InOrder) => {}
-                Ok(Looked::Written) => report.repaired += 1,
-                Ok(Looked::Refused) => report.refused += 1,
+                Ok(CheckOutcome::UpToDate) => {}
+                Ok(CheckOutcome::Written) => report.repaired += 1,
+                Ok(CheckOutcome::Refused) => report.refused += 1,
                 Err(Failure::Retry(_)) => report.postponed += 1,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
@@ -242,7 +245,7 @@ impl<T: CopyTables> Copies<T> {
     /// Checks a sample of each rule's copies. `draw` selects the sample.
     ///
     /// # Errors
-    /// When the deployment is wrong.
+    /// When the deployment is wrong, for example because a table or a permission is missing.
     pub async fn check_sample(
         &self,
         draw: u64,

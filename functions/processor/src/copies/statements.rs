@@ -1,13 +1,13 @@
-//! Writes of copies as PartiQL statements, so that one request makes many of them, each with its own
-//! condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
+//! Writes of copies as PartiQL statements, so that one request contains many writes, each with its
+//! own condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
 //! operations".
 //!
-//! Some writes cannot be expressed as a statement, or their statement fails. Other code makes these
-//! writes by single requests.
+//! If a write cannot be expressed as a statement, or if its statement fails, other code sends a
+//! separate request for it.
 //!
 //! A value that all copies share is written as a literal in the statement's text if it is plain
-//! text. All 25 statements must contain it anyway, and a text that all statements share is parsed
-//! once.
+//! text. All 25 statements must contain the value anyway, and the local store parses a text that
+//! all statements of a request share only once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
@@ -136,10 +136,15 @@ impl CopyStatement {
 /// would exceed DynamoDB's maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
     // If literals make the statement too long, it is built again with parameters only.
-    [true, false].into_iter().find_map(|is_literal| said(rule, key, update, is_literal))
+    [true, false].into_iter().find_map(|is_literal| statement(rule, key, update, is_literal))
 }
 
-fn said(rule: &CopyRule, key: &Item, update: &Update, is_literal: bool) -> Option<CopyStatement> {
+fn statement(
+    rule: &CopyRule,
+    key: &Item,
+    update: &Update,
+    is_literal: bool,
+) -> Option<CopyStatement> {
     let mut statement = CopyStatement { is_literal, ..CopyStatement::default() };
     let mut names = vec![rule.target.as_str(), rule.index_key.as_str()];
     names.extend(key.keys().map(String::as_str));

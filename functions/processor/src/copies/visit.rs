@@ -1,7 +1,7 @@
 //! Processes one job: reads the origin's copies from the index page by page, and writes them.
 //!
-//! If a page takes longer than the remaining time, the job's progress is saved up to the copies
-//! that are done. So each invocation makes progress, even if the table is slow.
+//! If a page takes longer than the remaining time, the progress is saved up to the last finished
+//! copy. So each invocation makes progress, even if the table is slow.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -22,15 +22,15 @@ use crate::tables::statements::STATEMENTS_MAX;
 
 /// The deadlines of work on a job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    /// After this time no further page or copy is begun.
+pub(super) struct Deadlines {
+    /// After this time the worker begins no further page or copy.
     stop: Deadline,
     /// Until this time, requests in progress may finish. Enough time is left after it to save the
     /// job's progress.
     finish: Deadline,
 }
 
-impl Times {
+impl Deadlines {
     /// Returns deadlines for the time until `deadline`: half of it for new work, and half of the
     /// rest to finish the work.
     pub(super) fn until(deadline: Deadline) -> Self {
@@ -40,26 +40,26 @@ impl Times {
 
 /// How many copies of a job to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum JobExtent {
     /// One page, if the origin has few copies.
-    Few,
+    OnePage,
     /// All pages that the time allows.
-    All,
+    AllPages,
 }
 
-impl Extent {
-    /// Returns how many copies to read in a page. For `Few`, one more than the upper bound, to
-    /// detect that there are more.
+impl JobExtent {
+    /// Returns how many copies to read in a page. For `OnePage`, this is the upper bound plus one, to
+    /// detect that there are more copies.
     fn page_copies(self) -> usize {
         match self {
-            Self::Few => COPIES_AT_ONCE + 1,
-            Self::All => PAGE_COPIES,
+            Self::OnePage => COPIES_AT_ONCE + 1,
+            Self::AllPages => PAGE_COPIES,
         }
     }
 }
 
 /// A job in progress.
-struct Visit {
+struct JobInProgress {
     job: Job,
     /// Whether the job has progress that is not saved in the table.
     is_unsaved: bool,
@@ -67,7 +67,7 @@ struct Visit {
     saved: Instant,
 }
 
-impl Visit {
+impl JobInProgress {
     fn move_to(&mut self, cursor: Option<Item>) {
         self.job.cursor = cursor;
         self.is_unsaved = true;
@@ -80,7 +80,7 @@ impl Visit {
     }
 
     /// Records the outcome of a page in the job. Returns why some copies were not written.
-    fn note(&mut self, page: &mut CopyPage, written: Written) -> Option<Failure> {
+    fn record_page(&mut self, page: &mut CopyPage, written: PageOutcome) -> Option<Failure> {
         self.job.copies += written.written;
         self.job.refused += written.refused;
         if written.is_origin_there {
@@ -100,7 +100,7 @@ impl Visit {
 
 /// The outcome of writing some copies.
 #[derive(Debug, Default)]
-struct Written {
+struct PageOutcome {
     /// Number of copies whose guard held.
     written: u64,
     /// Positions of the copies whose guard did not hold.
@@ -109,15 +109,15 @@ struct Written {
     refused: u64,
     /// The key of a refused copy, and the reason.
     refusal: Option<(String, String)>,
-    /// Number of copies that are done, counted from the first one up to the first that is not done.
+    /// Number of finished copies before the first unfinished copy.
     visited: usize,
-    /// Whether copies to delete stay, because their origin exists.
+    /// Whether the origin exists, so that copies to delete must be kept.
     is_origin_there: bool,
-    /// Why copies are not done and must be written again.
+    /// The reason why some copies are unfinished and must be written again.
     failure: Option<Failure>,
 }
 
-impl Written {
+impl PageOutcome {
     fn failed(failure: Failure) -> Self {
         Self { failure: Some(failure), ..Self::default() }
     }
@@ -140,33 +140,34 @@ impl Written {
     }
 }
 
-/// Copies per request that reads marks: at most 4 MB, for each of four concurrent origins.
+/// Number of copies in a request that reads marks: at most 4 MB, for each of four concurrent
+/// origins.
 const MARKS_AT_ONCE: usize = 10;
-/// Bytes of copies read for their marks, after which these copies are deleted before others are
-/// read. One partition reads this much in a second or two. A function may be stopped at any time,
-/// and only deleted copies count as progress.
+/// Size in bytes of the copies that are read for their marks before these copies are deleted. One
+/// partition returns this much in a second or two. A function may be stopped at any time, and only
+/// deleted copies count as progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
 /// The marks of other workers on copies of the same deletion, by the copy's position in the page.
-type MarkedOver = BTreeMap<usize, Mark>;
+type MarksOfOthers = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
     Failure::Retry("out of time in this invocation".to_owned())
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Writes copies page by page until all requested ones are done, the time is over, or another
-    /// worker has the job.
+    /// Writes copies page by page until all requested copies are done, the deadline has passed, or
+    /// another worker owns the job.
     pub(super) async fn work(
         &self,
         rule: &CopyRule,
         origin: &Origin,
         job: Job,
-        extent: Extent,
-        times: Times,
+        extent: JobExtent,
+        times: Deadlines,
     ) -> Result<(), Failure> {
         let key = parsed(json::attribute_value_from_str(&origin.key), &origin.key)?;
-        let mut visit = Visit { job, is_unsaved: false, saved: Instant::now() };
+        let mut visit = JobInProgress { job, is_unsaved: false, saved: Instant::now() };
         let mut ahead = None;
         while !visit.job.done {
             let page = match ahead.take() {
@@ -176,10 +177,10 @@ impl<T: CopyTables> Copies<T> {
                     self.read_page(rule, &key, after, extent.page_copies()).await
                 }
             };
-            if extent == Extent::Few && page.as_ref().is_ok_and(CopyPage::is_large) {
+            if extent == JobExtent::OnePage && page.as_ref().is_ok_and(CopyPage::is_large) {
                 return Ok(());
             }
-            let is_last = extent == Extent::Few || times.stop.is_over();
+            let is_last = extent == JobExtent::OnePage || times.stop.is_over();
             let failure = match page {
                 Ok(mut page) => {
                     let update = update_of(rule, origin, &visit.job.state, nonce());
@@ -196,13 +197,13 @@ impl<T: CopyTables> Copies<T> {
                     let write = self.write_page(rule, origin, &key, &page.keys, &update, times);
                     let (written, read) = tokio::join!(write, read);
                     ahead = read;
-                    visit.note(&mut page, written)
+                    visit.record_page(&mut page, written)
                 }
                 Err(failure) => Some(failure),
             };
             if let Some(failure) = failure {
                 let kept = visit.is_unsaved && self.save(origin, &mut visit).await?;
-                // The save has its own stream record, which continues the job.
+                // Saving the job created a stream record, which continues the job.
                 return if kept && matches!(failure, Failure::Retry(_)) {
                     Ok(())
                 } else {
@@ -211,7 +212,7 @@ impl<T: CopyTables> Copies<T> {
             }
             let is_due = visit.saved.elapsed() >= self.saved_every;
             if (is_last || visit.job.done || is_due) && !self.save(origin, &mut visit).await? {
-                // The origin has a newer change, or another executor processes the same job.
+                // The origin has a newer change, or another worker processes the same job.
                 break;
             }
             if is_last {
@@ -221,8 +222,8 @@ impl<T: CopyTables> Copies<T> {
         Ok(())
     }
 
-    /// Saves a job's progress. Returns whether this executor still owns the job.
-    async fn save(&self, origin: &Origin, visit: &mut Visit) -> Result<bool, Failure> {
+    /// Saves a job's progress. Returns whether this worker still owns the job.
+    async fn save(&self, origin: &Origin, visit: &mut JobInProgress) -> Result<bool, Failure> {
         let found = visit.job.revision;
         visit.job.revision += 1;
         let written = self.tables.put_job(&visit.job.to_item(origin), found).await?;
@@ -239,8 +240,8 @@ impl<T: CopyTables> Copies<T> {
     ) -> Result<CopyPage, Failure> {
         let mut trying = self.trying("index");
         while trying.next().await {
-            if let Some(page) =
-                trying.note(self.tables.page(rule, origin, after, most).await.map(Some))?
+            if let Some(page) = trying
+                .record_attempt(self.tables.page(rule, origin, after, most).await.map(Some))?
             {
                 return Ok(page);
             }
@@ -257,13 +258,13 @@ impl<T: CopyTables> Copies<T> {
         key: &AttributeValue,
         copies: &[Item],
         update: &Update,
-        times: Times,
-    ) -> Written {
+        times: Deadlines,
+    ) -> PageOutcome {
         let written = match (update, update.marking()) {
             (Update::Delete { mark }, Some(marking)) => {
                 let marked = self.write_all(rule, copies, &marking, times).await;
                 // A copy that was marked in time may be deleted until `finish`.
-                let times = Times { stop: times.finish, ..times };
+                let times = Deadlines { stop: times.finish, ..times };
                 self.delete_page((rule, origin, key), copies, mark, marked, times).await
             }
             _ => self.write_all(rule, copies, update, times).await,
@@ -272,7 +273,11 @@ impl<T: CopyTables> Copies<T> {
             let (rule, origin, refused) = (&rule.name, &origin.key, written.refused);
             warn!(
                 rule,
-                origin, copy, reason, refused, "copies cannot be written; this is one of them"
+                origin,
+                copy,
+                reason,
+                refused,
+                "some copies cannot be written; this entry shows one of them"
             );
         }
         written
@@ -284,15 +289,15 @@ impl<T: CopyTables> Copies<T> {
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
         mark: &Mark,
-        mut marked: Written,
-        times: Times,
-    ) -> Written {
+        mut marked: PageOutcome,
+        times: Deadlines,
+    ) -> PageOutcome {
         if marked.is_fatal() {
             return marked;
         }
         match times.finish.limit(self.is_there(rule, origin, key)).await {
-            Err(failure) => return Written::failed(failure),
-            Ok(true) => return Written { is_origin_there: true, ..Written::default() },
+            Err(failure) => return PageOutcome::failed(failure),
+            Ok(true) => return PageOutcome { is_origin_there: true, ..PageOutcome::default() },
             Ok(false) => {}
         }
         let copies = copies.get(..marked.visited).unwrap_or_default();
@@ -311,21 +316,21 @@ impl<T: CopyTables> Copies<T> {
 
     /// Deletes the copies that other workers marked after this worker, for the same deletion:
     /// workers of the same job, or checks. Those workers may have crashed, and their records have
-    /// no effect once the job continued, so this worker must delete the copies. It replaces each
-    /// mark that it read by its own and reads the origin again, because the copy may have been put
-    /// again meanwhile.
+    /// no effect once the job has continued, so this worker must delete the copies. It replaces
+    /// each mark that it read by its own mark and reads the origin again, because a client may have
+    /// put the copy again meanwhile.
     ///
-    /// If two workers do this concurrently, both finish. The worker that marks last deletes the
-    /// copy, unless the other marks it between the two requests of this worker; the attempts of
-    /// each worker are bounded. Copies after one that still has another worker's mark do not count
-    /// as done. Some copies are deleted before the next ones are read.
+    /// If two workers do this concurrently, both finish. The worker that writes the last mark
+    /// deletes the copy, unless the other worker replaces that mark before the delete; the attempts
+    /// of each worker are bounded. Copies after one that still has another worker's mark do not
+    /// count as done. The copies that were read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
         mark: &Mark,
-        deleted: &mut Written,
-        times: Times,
+        deleted: &mut PageOutcome,
+        times: Deadlines,
     ) {
         let mut open = std::mem::take(&mut deleted.passed_over);
         open.retain(|at| *at < deleted.visited);
@@ -334,7 +339,9 @@ impl<T: CopyTables> Copies<T> {
         while !open.is_empty() && !deleted.is_origin_there {
             let attempt = async {
                 if trying.next().await {
-                    trying.note(self.marked_over(place.0, copies, mark, &open).await)
+                    trying.record_attempt(
+                        self.read_marks_of_others(place.0, copies, mark, &open).await,
+                    )
                 } else {
                     Err(Failure::Retry(trying.failure.clone()))
                 }
@@ -350,7 +357,8 @@ impl<T: CopyTables> Copies<T> {
             let mut rest = open.split_off(read.min(open.len()));
             open = self.delete_found(place, copies, (mark, found), deleted, times).await;
             if open.len() < read {
-                // The restarts are bounded by the number of copies, because each leaves fewer.
+                // The restarts are bounded by the number of copies, because each restart leaves
+                // fewer copies.
                 trying.attempts.restart();
             }
             open.append(&mut rest);
@@ -368,14 +376,14 @@ impl<T: CopyTables> Copies<T> {
     /// Reads the copies at the first of these positions. Returns the number of copies read, and the
     /// marks of other workers for the same deletion. It reads as many copies as a batch writes
     /// immediately, or fewer if they are large or the table is throttled.
-    async fn marked_over(
+    async fn read_marks_of_others(
         &self,
         rule: &CopyRule,
         copies: &[Item],
         mark: &Mark,
         places: &[usize],
-    ) -> Result<Option<(usize, MarkedOver)>, Failure> {
-        let (mut found, mut count, mut bytes) = (MarkedOver::new(), 0, 0);
+    ) -> Result<Option<(usize, MarksOfOthers)>, Failure> {
+        let (mut found, mut count, mut bytes) = (MarksOfOthers::new(), 0, 0);
         for some in places.chunks(MARKS_AT_ONCE) {
             if count >= COPIES_AT_ONCE || bytes >= MARKED_BYTES {
                 break;
@@ -408,9 +416,9 @@ impl<T: CopyTables> Copies<T> {
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
-        (mark, found): (&Mark, MarkedOver),
-        deleted: &mut Written,
-        times: Times,
+        (mark, found): (&Mark, MarksOfOthers),
+        deleted: &mut PageOutcome,
+        times: Deadlines,
     ) -> Vec<usize> {
         let places: Vec<usize> = found.keys().copied().collect();
         let update = Update::Delete { mark: mark.above(found.values(), nonce()) };
@@ -454,7 +462,9 @@ impl<T: CopyTables> Copies<T> {
         let keys = BTreeMap::from([(origin.key.clone(), key.clone())]);
         let mut trying = self.trying("origin");
         while trying.next().await {
-            if let Some(found) = trying.note(self.tables.origins(rule, &keys).await.map(Some))? {
+            if let Some(found) =
+                trying.record_attempt(self.tables.origins(rule, &keys).await.map(Some))?
+            {
                 return Ok(!found.is_empty());
             }
         }
@@ -471,7 +481,7 @@ impl<T: CopyTables> Copies<T> {
         let mut trying = self.trying("copy");
         while trying.next().await {
             let written = self.tables.write(rule, key, update, &guard).await;
-            if let Some(outcome) = trying.note(written.map(Some))? {
+            if let Some(outcome) = trying.record_attempt(written.map(Some))? {
                 return Ok(outcome);
             }
         }
@@ -479,21 +489,21 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Writes some copies in one request. Copies whose outcome is unknown are written again by
-    /// single requests. A failure does not stop the other writes, because a written copy needs no
-    /// second write.
+    /// separate requests. A failure does not stop the other writes, because each written copy is
+    /// progress.
     async fn write_some(
         &self,
         rule: &CopyRule,
         keys: &[Item],
         update: &Update,
-        times: Times,
-    ) -> Written {
+        times: Deadlines,
+    ) -> PageOutcome {
         if times.stop.is_over() {
-            return Written::failed(out_of_time());
+            return PageOutcome::failed(out_of_time());
         }
         let together = async { Ok(self.tables.write_some(rule, keys, update).await) };
         let mut outcomes = times.finish.limit(together).await.unwrap_or_default().into_iter();
-        let mut all = Written::default();
+        let mut all = PageOutcome::default();
         for (place, key) in keys.iter().enumerate() {
             let outcome = match outcomes.next().flatten() {
                 Some(outcome) => Ok(outcome),
@@ -507,7 +517,7 @@ impl<T: CopyTables> Copies<T> {
                     all.refused += 1;
                     all.refusal.get_or_insert_with(|| (json::item_to_string(key), reason));
                 }
-                Err(failure) => all.add(Written::failed(failure)),
+                Err(failure) => all.add(PageOutcome::failed(failure)),
             }
             if all.is_fatal() {
                 break;
@@ -523,14 +533,14 @@ impl<T: CopyTables> Copies<T> {
         rule: &CopyRule,
         keys: &[Item],
         update: &Update,
-        times: Times,
-    ) -> Written {
+        times: Deadlines,
+    ) -> PageOutcome {
         let chunks = keys.chunks(STATEMENTS_MAX).enumerate();
         let writes: Vec<_> = chunks
             .map(async |(number, keys)| (number, self.write_some(rule, keys, update, times).await))
             .collect();
         let mut writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
-        let (mut all, mut visited) = (Written::default(), BTreeMap::new());
+        let (mut all, mut visited) = (PageOutcome::default(), BTreeMap::new());
         while let Some((number, mut some)) = writes.next().await {
             visited.insert(number, some.visited);
             some.passed_over.iter_mut().for_each(|place| *place += number * STATEMENTS_MAX);

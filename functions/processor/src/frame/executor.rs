@@ -23,8 +23,9 @@ pub trait Executor: Send + Sync {
     ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
 }
 
-/// Returns targets in the order of their first records. Targets that the invocation has no time for
-/// are then the last ones, so the redelivered rest of the batch is short.
+/// Returns targets in the order of their first records. If the invocation runs out of time, the
+/// unfinished targets are then those of the last records, so the redelivered rest of the batch is
+/// short.
 pub(crate) fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<V>)> {
     let mut targets: Vec<_> = targets.into_iter().collect();
     targets.sort_by_key(|(_, joined)| joined.records.iter().min().copied());
@@ -36,12 +37,13 @@ pub(crate) fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<
 pub struct TargetOutcome {
     /// The target, for messages.
     pub target: String,
-    /// Positions in the batch of the records whose effects the target has.
+    /// Positions in the batch of the records that have effects on the target.
     pub records: Vec<usize>,
     /// Number of these records that changed the target. The others were applied before, or are
     /// quarantined.
     pub result: Result<usize, Failure>,
-    /// Records to quarantine for a reason that only the target could detect.
+    /// Records to quarantine, because applying their effects to the target showed that they can
+    /// never be applied.
     pub set_aside: Vec<SetAside>,
 }
 
@@ -64,7 +66,7 @@ impl TargetOutcome {
     /// Returns a failed outcome for every effect that the executor does not support.
     #[must_use]
     pub fn unknown(folded: Folded) -> Vec<Self> {
-        let unknown = || Failure::Fatal("this function has no such target".to_owned());
+        let unknown = || Failure::Fatal("this function has no targets of this kind".to_owned());
         let targets = folded.into_targets();
         targets.map(|(target, records)| Self::new(target, records, Err(unknown()))).collect()
     }

@@ -11,12 +11,12 @@ use rules::{Found, LookAhead, Needs, Rule};
 
 use super::{Executor, Frame};
 use crate::back_off::Deadline;
-use crate::event::Delivered;
+use crate::event::BatchRecord;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 
-/// Upper bound of slots that all parts load concurrently. A slot takes about 2 KB while it is read,
-/// so they take 20 MB of the function's 256 MB.
+/// Maximum number of slots that all parts load concurrently. A slot takes about 2 KB while it is
+/// read, so they take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
 /// Number of loaded slots after which no further totals are loaded. Loaded slots are kept until the
 /// batch is done and take about 200 bytes each, and a batch may name thousands of counters with a
@@ -26,15 +26,15 @@ const SLOTS_MAX: usize = 30_000;
 /// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the
 /// latency and leave capacity of the table to others. A quarter of the time is many times what this
 /// needs.
-const WIDE: Way = Way { at_once: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
+const WIDE: LoadPlan = LoadPlan { concurrency: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
 /// The second attempt, if the first one loaded nothing. On a slow table, concurrent parts may all
 /// stay incomplete. Sequential small parts complete one after the other within a few seconds each.
-const NARROW: Way = Way { at_once: 1, needs_max: 10, percent: 33 };
+const NARROW: LoadPlan = LoadPlan { concurrency: 1, needs_max: 10, percent: 33 };
 
 /// How to load the parts of a batch.
-struct Way {
+struct LoadPlan {
     /// Number of concurrent parts.
-    at_once: usize,
+    concurrency: usize,
     /// Upper bound of needs in one part.
     needs_max: usize,
     /// Percentage of the remaining time for this attempt. Both attempts together take half of the
@@ -61,7 +61,7 @@ struct Part {
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     /// Loads the data for the first records of a batch, as many as half of the remaining time
     /// allows. If concurrent parts load nothing, loads sequential ones.
-    pub(super) async fn load(&self, batch: &[Delivered<'_>], deadline: Deadline) -> Loaded {
+    pub(super) async fn load(&self, batch: &[BatchRecord<'_>], deadline: Deadline) -> Loaded {
         let loaded = self.load_parts(batch, &WIDE, deadline).await;
         match loaded.failure {
             Some(Failure::Retry(_)) if loaded.records == 0 => {
@@ -71,21 +71,26 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         }
     }
 
-    async fn load_parts(&self, batch: &[Delivered<'_>], way: &Way, deadline: Deadline) -> Loaded {
+    async fn load_parts(
+        &self,
+        batch: &[BatchRecord<'_>],
+        way: &LoadPlan,
+        deadline: Deadline,
+    ) -> Loaded {
         let deadline = deadline.part_way(way.percent);
         let mut loaded = Loaded { found: Found::default(), records: 0, failure: None };
-        let slots = SLOTS_AT_ONCE / way.at_once / self.rule.slots_of_need().max(1);
+        let slots = SLOTS_AT_ONCE / way.concurrency / self.rule.slots_of_need().max(1);
         let parts = self.parts(batch, slots.clamp(1, way.needs_max));
         let loads = parts.iter();
         let loads = loads.map(|part| deadline.limit(self.executor.load(part.needs.clone())));
-        let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.at_once);
+        let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.concurrency);
         // If a rule needs heads, its totals are not left out either: it needs all heads, and few of
         // its records have totals.
         let may_leave_out = parts.iter().all(|part| part.needs.heads.is_empty());
         for Part { end, needs } in &parts {
             if may_leave_out && loaded.found.slots() >= SLOTS_MAX {
                 // The limit stays exceeded for all later parts, so their loads are not begun.
-                loaded.found.left_out.extend(needs.totals.iter().cloned());
+                loaded.found.not_loaded.extend(needs.totals.iter().cloned());
                 loaded.records = *end;
                 continue;
             }
@@ -107,7 +112,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
     /// Divides a batch into at least one part. No part has more than `needs_max` needs, unless a
     /// single record has more.
-    fn parts(&self, batch: &[Delivered<'_>], needs_max: usize) -> Vec<Part> {
+    fn parts(&self, batch: &[BatchRecord<'_>], needs_max: usize) -> Vec<Part> {
         let (mut parts, mut seen, mut needs) = (Vec::new(), Needs::default(), Needs::default());
         if self.rule.look_ahead() != LookAhead::Nothing {
             for (position, delivered) in batch.iter().enumerate() {
@@ -125,11 +130,12 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
     /// Returns the needs of a record. A record that cannot be decoded has no needs, because it is
     /// refused later.
-    fn needs_of(&self, delivered: &Delivered<'_>) -> Needs {
+    fn needs_of(&self, delivered: &BatchRecord<'_>) -> Needs {
         let needs = if self.rule.look_ahead() == LookAhead::Keep {
             delivered.record().as_ref().ok().map(|record| self.rule.needs(&[record]))
         } else {
-            let readable = delivered.look(|record| record.ok().map(RecordView::into_record));
+            let readable =
+                delivered.with_decoded(|record| record.ok().map(RecordView::into_record));
             readable.map(|record| self.rule.needs(&[&record]))
         };
         needs.unwrap_or_default()

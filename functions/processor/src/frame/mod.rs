@@ -1,6 +1,6 @@
-//! The frame, which all stream functions share. It decodes the batch in order, loads the data that
-//! the rule needs, lets the rule decide, folds the effects and applies them, quarantines refused
-//! records, and reports.
+//! The frame: the processing of a batch, which all stream functions share. It decodes the batch in
+//! order, loads the data that the rule needs, lets the rule decide, folds the effects and applies
+//! them, quarantines refused records, and reports.
 //!
 //! The rule decides, the executor applies. The report names at most one record: the first one to
 //! deliver again, with all records after it. Effects are idempotent, so redelivered records that
@@ -20,14 +20,14 @@ use rules::{Effect, Folded, Found, LookAhead, Needs, Refusal, Rule};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
-use crate::event::{self, BatchItemFailure, BatchResponse, Delivered, Event};
+use crate::event::{self, BatchItemFailure, BatchRecord, BatchResponse, Event};
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use load::Loaded;
 
-/// Concurrent writes to the quarantine. One invocation must be able to quarantine a batch of only
-/// refused records.
+/// Maximum number of concurrent writes to the quarantine. One invocation must be able to quarantine
+/// a batch in which every record is refused.
 const QUARANTINE_AT_ONCE: usize = 16;
 
 /// The outcome of a batch, in numbers of records.
@@ -71,7 +71,7 @@ pub struct Frame<R, E, O> {
 #[derive(Debug)]
 pub struct Processed<'p> {
     /// The batch.
-    pub batch: Vec<Delivered<'p>>,
+    pub batch: Vec<BatchRecord<'p>>,
     /// The result of [`Frame::process`].
     pub result: Result<Report, Failure>,
 }
@@ -112,12 +112,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
             return Ok(Some(Processed { batch, result }));
         }
         let found = deadline.limit(self.executor.load(Needs::default())).await;
-        let (event, decided) =
-            event::decode_and_look(payload, |decided: &mut Decided, at, record| {
-                if let Ok(found) = &found {
-                    decided.add(at, self.decide_view(record, found));
-                }
-            })?;
+        let (event, decided) = event::decode_each(payload, |decided: &mut Decided, at, record| {
+            if let Ok(found) = &found {
+                decided.add(at, self.decide_view(record, found));
+            }
+        })?;
         let Event::Batch(batch) = event else { return Ok(None) };
         let result = match found {
             Ok(found) => self.apply(&batch, decided, &found, deadline, Outcome::of(&batch)).await,
@@ -136,7 +135,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     /// to deliver again cannot be named.
     pub async fn process(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         deadline: Deadline,
     ) -> Result<Report, Failure> {
         let Loaded { found, records, failure } = self.load(batch, deadline).await;
@@ -154,11 +153,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     /// Applies the decisions, quarantines refused records, and reports. Both run concurrently: if
     /// targets use all the time, they are redelivered, and so is a refused record before their
     /// records, which must then be quarantined already. Records that targets quarantine come
-    /// afterwards. If no time is left for them, the next delivery has more time, because targets
-    /// that were applied take less.
+    /// afterwards. If no time is left for these records, the next delivery has more time for them,
+    /// because targets that were applied already take less time.
     async fn apply(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         decided: Decided,
         found: &Found,
         deadline: Deadline,
@@ -195,9 +194,9 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         outcome.report(batch)
     }
 
-    /// Returns the effects of a record, and the reason if it is refused. A record that was kept for
-    /// the load is not decoded again.
-    fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
+    /// Returns the effects of a record, and the reason if it is refused. A record whose decoded
+    /// form was kept during the load is not decoded again.
+    fn decide(&self, delivered: &BatchRecord<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         if self.rule.look_ahead() == LookAhead::Keep {
             let record = delivered.record().as_ref().map_err(unreadable);
             match record.and_then(|record| self.rule.decide(record, found)) {
@@ -205,7 +204,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
                 Err(refusal) => (Vec::new(), Some(refusal)),
             }
         } else {
-            delivered.look(|record| self.decide_view(record, found))
+            delivered.with_decoded(|record| self.decide_view(record, found))
         }
     }
 
@@ -222,7 +221,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
     async fn put_aside(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         refused: Vec<(usize, String)>,
         deadline: Deadline,
     ) -> Vec<(usize, Result<(), Failure>)> {
@@ -236,7 +235,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let mut done = Vec::new();
         while let Some((position, reason, put)) = puts.next().await {
             let put = put.map(|object| {
-                warn!(reason, object, "record refused and put into quarantine");
+                warn!(reason, object, "record refused and quarantined");
             });
             done.push((position, put));
         }
@@ -245,7 +244,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 }
 
 /// Returns the positions of the records that a target quarantines, each once, with the reason.
-fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, String)> {
+fn positions_of(target: &TargetOutcome, batch: &[BatchRecord<'_>]) -> Vec<(usize, String)> {
     if target.set_aside.is_empty() {
         return Vec::new();
     }
@@ -253,15 +252,15 @@ fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, 
     let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for position in &target.records {
         let id = batch.get(*position).and_then(|delivered| {
-            delivered.look(|record| record.ok().map(|record| record.event_id.to_string()))
+            delivered.with_decoded(|record| record.ok().map(|record| record.event_id.to_string()))
         });
         ids.entry(id.unwrap_or_default()).or_default().push(*position);
     }
     let mut positions = BTreeMap::new();
     for SetAside { event_id, reason } in &target.set_aside {
         let named = event_id.as_ref().and_then(|id| ids.get(id));
-        // If the event id is unknown, all records of the target are quarantined, which loses no
-        // record.
+        // If the event id is unknown, all records of the target are quarantined, so that no record
+        // is lost.
         let named = named.unwrap_or(&target.records);
         positions.extend(named.iter().map(|position| (*position, reason.clone())));
     }
@@ -280,12 +279,12 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(batch: &[Delivered<'_>]) -> Self {
+    fn of(batch: &[BatchRecord<'_>]) -> Self {
         let summary = Summary { records: batch.len(), ..Summary::default() };
         Self { summary, retry_from: None }
     }
 
-    /// Records a failure of the load, which is complete only for the first `records` records.
+    /// Records that the load failed after it was complete for the first `records` records.
     ///
     /// # Errors
     /// When no record of several is loaded. Lambda halves the batch if the invocation fails
@@ -293,7 +292,7 @@ impl Outcome {
     /// redelivers the same batch.
     fn not_loaded(
         &mut self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         records: usize,
         failure: Failure,
     ) -> Result<(), Failure> {
@@ -324,7 +323,7 @@ impl Outcome {
         }
     }
 
-    fn report(mut self, batch: &[Delivered<'_>]) -> Result<Report, Failure> {
+    fn report(mut self, batch: &[BatchRecord<'_>]) -> Result<Report, Failure> {
         let mut response = BatchResponse::default();
         if let Some((first, reason)) = self.retry_from {
             // A record without a readable sequence number cannot be reported. An earlier record is

@@ -51,7 +51,9 @@ fn key(item: &str, version: &str) -> Item {
 fn item_of(key: &Item) -> Result<String, Failure> {
     match key.get(ITEM_ATTRIBUTE) {
         Some(AttributeValue::S(text)) => Ok(text.clone()),
-        _ => Err(Failure::Fatal(format!("a history item has no key; its table must have {KEY}"))),
+        _ => Err(Failure::Fatal(format!(
+            "the history table returned an item without its key; the table must have {KEY}"
+        ))),
     }
 }
 
@@ -112,9 +114,9 @@ impl DynamoDbHistories {
         .build())
     }
 
-    /// Interprets a failed transaction. Conflicts on the same items and throttling cancel a
-    /// transaction too. A transaction whose items are too large in total is rejected before it
-    /// begins.
+    /// Interprets a failed transaction. Besides failed guards, conflicts with other writers and
+    /// throttling cancel a transaction. A transaction whose items are too large in total is
+    /// rejected before it begins.
     fn cancelled(&self, error: &SdkError<TransactWriteItemsError>) -> Result<PlanOutcome, Failure> {
         let service = error.as_service_error();
         let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = service else {

@@ -1,4 +1,4 @@
-//! A history table in memory, for tests. Depending on a seed, requests fail, answer too late, or
+//! A history table in memory, for tests. Depending on a seed, requests fail, respond too late, or
 //! are overtaken by other requests.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::tables::Loaded;
 use crate::tables::in_memory::{Faults, Unreliable};
 
-/// Versions in a page: few, so that a history has several pages.
+/// Number of versions in a page: few, so that a history has several pages.
 const PAGE: usize = 3;
 
 type Versions = BTreeMap<u64, Version>;

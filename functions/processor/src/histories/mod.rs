@@ -1,8 +1,8 @@
 //! The executor of versions: adds the changes in a batch to the histories of their items. Each plan
 //! is written in one transaction that is conditional on the head's revision.
 //!
-//! The rule decides which versions a history must have. This module does not know what changed the
-//! items.
+//! The rule decides which versions a history must have. This module does not know how the items
+//! were changed.
 
 mod dynamodb;
 #[cfg(test)]
@@ -69,30 +69,30 @@ pub enum PlanOutcome {
     TooLarge(String),
 }
 
-/// Upper bound of the latest versions that are held with their images: those that may have to move,
-/// and the one before them. Only the numbers of earlier versions are needed, and a history may have
-/// any length.
+/// Maximum number of latest versions that are held with their images: those that may have to move,
+/// and the version before them. Only the numbers of earlier versions are needed, and a history may
+/// have any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
 
 /// Upper bounds of one transaction.
 #[derive(Clone, Copy, Debug)]
-struct Most {
+struct TransactionBounds {
     changes: usize,
     image_bytes: usize,
 }
 
-impl Most {
+impl TransactionBounds {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
-    /// Returns the bounds of the next attempt after a failure. A partition without capacity for
-    /// many versions at once may have enough for fewer. One change is always allowed, even if it is
-    /// larger than the bound.
+    /// Returns the bounds of the next attempt after a failure. A partition that lacks capacity for
+    /// many versions at once may have enough for fewer. One change is always allowed, even if its
+    /// image is larger than the bound.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
     }
 
-    /// Returns the bounds of the next attempt after a refused change. Half as many changes may
-    /// succeed, because the refused one may not be among them.
+    /// Returns the bounds of the next attempt after a refused change. Half of the changes may
+    /// succeed, because the refused change may not be among them.
     fn half_of(self, changes: &Changes) -> Self {
         Self { changes: (changes.len() / 2).max(1), ..self }
     }
@@ -111,8 +111,8 @@ pub struct Histories<T> {
 
 impl<T: HistoryTable> Histories<T> {
     /// Adds `changes` to the history of `item`. Returns how many of them were new. A change is
-    /// quarantined if it came too late, or if the table refuses it even in a separate write. The
-    /// history continues without it.
+    /// quarantined if it arrived too late, or if the table refuses it even in a separate write. The
+    /// history continues without this change.
     async fn join(
         &self,
         item: &str,
@@ -124,7 +124,7 @@ impl<T: HistoryTable> Histories<T> {
         let (mut changes, mut written) = (changes.clone(), 0);
         let mut failure = "other writers keep changing this history".to_owned();
         let mut attempts = self.retry.attempts();
-        let (mut is_known, mut most) = (true, Most::USUAL);
+        let (mut is_known, mut most) = (true, TransactionBounds::USUAL);
         while attempts.next().await {
             if !is_known {
                 found = match self.load([item.to_owned()].into()).await {
@@ -142,34 +142,35 @@ impl<T: HistoryTable> Histories<T> {
             let head = found.as_ref().map(Head::from_item).transpose();
             let head = head.map_err(|error| Failure::Retry(error.to_string()))?;
             match self.add_some(item, head.as_ref(), &changes, most).await {
-                Ok(Added::Nothing) => return Ok(written),
-                Ok(Added::Some { these, head }) => {
+                Ok(AddOutcome::Nothing) => return Ok(written),
+                Ok(AddOutcome::Some { these, head }) => {
                     written += these.len();
                     changes = changes.without(&these);
                     if changes.is_empty() {
                         return Ok(written);
                     }
                     found = Some(head.to_item(item));
-                    // The restarts are bounded by the number of changes, because each leaves fewer.
+                    // The restarts are bounded by the number of changes, because each restart
+                    // leaves fewer changes.
                     attempts.restart();
                 }
-                Ok(Added::Overtaken) => is_known = false,
-                Ok(Added::Refused(refused)) => {
+                Ok(AddOutcome::ConcurrentChange) => is_known = false,
+                Ok(AddOutcome::Refused(refused)) => {
                     (changes, most) = refused.rest_of(changes, most, set_aside);
                     if changes.is_empty() {
                         return Ok(written);
                     }
-                    // The restarts are bounded: each halves the changes, leaves fewer of them, or
-                    // drops the base.
+                    // The restarts are bounded: each restart halves the number of changes, leaves
+                    // fewer changes, or drops the base.
                     attempts.restart();
                 }
-                Ok(Added::TooLate { these, reasons }) => {
+                Ok(AddOutcome::TooLate { these, reasons }) => {
                     set_aside.extend(reasons);
                     changes = changes.without(&these);
                     if changes.is_empty() {
                         return Ok(written);
                     }
-                    // The restarts are bounded, because each leaves fewer changes.
+                    // The restarts are bounded, because each restart leaves fewer changes.
                     attempts.restart();
                 }
                 Err(Failure::Retry(reason)) => {
@@ -189,34 +190,34 @@ impl<T: HistoryTable> Histories<T> {
         item: &str,
         head: Option<&Head>,
         changes: &Changes,
-        most: Most,
-    ) -> Result<Added, Failure> {
+        most: TransactionBounds,
+    ) -> Result<AddOutcome, Failure> {
         let tail = match head {
             Some(head) if head.needs_tail(changes) => self.load_tail(item, head, changes).await?,
             _ => Vec::new(),
         };
         let these = missing(head, &tail, changes);
-        let these = these.first(most.changes, most.image_bytes);
-        if these.is_empty() {
-            return Ok(Added::Nothing);
+        let changes = these.first(most.changes, most.image_bytes);
+        if changes.is_empty() {
+            return Ok(AddOutcome::Nothing);
         }
         let planned = |changes: &Changes| plan(head, &tail, changes, self.retention);
-        let plan = match planned(&these) {
+        let plan = match planned(&changes) {
             Ok(plan) => plan,
-            // Finds all changes that are too late with the loaded tail. Loading the tail again for
-            // each change could use up the invocation's time.
-            Err(_) => return Ok(too_late(&these, planned)),
+            // Uses the loaded tail to find all changes that are too late, because loading the tail
+            // again for each change could use up the invocation's time.
+            Err(_) => return Ok(too_late(&changes, planned)),
         };
         let revision = head.map_or(0, |head| head.revision);
         Ok(match self.table.write(item, &plan, revision).await? {
-            PlanOutcome::Written => Added::Some { these, head: plan.head },
-            PlanOutcome::GuardFailed => Added::Overtaken,
+            PlanOutcome::Written => AddOutcome::Some { these: changes, head: plan.head },
+            PlanOutcome::GuardFailed => AddOutcome::ConcurrentChange,
             PlanOutcome::TooLarge(reason) => {
                 let is_base = |write: &Write| matches!(write, Write::Put(version) if version.event == VersionEvent::Base);
-                let has_before = these.iter().any(|(_, change)| change.before.is_some());
+                let has_before = changes.iter().any(|(_, change)| change.before.is_some());
                 let has_base = has_before && plan.writes.iter().any(is_base);
                 let reason = format!("the history table refuses its version: {reason}");
-                Added::Refused(Refused { these, has_base, reason })
+                AddOutcome::Refused(RefusedChanges { changes, has_base, reason })
             }
         })
     }
@@ -258,21 +259,21 @@ impl<T: HistoryTable> Histories<T> {
 }
 
 /// The outcome of an attempt to add changes.
-enum Added {
+enum AddOutcome {
     /// All changes were in the history already.
     Nothing,
     /// These changes were added, and this is the new head.
     Some { these: Changes, head: Head },
     /// Another writer changed the history in between.
-    Overtaken,
+    ConcurrentChange,
     /// One of the changes cannot become a version.
-    Refused(Refused),
+    Refused(RefusedChanges),
     /// These changes are too late for the history.
     TooLate { these: Changes, reasons: Vec<SetAside> },
 }
 
 /// Returns the changes that are too late, beginning with the first, and the reason for each.
-fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>) -> Added {
+fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>) -> AddOutcome {
     let (mut rest, mut reasons) = (changes.clone(), Vec::new());
     // Each iteration leaves fewer changes.
     while let Err(late) = plan(&rest) {
@@ -283,40 +284,40 @@ fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>)
         }));
         rest = rest.without(&first);
     }
-    Added::TooLate { these: changes.without(&rest), reasons }
+    AddOutcome::TooLate { these: changes.without(&rest), reasons }
 }
 
 /// The changes of a refused transaction. One of them, or the base before the first, cannot become a
 /// version.
-struct Refused {
-    these: Changes,
+struct RefusedChanges {
+    changes: Changes,
     has_base: bool,
     reason: String,
 }
 
-impl Refused {
+impl RefusedChanges {
     /// Returns the changes that are still to be added, and the bounds of the next attempt. Finds
     /// the refused change by bisection and quarantines it.
     fn rest_of(
         self,
         changes: Changes,
-        most: Most,
+        most: TransactionBounds,
         set_aside: &mut Vec<SetAside>,
-    ) -> (Changes, Most) {
-        let Self { these, has_base, reason } = self;
-        if these.len() > 1 {
-            return (changes, most.half_of(&these));
+    ) -> (Changes, TransactionBounds) {
+        let Self { changes: refused, has_base, reason } = self;
+        if refused.len() > 1 {
+            return (changes, most.half_of(&refused));
         }
         if has_base {
-            // The base may be the cause. The next attempt has no base, so the history contains
-            // nothing before its first change.
-            return (changes.replaced(these.baseless()), Most::USUAL);
+            // The base may be the cause. The next attempt has no base, so the history contains no
+            // version from before its first change.
+            return (changes.replaced(refused.baseless()), TransactionBounds::USUAL);
         }
-        set_aside.extend(these.iter().map(|(_, change)| SetAside {
+        set_aside.extend(refused.iter().map(|(_, change)| SetAside {
             event_id: Some(change.event_id.clone()),
             reason: reason.clone(),
         }));
-        (changes.without(&these), Most::USUAL)
+        (changes.without(&refused), TransactionBounds::USUAL)
     }
 }
 

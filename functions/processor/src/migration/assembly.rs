@@ -2,9 +2,9 @@
 //! if the document is unchanged.
 //!
 //! Two concurrent assemblies of one document cannot mix their results. Each write increments the
-//! revision in the document's mark, even if nothing else changes or the document does not exist any
-//! more. So if another worker has written after this worker read the document, this worker's write
-//! fails. The worker that writes last has therefore read every change. The rule defines what a
+//! revision in the document's mark, even if nothing else changes or the document no longer exists.
+//! So if another worker has written after this worker read the document, this worker's write fails.
+//! The last worker whose write succeeds has therefore read every change. The rule defines what a
 //! document is.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use model::{Item, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, Migration, Registers, Target};
 
 use super::PLAN_TABLE;
-use super::targets::{Put, Targets};
+use super::targets::{TargetPut, Targets};
 use super::window::Window;
 use crate::failure::Failure;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk};
@@ -26,8 +26,8 @@ use crate::tables::dynamodb::request_failure;
 const PAGES_MAX: usize = 1_000;
 
 impl Targets {
-    /// Assembles a document from its parts. `keys` are the keys under which the document existed so
-    /// far. Returns whether a write was necessary.
+    /// Assembles a document from its parts. `keys` are the keys under which the document has
+    /// existed so far. Returns whether a write was necessary.
     pub(super) async fn assemble(
         &self,
         document: &Document,
@@ -99,12 +99,12 @@ impl Targets {
         for (target, item) in assembled.targets {
             let stands = standing.get(&target.key).and_then(Option::as_ref);
             match self.put_assembled(&target, &source, stands, item).await? {
-                Put::Written => written = true,
-                Put::Refused(reason) => {
+                TargetPut::Written => written = true,
+                TargetPut::Refused(reason) => {
                     self.note_problem(ProblemKind::Refused, &target, &self.key(&target)?, &reason)
                         .await?;
                 }
-                Put::Stands(_) => return Ok(None),
+                TargetPut::GuardFailed(_) => return Ok(None),
             }
         }
         Ok(Some(written))
@@ -116,12 +116,12 @@ impl Targets {
         source: &str,
         stands: Option<&Item>,
         item: Option<Item>,
-    ) -> Result<Put, Failure> {
+    ) -> Result<TargetPut, Failure> {
         let key = self.key(target)?;
         let known = match stands.filter(|item| item.contains_key(MARK)) {
             Some(item) => match Registers::from_item(item) {
                 Ok(registers) => Some(registers),
-                Err(error) => return Ok(Put::Refused(error.to_string())),
+                Err(error) => return Ok(TargetPut::Refused(error.to_string())),
             },
             None => None,
         };

@@ -1,11 +1,11 @@
 //! The live comparison: compares the transformed sources with the targets, while both change.
 //!
 //! A difference may be a change that is still in flight. Therefore mismatches are checked again
-//! several times with pauses. Those that remain are counted, and repaired if the task requests it.
-//! The stamp of a repair comes directly after the last stamp in the target's mark. The target was
-//! read before the source, so the source item is at least as new, and any later record replaces the
-//! repair. The reconciler of counters works in the same way. Other modules compare documents and
-//! parts.
+//! several times with pauses. The remaining mismatches are counted, and repaired if the task
+//! requests it. The stamp of a repair follows directly after the last stamp in the target's mark.
+//! The target is read before the source, so the source item is at least as new as the mark, and any
+//! later record replaces the repair. The reconciler of counters works in the same way. Other
+//! modules compare documents and parts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use rules::migration::{
 use super::tally::Tally;
 use super::targets::load_items;
 use super::task::Worker;
-use super::window::Extent;
+use super::window::WorkKind;
 use super::{PLAN_TABLE, documents, foreign_items, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
@@ -49,7 +49,7 @@ pub(super) struct Difference {
 /// The repair of a target.
 pub(super) enum Repair {
     /// Apply these registers to the target.
-    Say(Target, Registers),
+    ApplyRegisters(Target, Registers),
     /// Assemble the document from its parts again. The keys are those under which the document
     /// existed.
     Assemble(Document, Keys),
@@ -90,21 +90,21 @@ pub(super) async fn sources(
         }
         if task.direction == Direction::Forward
             && let Some(inverse) = worker.inverse()
-            && let Err(reason) = migration.comes_back(inverse, &task.table, item)
+            && let Err(reason) = migration.check_inverse(inverse, &task.table, item)
         {
             tally.sample("not_invertible", &reason);
         }
     }
     let look = |items: Vec<Item>| async move { differences(worker, task, &items).await }.boxed();
     let found = differences(worker, task, &suspects).await?;
-    let found = look_again(found, deadline, look).await?;
+    let found = recheck_mismatches(found, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 
-/// Checks mismatches again, because they may be changes in flight. Returns the mismatches of the
-/// last check. Stops early enough to leave time for their repair. Each check reads the items again.
-/// The future is boxed, because the compiler limits the nesting of futures.
-pub(super) async fn look_again<'l, S, D>(
+/// Checks mismatches again, because they may be changes in flight. Returns the mismatches that
+/// remain after the last check. Stops early enough to leave time for their repair. Each check reads
+/// the items again. The future is boxed, because the compiler limits the nesting of futures.
+pub(super) async fn recheck_mismatches<'l, S, D>(
     mut found: Vec<(S, D)>,
     deadline: Deadline,
     look: impl Fn(Vec<S>) -> BoxFuture<'l, Result<Vec<(S, D)>, Failure>>,
@@ -123,8 +123,8 @@ pub(super) async fn look_again<'l, S, D>(
     Ok(found)
 }
 
-/// Reads items again. A missing item is left out: the check of the targets finds the targets that
-/// it left.
+/// Reads items again and leaves out missing ones: the check of the targets finds the targets of a
+/// deleted item.
 pub(super) async fn reread(
     worker: &Worker<'_>,
     table: &str,
@@ -152,7 +152,7 @@ async fn differences(
         let outputs = match migration.outputs(&task.table, &item) {
             Ok(outputs) => outputs,
             Err(reason) => {
-                // The item was changed after the page was read, and cannot be transformed any more.
+                // The item was changed after the page was read, and can no longer be transformed.
                 found.push((item.clone(), Difference::refused(format!("{source}: {reason}"))));
                 continue;
             }
@@ -164,8 +164,8 @@ async fn differences(
             let stands = standing.get(&target.table).and_then(|items| items.get(&key));
             let seen = stands.and_then(|item| visible(item, schema));
             let known = stands.map(Registers::from_item);
-            // In the reverse direction, an item without a mark existed before the migration, so it
-            // is not foreign.
+            // In the reverse direction, an item without a mark is an item from before the
+            // migration, so it is not foreign.
             let is_foreign = matches!(known, Some(Err(_))) && !target.adopts;
             // A foreign item is a difference even if it is equal now, because it will not follow
             // its source.
@@ -185,7 +185,8 @@ async fn differences(
             };
             let text = format!("{} {key}, from {source}", target.table);
             let register = Register { stamp: stamp.reconciled(task.run), item: Some(expected) };
-            let repair = Some(Repair::Say(target, Registers::of(source.clone(), register)));
+            let repair =
+                Some(Repair::ApplyRegisters(target, Registers::of(source.clone(), register)));
             found.push((item.clone(), Difference { kind, text, repair }));
         }
     }
@@ -250,7 +251,7 @@ pub(super) async fn targets(
     for item in foreign_items::count(worker, task, foreign, tally).await? {
         let why = match Registers::from_item(item) {
             Ok(registers) if registers.is_tombstone() => {
-                "it was written over a tombstone".to_owned()
+                "the item was written over a tombstone".to_owned()
             }
             // The item belongs to the other migration.
             Ok(_) => continue,
@@ -267,7 +268,7 @@ pub(super) async fn targets(
             .boxed()
     };
     let found = extras(worker, task, &suspects).await?;
-    let found = look_again(found, deadline, look).await?;
+    let found = recheck_mismatches(found, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 
@@ -304,8 +305,8 @@ async fn extras(
             None => BTreeMap::new(),
             Some(Ok(outputs)) => outputs,
             // An earlier version of the source produced this target. Whether the next version will
-            // is unknown, so the target cannot be repaired. It is reported here, because the source
-            // may be deleted before its own page is compared.
+            // is unknown, so the target cannot be repaired. The reason is reported here, because
+            // the source may be deleted before its own page is compared.
             Some(Err(reason)) => {
                 found.push((item.clone(), Difference::refused(format!("{place}: {reason}"))));
                 continue;
@@ -322,7 +323,7 @@ async fn extras(
             continue;
         }
         let repair = Register { stamp: register.stamp.reconciled(task.run), item: None };
-        let repair = Some(Repair::Say(target, Registers::of(text, repair)));
+        let repair = Some(Repair::ApplyRegisters(target, Registers::of(text, repair)));
         found.push((item.clone(), Difference { kind: "extra", text: place, repair }));
     }
     if task.direction == Direction::Reverse
@@ -333,9 +334,9 @@ async fn extras(
     Ok(found)
 }
 
-/// Finds, in the reverse direction, items that no item derived from them produces any more, and
-/// that have no change since the cut-over. A deletion or change of the derived items was not
-/// propagated to them.
+/// Finds, in the reverse direction, the items that have not changed since the cut-over and that
+/// none of their derived items produces any more. A deletion or change of the derived items was not
+/// propagated to these items.
 async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,
@@ -343,7 +344,7 @@ async fn left_behind(
     unsaid: &[&Item],
 ) -> Result<Vec<(Item, Difference)>, Failure> {
     let schema = forward.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    // An item that cannot be transformed has no derived items.
+    // An item that cannot be transformed produces no derived items.
     let became =
         |item| Some((item, forward.outputs(&task.table, item).ok()?.into_keys().collect()));
     let became: Vec<(&Item, Vec<Target>)> = unsaid.iter().copied().filter_map(became).collect();
@@ -376,20 +377,21 @@ async fn left_behind(
         let origin = SourceItem { table: first.table.clone(), key: first.key.to_item(origin) };
         let key = item_to_string(&key_of(item, schema));
         let text = format!("{} {key}, from {origin}", task.table);
-        // It is reported here too, because the derived item may be deleted before its own page is
-        // compared.
+        // The reason is reported here too, because the derived item may be deleted before its own
+        // page is compared.
         if let Some(reason) = refused {
             found.push(((*item).clone(), Difference::refused(format!("{text}: {reason}"))));
             continue;
         }
         let register = Register { stamp: Stamp::lowest().reconciled(task.run), item: None };
-        let repair = Some(Repair::Say(target, Registers::of(origin.to_string(), register)));
+        let repair =
+            Some(Repair::ApplyRegisters(target, Registers::of(origin.to_string(), register)));
         found.push(((*item).clone(), Difference { kind: "extra", text, repair }));
     }
     Ok(found)
 }
 
-/// Returns the targets that exist for a reader, each with its item.
+/// Returns the targets that a reader can see, each with its item.
 async fn readable<'t>(
     worker: &Worker<'_>,
     migration: &Migration,
@@ -413,9 +415,9 @@ async fn readable<'t>(
     Ok(seen)
 }
 
-/// Returns the source items that the targets' marks name, and the targets whose marks name none. A
-/// source in a table that the migration does not read is ignored, because it belongs to another
-/// plan.
+/// Returns the source items that the targets' marks name, and the targets whose marks name no
+/// source item. A source in a table that the migration does not read is ignored, because it belongs
+/// to another plan.
 fn claims<'i>(
     migration: &Migration,
     items: &'i [Item],
@@ -445,11 +447,13 @@ pub(super) async fn report<S>(
     found: Vec<(S, Difference)>,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
-    let alone = worker.targets.window(Extent::One);
+    let alone = worker.targets.window(WorkKind::One);
     for (_, Difference { kind, text, repair }) in found {
         tally.sample(kind, &text);
         let written = match repair.filter(|_| task.repairs) {
-            Some(Repair::Say(target, said)) => worker.targets.join(&target, &said, &alone).await?,
+            Some(Repair::ApplyRegisters(target, said)) => {
+                worker.targets.join(&target, &said, &alone).await?
+            }
             Some(Repair::Assemble(document, keys)) => {
                 worker.targets.assemble(&document, &keys, &alone).await?
             }
@@ -461,9 +465,9 @@ pub(super) async fn report<S>(
 }
 
 /// Removes the marks of this migration. Marks of other migrations that write to the same table
-/// stay. In a table that the migration reads, only marks of touches are its own. A tombstone of
-/// this migration is recorded as a location for the clean-up: an earlier, abandoned run wrote it,
-/// because the tombstones of this run are removed before.
+/// stay. In a table that the migration reads, only marks of touches are its own. The location of a
+/// tombstone of this migration is recorded for the clean-up. An earlier, abandoned run wrote the
+/// tombstone, because those of this run have already been removed.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,

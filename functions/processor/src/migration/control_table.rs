@@ -68,16 +68,16 @@ impl Control {
         self.get(&entry.partition(), &entry.name()).await
     }
 
-    /// Reads the state of a migration. If it is missing, returns the state of a migration that was
-    /// not started.
+    /// Reads the state of a migration. If the entry is missing, returns the state of a migration
+    /// that was not started.
     pub(crate) async fn state(&self, migration: &str) -> Result<State, Failure> {
         let state = self.get(migration, State::NAME).await?;
         Ok(state.unwrap_or_else(|| State::new(migration)))
     }
 
-    /// Reads which migrations are active. An invocation that reads this after a migration became
-    /// active applies its batch to that migration. Records that an earlier invocation ignored were
-    /// written before, and the backfill reads their items.
+    /// Reads which migrations are active. An invocation that reads this entry after a migration
+    /// became active applies its batch to that migration. Records that an earlier invocation
+    /// ignored were written before the migration became active, and the backfill reads their items.
     pub(crate) async fn active(&self) -> Result<Active, Failure> {
         Ok(self.get(SHARED, Active::NAME).await?.unwrap_or_default())
     }
@@ -130,7 +130,7 @@ impl Control {
     }
 
     /// Writes an entry with the next revision if the table still has the entry's current revision.
-    /// Returns the new entry; `None` if another process has changed it.
+    /// Returns the new entry; `None` if another process has changed the entry.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<Option<E>, Failure> {
         let (revision, next) = (entry.revision(), entry.next());
         let request = self.client.put_item().table_name(&self.table);
@@ -159,7 +159,7 @@ impl Control {
 pub(super) fn encode(entry: &impl Entry) -> Result<HashMap<String, SdkValue>, Failure> {
     let (partition, name) = (entry.partition(), entry.name());
     let mut item: HashMap<String, SdkValue> = serde_dynamo::to_item(entry).map_err(|error| {
-        Failure::Fatal(format!("`{name}` of `{partition}` cannot be written: {error}"))
+        Failure::Fatal(format!("cannot encode `{name}` of `{partition}`: {error}"))
     })?;
     item.insert(PARTITION_KEY.to_owned(), SdkValue::S(partition));
     item.insert(SORT_KEY.to_owned(), SdkValue::S(name));

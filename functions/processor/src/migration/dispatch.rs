@@ -1,5 +1,5 @@
-//! Dispatches records of the control table's stream: a worker processes the record's task now,
-//! checks it again later, postpones it, or marks it as superseded.
+//! Dispatches records of the control table's stream: a worker processes the task of a record now,
+//! checks the task again later, postpones it, or marks it as superseded.
 //!
 //! The migration's state decides between these (`State::turn_of`). Other modules implement the
 //! tasks.
@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Entry as _, Followed, SORT_KEY, State, Task, Turn};
+use control::{Entry as _, Followed, SORT_KEY, State, Task, TaskDecision};
 use model::AttributeValue;
 use model::stream_record::LambdaRecord;
 use rules::migration::{Direction, Migration};
@@ -16,20 +16,20 @@ use tracing::{error, info, warn};
 use super::control_table::decode;
 use super::lease;
 use super::pace::{self, Pace};
-use super::retry::{Stuck, put_behind, put_off};
+use super::retry::{NoProgress, put_behind, put_off};
 use super::targets::Targets;
-use super::task::{Later, Worker, supersede, supersede_when_free};
+use super::task::{RecheckReason, Worker, supersede, supersede_when_free};
 use super::{ActiveMigration, Migrations};
 use crate::back_off::Deadline;
-use crate::event::{BatchItemFailure, BatchResponse, Delivered};
+use crate::event::{BatchItemFailure, BatchRecord, BatchResponse};
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::tables::attribute_value::to_sdk_item;
 
 /// Interval at which a worker checks whether other workers leave it a share of the rate.
 const SHARE_CHECK: Duration = Duration::from_millis(250);
-/// Minimum remaining time of an invocation for a slice with its waits. A worker with less time does
-/// not wait for a share.
+/// Minimum remaining time of an invocation that suffices for a slice with its waits. A worker with
+/// less time does not wait for a share of the rate.
 const SHARE_TIME_MIN: Duration = Duration::from_secs(4);
 
 /// A task that a stream record offers to a worker.
@@ -40,8 +40,8 @@ pub(super) struct Offer<'d> {
 
 /// Returns the tasks in the records of a batch that the template's event filter passes. Ignores
 /// other entries of the control table and records that cannot be decoded.
-pub(super) fn offers<'d>(batch: &'d [Delivered<'_>]) -> Vec<Offer<'d>> {
-    let offer = |delivered: &'d Delivered<'_>| {
+pub(super) fn offers<'d>(batch: &'d [BatchRecord<'_>]) -> Vec<Offer<'d>> {
+    let offer = |delivered: &'d BatchRecord<'_>| {
         let task = task_of(delivered.record().as_ref().ok()?)?;
         let sequence_number = delivered.sequence_number();
         task.is_offered().then_some(Offer { task, sequence_number })
@@ -78,7 +78,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// Writes the reason why a task made no progress to the task's entry. Returns whether the
     /// record needs no redelivery.
-    async fn put_off(&self, task: &Task, stuck: &Stuck, deadline: Deadline) -> bool {
+    async fn put_off(&self, task: &Task, stuck: &NoProgress, deadline: Deadline) -> bool {
         error!(
             function = "migration",
             migration = task.migration,
@@ -98,10 +98,14 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Processes the task of a record. While the task must wait and time is left, checks it again.
-    /// The number of checks is bounded by the invocation's seconds, because each check waits at
-    /// least a second.
-    async fn work_or_wait(&self, task: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
+    /// Processes the task of a record. While the task must wait and time remains, checks the task
+    /// again. The number of checks is bounded by the invocation's seconds, because each check waits
+    /// at least a second.
+    async fn work_or_wait(
+        &self,
+        task: &Task,
+        deadline: Deadline,
+    ) -> Result<Option<RecheckReason>, NoProgress> {
         let mut again = 0;
         loop {
             let Some(later) = self.work_on(task, deadline).await? else { return Ok(None) };
@@ -122,40 +126,46 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// Processes the task of a record. Returns the reason if the task must be checked again.
-    async fn work_on(&self, offered: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
+    async fn work_on(
+        &self,
+        offered: &Task,
+        deadline: Deadline,
+    ) -> Result<Option<RecheckReason>, NoProgress> {
         let (control, name) = (&self.control, &self.name);
         let state = control.state(&offered.migration).await?;
-        let turn = state.turn_of(offered);
+        let turn = state.decide_task(offered);
         match turn {
-            Turn::Work => {
+            TaskDecision::Work => {
                 if let Some(later) = self.must_wait(offered).await? {
                     return Ok(Some(later));
                 }
             }
-            Turn::Clear => {}
-            Turn::Later => {
+            TaskDecision::RemoveMarks => {}
+            TaskDecision::CheckLater => {
                 return Ok(Some(
                     "a switch is in progress, and a repair must not run at the same time".into(),
                 ));
             }
-            Turn::Ignore => return Ok(None),
-            Turn::End => {
+            TaskDecision::Ignore => return Ok(None),
+            TaskDecision::Supersede => {
                 supersede(control, offered).await?;
                 return Ok(None);
             }
-            Turn::EndWhenFree => return Ok(supersede_when_free(control, offered, name).await?),
+            TaskDecision::SupersedeWhenFree => {
+                return Ok(supersede_when_free(control, offered, name).await?);
+            }
         }
         let task = match lease::lease(control, offered, name).await? {
             Ok(task) => task,
             Err(later) => return Ok(later),
         };
-        // A switch does not wait for an earlier run's repairs that no worker has leased. Therefore
-        // a worker that leases a repair reads the state again. Either the switch saw the lease, or
-        // the worker sees the later run.
+        // A switch does not wait for repairs of an earlier run that no worker has leased. Therefore
+        // a worker that leases a repair reads the state again. Either the switch has seen the
+        // lease, or the worker sees the later run.
         if task.repairs && control.state(&task.migration).await?.replaces(task.run) {
             return Ok(supersede_when_free(control, offered, name).await?);
         }
-        let worker = self.worker(&task, turn == Turn::Clear).await?;
+        let worker = self.worker(&task, turn == TaskDecision::RemoveMarks).await?;
         if let Some((task, pace)) = self.paced(task, &state, deadline).await? {
             worker.work(&task, &pace, deadline).await?;
         }
@@ -164,7 +174,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// Takes a share of the migration's rate for a leased task. Returns the task with the share,
     /// and its pace. Returns `None` if another worker has leased the task meanwhile, or if no share
-    /// became free in time; the lease is then released.
+    /// became free in time. In the second case the lease is released.
     async fn paced(
         &self,
         task: Task,
@@ -200,8 +210,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Returns the reason if the backfill must wait. The task stays without a lease meanwhile.
-    async fn must_wait(&self, task: &Task) -> Result<Option<Later>, Failure> {
+    /// Returns the reason if the backfill must wait. No worker leases the task during the wait.
+    async fn must_wait(&self, task: &Task) -> Result<Option<RecheckReason>, Failure> {
         if !task.work.has_rate() {
             return Ok(None);
         }
@@ -211,7 +221,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let active = ActiveMigration { name: task.migration.clone(), followed };
         let migration = self.migration(&active).await?;
         let lag = self.behind(&migration).await?;
-        Ok(lag.map(|reason| Later::from(reason.as_str())))
+        Ok(lag.map(|reason| RecheckReason::from(reason.as_str())))
     }
 
     /// Returns the worker of a leased task.

@@ -1,8 +1,8 @@
 //! The live comparison of a split in the reverse direction: compares the documents that the parts
 //! of a partition form with the documents that exist.
 //!
-//! A document is checked together with its profile, the item with everything that is in no part. A
-//! document whose profile does not exist is checked by its own key. Parts without a profile are
+//! A document is checked together with its profile, which is the item with everything that is in no
+//! part. A document without a profile is checked by its own key. Parts without a profile are
 //! reported. Documents that differ are assembled again, as after a record of a part. The rule
 //! defines how parts form a document.
 
@@ -13,17 +13,19 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use model::{Item, KeySchema, KeyValue, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, key_of, visible};
 
-use super::check::{Difference, Repair, look_again, report, unknown};
+use super::check::{Difference, Repair, recheck_mismatches, report, unknown};
 use super::tally::Tally;
 use super::targets::load_items;
 use super::task::Worker;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 
-/// Partitions that are read concurrently: few, because a partition may have megabytes.
+/// Maximum number of partitions that are read concurrently: few, because a partition may have
+/// megabytes.
 const READ_AT_ONCE: usize = 16;
 
-/// A partition of parts to check, and the keys of existing documents whose profile it lacks.
+/// A partition of parts to check, and the keys of existing documents whose profile is missing in
+/// the partition.
 type Suspect = (Document, Keys);
 
 /// Compares the documents that the parts of a page form with the documents that exist.
@@ -98,7 +100,7 @@ pub(super) async fn left_behind(
     compare(worker, task, suspects, tally, deadline).await
 }
 
-/// Returns the profiles that exist for a reader in these partitions.
+/// Returns the profiles in these partitions that a reader can see.
 async fn profiles(
     worker: &Worker<'_>,
     parts: &str,
@@ -125,7 +127,7 @@ async fn compare(
     deadline: Deadline,
 ) -> Result<(), Failure> {
     let look = |suspects: Vec<Suspect>| async move { differences(worker, suspects).await }.boxed();
-    let found = look_again(look(suspects).await?, deadline, look).await?;
+    let found = recheck_mismatches(look(suspects).await?, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 

@@ -1,9 +1,9 @@
 //! First writes: the backfill's writes of targets that do not exist yet, 25 per request.
 //!
-//! A PartiQL `INSERT` fails if the item exists, as a first write must. Source: DynamoDB developer
-//! guide, "PartiQL insert statements", "Running batch operations". A statement may fail because the
-//! item exists, the table is throttled, or the role may not insert. Other code writes such effects
-//! by single requests, which determine the cause.
+//! A PartiQL `INSERT` fails if the item exists, which is what a first write needs. Source: DynamoDB
+//! developer guide, "PartiQL insert statements", "Running batch operations". A statement may fail
+//! because the item exists, the table is throttled, or the role may not insert. Other code then
+//! writes the effect by a separate request, which determines the cause.
 
 use futures::{StreamExt, stream};
 use model::Item;
@@ -17,37 +17,37 @@ use crate::tables::statements::{
     STATEMENT_LENGTH_MAX, STATEMENTS_MAX, StatementOutcome, Statements,
 };
 
-/// Upper bound of the bytes of one request, so that repeating it after a failure is cheap.
+/// Maximum size of one request in bytes, so that repeating a failed request is cheap.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Concurrent writes that count as one concurrent request.
+/// Number of concurrent writes that count as one concurrent request.
 const WRITES_PER_REQUEST: usize = 8;
 
 /// Effects that are sent together, and their statements in the same order.
 #[derive(Default)]
 struct Batch {
-    said: Vec<(Target, Joined<Registers>)>,
+    registers: Vec<(Target, Joined<Registers>)>,
     statements: Statements,
 }
 
 /// Writes the effects whose target does not exist. The number of concurrent requests corresponds to
-/// `width` concurrent writes. Takes effects from `said` only when it writes them, because the
+/// `width` concurrent writes. Takes from `effects` only when it writes them, because the
 /// effects of a page are several times as large as the page. Returns the number of written targets,
 /// and the effects that were not written.
 pub(super) async fn write(
     targets: &Targets,
-    said: impl Iterator<Item = (usize, Effect)>,
+    effects: impl Iterator<Item = (usize, Effect)>,
     width: usize,
     deadline: Deadline,
 ) -> (usize, Folded) {
     let (requests, size) = shape(width);
-    let sent = some_targets(said, size).map(|mut folded| async move {
+    let sent = some_targets(effects, size).map(|mut folded| async move {
         let mut written = 0;
-        for Batch { said, statements } in batches(&mut folded, size) {
+        for Batch { registers, statements } in batches(&mut folded, size) {
             let sent = async { Ok(statements.send(&targets.client).await) };
-            // If no answer arrives in time, the request may have succeeded; its effects are written
-            // again, which is idempotent.
+            // If no response arrives in time, the request may have succeeded. Its effects are
+            // written again, which is idempotent.
             let outcomes = deadline.limit(sent).await.unwrap_or_default();
-            for (position, (target, joined)) in said.into_iter().enumerate() {
+            for (position, (target, joined)) in registers.into_iter().enumerate() {
                 if outcomes.get(position) == Some(&StatementOutcome::Done) {
                     written += 1;
                 } else {
@@ -69,13 +69,13 @@ pub(super) async fn write(
 /// Folds the effects in groups of `size` targets. A group may have a few more, because one item may
 /// have several targets.
 fn some_targets(
-    mut said: impl Iterator<Item = (usize, Effect)>,
+    mut effects: impl Iterator<Item = (usize, Effect)>,
     size: usize,
 ) -> impl Iterator<Item = Folded> {
     std::iter::from_fn(move || {
         let mut folded = Folded::default();
         let mut is_over = true;
-        for (position, effect) in said.by_ref() {
+        for (position, effect) in effects.by_ref() {
             folded.add(position, effect);
             is_over = false;
             if folded.registers.len() + folded.rewrites.len() >= size {
@@ -113,12 +113,12 @@ fn batches(folded: &mut Folded, size: usize) -> Vec<Batch> {
             folded.registers.insert(target, joined);
             continue;
         }
-        batch.said.push((target, joined));
-        if batch.said.len() >= size || batch.statements.bytes() >= BYTES_MAX {
+        batch.registers.push((target, joined));
+        if batch.registers.len() >= size || batch.statements.bytes() >= BYTES_MAX {
             batches.push(std::mem::take(&mut batch));
         }
     }
-    if !batch.said.is_empty() {
+    if !batch.registers.is_empty() {
         batches.push(batch);
     }
     batches
@@ -235,7 +235,10 @@ mod tests {
         for (mut folded, sizes) in folded.into_iter().zip([[2, 1], [2, 1]]) {
             let batches = batches(&mut folded, 2);
             assert_eq!(folded, Folded::default());
-            assert_eq!(batches.iter().map(|batch| batch.said.len()).collect::<Vec<_>>(), sizes);
+            assert_eq!(
+                batches.iter().map(|batch| batch.registers.len()).collect::<Vec<_>>(),
+                sizes
+            );
         }
     }
 

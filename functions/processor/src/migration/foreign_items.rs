@@ -4,7 +4,7 @@
 //! would be written back into the document, or block the reverse direction. Therefore it is a
 //! difference before the cut-over. There is no repair, because the migration does not remove items
 //! that it did not write. If a foreign item has the key of a document's part, the comparison of the
-//! sources counts it, so it is not counted here.
+//! sources counts the item, so this module does not count it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,8 @@ use super::task::Worker;
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// Why a foreign item is a difference, and what to do.
-const WHY: &str = "it is among the parts of a document, but the migration did not write it: after a cut-over it would be part of the document; delete or move it, or choose another table or key";
+/// The explanation for operators why a foreign item is a difference, and what to do.
+const WHY: &str = "the item is among the parts of a document, but the migration did not write the item, which would become part of the document at the cut-over; delete or move the item, or choose another table or key";
 
 /// Counts and records the foreign items of a page that are in a document's partition. Returns all
 /// other items. Does nothing after the cut-over: parts without marks are then correct items of the

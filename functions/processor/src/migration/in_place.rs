@@ -1,9 +1,10 @@
 //! Changes items in place. The item is read and evaluated, and one conditional write changes it.
 //! The condition compares everything that the evaluation may have read. If no condition can express
-//! all of it, the write returns the previous item. That item is evaluated again, and a wrong change
-//! is reverted.
+//! all of it, the write returns the previous item. The previous item is then evaluated, and a wrong
+//! change is reverted.
 //!
-//! The rule defines the expected item and the guard (the condition). A deleted item stays deleted.
+//! The rule defines the expected item and the guard, which is the condition of the write. A deleted
+//! item stays deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -46,11 +47,11 @@ struct Change {
 
 /// The outcome of a change.
 #[derive(Debug, PartialEq)]
-enum Sent {
+enum ChangeResult {
     /// The change was made; this is the item before it.
     Written(Item),
     /// The guard did not hold; this is the current item.
-    Stands(Option<Item>),
+    GuardFailed(Option<Item>),
     /// DynamoDB permanently refuses the new item, for this reason.
     Refused(String),
 }
@@ -103,7 +104,7 @@ impl Change {
         Self { update, condition: conditions.join(" AND "), names, values }
     }
 
-    async fn send(self, client: &Client, table: &str, key: &Item) -> Result<Sent, Failure> {
+    async fn send(self, client: &Client, table: &str, key: &Item) -> Result<ChangeResult, Failure> {
         let values = (!self.values.is_empty()).then_some(self.values);
         if self.update.is_empty() {
             let request = client
@@ -150,7 +151,12 @@ impl Change {
 }
 
 /// Restores a deleted item, unless another item has its key by now.
-async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Result<Sent, Failure> {
+async fn put_back(
+    client: &Client,
+    table: &str,
+    key: &Item,
+    item: &Item,
+) -> Result<ChangeResult, Failure> {
     let request = client
         .put_item()
         .table_name(table)
@@ -165,13 +171,13 @@ async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Resu
         _ => None,
     };
     match request.send().await {
-        Ok(_) => Ok(Sent::Written(Item::new())),
+        Ok(_) => Ok(ChangeResult::Written(Item::new())),
         Err(error) => not_written("PutItem", table, &error, failed),
     }
 }
 
-/// Returns the failure for a write whose answer must be evaluated but may arrive too late. If the
-/// invocation ended before the answer, the write could not be reverted.
+/// Returns the failure for a write whose response must be evaluated but may arrive too late. If the
+/// invocation ended before the response, a wrong write could not be reverted.
 fn no_time_for_an_answer() -> Failure {
     let reason =
         "the time left in this invocation may be too short to evaluate the answer to the write";
@@ -179,8 +185,8 @@ fn no_time_for_an_answer() -> Failure {
 }
 
 /// Returns the outcome of a change that was made. `old` is the item before it.
-fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
-    from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
+fn written(old: Option<HashMap<String, SdkValue>>) -> Result<ChangeResult, Failure> {
+    from_sdk_item(old.unwrap_or_default()).map(ChangeResult::Written)
 }
 
 /// Interprets the failure of a guarded change. If the failure contains no item, the item does not
@@ -190,24 +196,24 @@ fn not_written<E>(
     table: &str,
     error: &SdkError<E>,
     failed: impl Fn(&E) -> Option<Option<HashMap<String, SdkValue>>>,
-) -> Result<Sent, Failure>
+) -> Result<ChangeResult, Failure>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     let service = error.as_service_error();
     if let Some(stands) = service.and_then(failed) {
-        return stands.map(from_sdk_item).transpose().map(Sent::Stands);
+        return stands.map(from_sdk_item).transpose().map(ChangeResult::GuardFailed);
     }
     if service.and_then(ProvideErrorMetadata::code) == Some("ValidationException") {
         let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
-        return Ok(Sent::Refused(message.to_owned()));
+        return Ok(ChangeResult::Refused(message.to_owned()));
     }
     Err(request_failure(doing, table, PLAN_TABLE, error))
 }
 
 /// Returns the part of the change from `before` to `after` that must still be reverted: the
-/// attributes that still have the new values. The first item has their new values, the second their
-/// previous values.
+/// attributes that still have the new values. The first item of the result has their new values,
+/// the second item their previous values.
 fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item) {
     let (mut made, mut were) = (Item::new(), Item::new());
     for name in before.keys().chain(after.keys()) {
@@ -222,8 +228,8 @@ fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item)
 }
 
 impl Targets {
-    /// Changes items to what the plan requires. Reads the current items, because their content at
-    /// the time of the effect does not matter.
+    /// Changes items as the plan requires. Reads the current items, because their content at the
+    /// time of the effect does not matter.
     pub(super) async fn settle_all(
         &self,
         rewrites: BTreeMap<Target, Joined<()>>,
@@ -232,7 +238,7 @@ impl Targets {
     ) -> Vec<TargetOutcome> {
         let (mut outcomes, mut rewrites) = (Vec::new(), in_order(rewrites).into_iter());
         loop {
-            let some = rewrites.by_ref().take(window.width().clamp(1, BATCH_GET_KEYS_MAX));
+            let some = rewrites.by_ref().take(window.concurrency().clamp(1, BATCH_GET_KEYS_MAX));
             let some: Vec<(Target, Joined<()>)> = some.collect();
             if some.is_empty() {
                 return outcomes;
@@ -246,7 +252,7 @@ impl Targets {
                     Ok(standing) => match self.key(&target).map(|key| item_to_string(&key)) {
                         Err(failure) => Err(failure),
                         Ok(key) => match standing.get(&(target.table.clone(), key)) {
-                            Some(item) => self.settle(&target, item, deadline).await,
+                            Some(item) => self.apply_rewrite(&target, item, deadline).await,
                             None => Ok(false),
                         },
                     },
@@ -277,9 +283,9 @@ impl Targets {
         Ok(standing)
     }
 
-    /// Changes an item to what the plan requires. `seen` is the item as it was just read. Returns
+    /// Changes an item as the plan requires. `seen` is the item as it was just read. Returns
     /// whether a write was necessary.
-    pub(super) async fn settle(
+    pub(super) async fn apply_rewrite(
         &self,
         target: &Target,
         seen: &Item,
@@ -307,14 +313,14 @@ impl Targets {
             }
             let sending =
                 Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
-            // An incomplete guard needs the answer, which contains the item that was changed.
-            // Therefore this request is not interrupted.
+            // With an incomplete guard, the response must be evaluated, because it contains the
+            // item that was changed. Therefore this request is not interrupted.
             let sent = match guard.is_complete {
                 true => deadline.limit(sending).await,
                 false => sending.await,
             };
             match sent {
-                Ok(Sent::Written(met)) => {
+                Ok(ChangeResult::Written(met)) => {
                     if !migration.is_misjudged(table, &standing, after, &met) {
                         return Ok(true);
                     }
@@ -322,12 +328,12 @@ impl Targets {
                     let Some(item) = back else { return Ok(true) };
                     standing = item;
                 }
-                Ok(Sent::Refused(reason)) => {
+                Ok(ChangeResult::Refused(reason)) => {
                     self.note_problem(ProblemKind::Refused, target, &key, &reason).await?;
                     return Ok(false);
                 }
-                Ok(Sent::Stands(None)) => return Ok(false),
-                Ok(Sent::Stands(Some(item))) => standing = item,
+                Ok(ChangeResult::GuardFailed(None)) => return Ok(false),
+                Ok(ChangeResult::GuardFailed(Some(item))) => standing = item,
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
@@ -336,7 +342,7 @@ impl Targets {
     }
 
     /// Reverts a change that was made to an unexpected version of the item. Later writes of other
-    /// clients stay. Returns the current item; `None` if it is deleted.
+    /// clients are kept. Returns the current item; `None` if it is deleted.
     async fn take_back(
         &self,
         target: &Target,
@@ -359,7 +365,7 @@ impl Targets {
                     let sent = change.send(client, table, key).await;
                     let back = |met: &Item| changed(&made, &were, met);
                     sent.map(|sent| match sent {
-                        Sent::Written(met) => Sent::Stands(Some(back(&met))),
+                        ChangeResult::Written(met) => ChangeResult::GuardFailed(Some(back(&met))),
                         other => other,
                     })
                 }
@@ -367,31 +373,30 @@ impl Targets {
                 (_, None) => put_back(client, table, key, &met).await,
             };
             match sent {
-                Ok(Sent::Written(_)) => return Ok(Some(met)),
+                Ok(ChangeResult::Written(_)) => return Ok(Some(met)),
                 // A later write takes precedence over restoring the deleted item.
-                Ok(Sent::Stands(found)) if after.is_none() => return Ok(found),
-                Ok(Sent::Stands(found)) => stands = found,
-                Ok(Sent::Refused(reason))
+                Ok(ChangeResult::GuardFailed(found)) if after.is_none() => return Ok(found),
+                Ok(ChangeResult::GuardFailed(found)) => stands = found,
+                Ok(ChangeResult::Refused(reason))
                 | Err(Failure::Retry(reason) | Failure::Fatal(reason)) => {
                     failure = reason;
                 }
             }
         }
         let item = item_to_string(&met);
-        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed during another write could not be restored; this is its previous value");
+        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed by mistake could not be restored; `item` is its previous value");
         self.note_problem(
             ProblemKind::Refused,
             target,
             key,
-            &format!("it could not be restored: {failure}"),
+            &format!("the item could not be restored: {failure}"),
         )
         .await?;
         Err(Failure::Retry(failure))
     }
 }
 
-/// Counts the items that differ from what the plan requires, and repairs them if the task requests
-/// it.
+/// Counts the items that are not as the plan requires, and repairs them if the task requests it.
 pub(super) async fn check(
     worker: &Worker<'_>,
     task: &Task,
@@ -411,7 +416,7 @@ pub(super) async fn check(
             }
         }
         if let Some(inverse) = worker.inverse()
-            && let Err(reason) = migration.comes_back(inverse, &task.table, item)
+            && let Err(reason) = migration.check_inverse(inverse, &task.table, item)
         {
             tally.sample("not_invertible", &reason);
         }
@@ -420,8 +425,8 @@ pub(super) async fn check(
     let look =
         |suspects: Vec<Item>| async move { still_wrong(worker, task, &suspects).await }.boxed();
     let suspects = suspects.into_iter().map(|item| (item, ())).collect();
-    // The repairs come after the checks, and a repair may need time to evaluate its answer.
-    let suspects = check::look_again(suspects, deadline.part_way(33), look).await?;
+    // The repairs come after the checks, and a repair may need time to evaluate its response.
+    let suspects = check::recheck_mismatches(suspects, deadline.part_way(33), look).await?;
     for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
         tally.sample("different", &key.to_string());
@@ -431,14 +436,14 @@ pub(super) async fn check(
             key: schema.key_of_item(&item).map_err(|error| Failure::Fatal(error.to_string()))?,
             adopts: false,
         };
-        if task.repairs && worker.targets.settle(&target, &item, deadline).await? {
+        if task.repairs && worker.targets.apply_rewrite(&target, &item, deadline).await? {
             tally.count("repaired", 1);
         }
     }
     Ok(())
 }
 
-/// Reads items again. Returns those that exist and differ from what the plan requires.
+/// Reads items again. Returns the existing items that are not as the plan requires.
 async fn still_wrong(
     worker: &Worker<'_>,
     task: &Task,

@@ -4,7 +4,7 @@
 //! take as long as an invocation, so a worker renews the lease while it processes the task. The
 //! worker ends the slice and saves nothing in three cases: another worker has leased the task, the
 //! task has ended, or the lease expired before it could be renewed. Other workers may then process
-//! the same task, which is safe. Requests in flight are not cancelled, because their answers must
+//! the same task, which is safe. Requests in flight are not cancelled, because their responses must
 //! be evaluated: a delete may have removed an item that must be restored.
 
 use std::pin::pin;
@@ -15,7 +15,7 @@ use futures::future::{Either, select};
 use tokio::time::{Instant, timeout_at};
 
 use super::control_table::Control;
-use super::task::Later;
+use super::task::RecheckReason;
 use crate::failure::Failure;
 
 /// Duration of a lease that is not renewed.
@@ -28,21 +28,23 @@ const RENEWAL_MAX: Duration = Duration::from_secs(2);
 /// The wait before a failed renewal is retried. Several waits fit into a lease.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
-/// A leased task, or the reason why the worker must check it again; `Err(None)` if the record needs
-/// no more work.
-pub(super) type Leased = Result<Task, Option<Later>>;
+/// A leased task, or the reason why the worker must check the task again; `Err(None)` if the record
+/// needs no more work.
+pub(super) type Leased = Result<Task, Option<RecheckReason>>;
 
 /// Returns the end of a lease that begins now, in milliseconds since 1970.
 fn lease_end() -> u64 {
     now_ms() + u64::try_from(LEASE.as_millis()).unwrap_or(0)
 }
 
-/// Returns the wait for another worker that leases the task; `None` if no other worker does.
-pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later> {
-    // The clock of the other worker may be wrong by any amount, but no lease is longer than this.
+/// Returns how long to wait for another worker's lease of the task; `None` if no other worker
+/// leases the task.
+pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<RecheckReason> {
+    // The clock of the other worker may be wrong by any amount, but no lease is longer than
+    // `LEASE`.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
     let reason = "another worker has this task".to_owned();
-    task.is_leased_by_another(name, now).then_some(Later { reason, at_most: Some(left) })
+    task.is_leased_by_another(name, now).then_some(RecheckReason { reason, at_most: Some(left) })
 }
 
 /// Leases the task of a record to the worker `name`.
@@ -87,7 +89,7 @@ async fn renewed_every<T, E>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<Option<(Result<T, E>, Task)>, Failure> {
     let mut work = pin!(work);
-    // Reads before the work have used up some of the lease.
+    // The reads before the work have used up a part of the lease.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now_ms())).min(LEASE);
     let (mut task, mut ends) = (task.clone(), Instant::now() + left);
     loop {
@@ -120,15 +122,15 @@ async fn renewed_every<T, E>(
     }
 }
 
-/// Renews the lease of a task. Returns the current task; `None` if another worker has leased it or
-/// it has ended.
+/// Renews the lease of a task. Returns the current task; `None` if another worker has leased the
+/// task or the task has ended.
 async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option<Task>, Failure> {
-    let mut failure = "no answer".to_owned();
+    let mut failure = "the control table did not respond in time".to_owned();
     while Instant::now() < ends {
         match timeout_at(ends.min(Instant::now() + RENEWAL_MAX), renew(control, task)).await {
             Ok(Err(Failure::Retry(reason))) => failure = reason,
             Ok(ended) => return ended,
-            // The request may take effect later. The next attempt detects this.
+            // The request may still take effect later. The next attempt detects that.
             Err(_) => {}
         }
         tokio::time::sleep(RENEWAL_PAUSE).await;

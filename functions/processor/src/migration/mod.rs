@@ -38,7 +38,7 @@ use rules::migration::plan::NOTED_EVERY_SECONDS;
 use rules::migration::{Direction, Kind, Migration, Plan};
 
 use crate::back_off::{Deadline, RetryPolicy};
-use crate::event::{BatchResponse, Delivered};
+use crate::event::{BatchRecord, BatchResponse};
 use crate::failure::Failure;
 use crate::frame::{Frame, Report};
 use crate::object_store::ObjectStore;
@@ -47,15 +47,15 @@ use control_table::Control;
 use targets::Targets;
 pub(crate) use throttling::Throttling;
 
-/// Time-out of a write that nothing depends on, such as the entry of a lag. That entry is written
-/// after the batch's time is over, when one second is left for the response.
+/// Time-out of an informational write, such as the entry of a lag. That entry is written after the
+/// deadline of the batch, when one second remains for the response.
 const NOTE_LIMIT: Duration = Duration::from_millis(300);
-/// The origin of the table names, for messages that otherwise name an environment variable.
+/// The source of the table names, for messages that otherwise name an environment variable.
 const PLAN_TABLE: &str = "the plan of the migration";
 /// Upper bound of cached compiled plans. When it is reached, the cache is cleared.
 const COMPILED_MAX: usize = 64;
 
-/// The function.
+/// The function `migration`: its clients, settings and caches.
 pub(crate) struct Migrations<O> {
     control: Control,
     quarantine: Quarantine<O>,
@@ -63,7 +63,7 @@ pub(crate) struct Migrations<O> {
     /// The name of this process, as an owner of leases.
     name: String,
     compiled: Mutex<BTreeMap<ActiveMigration, Arc<Migration>>>,
-    /// The second in which each recurring entry was last written, by the entry's name.
+    /// The time in seconds at which each recurring entry was last written, by the entry's name.
     noted: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -83,9 +83,9 @@ enum Batch {
 /// The frame of one batch, with the active migrations and their targets.
 pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
 
-/// The beginning of work on a batch.
-pub(crate) enum Begun<O> {
-    /// The batch is of a source table; this frame processes it.
+/// The result of [`Migrations::begin`].
+pub(crate) enum BatchStart<O> {
+    /// The batch is of a source table; this frame must process it.
     Frame(Box<SourcesFrame<O>>),
     /// The batch was of the control table and is done.
     Done(BatchResponse),
@@ -102,21 +102,22 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// that processes it.
     pub(crate) async fn begin(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         deadline: Deadline,
-    ) -> Result<Begun<O>, Failure> {
+    ) -> Result<BatchStart<O>, Failure> {
         match self.kind(batch)? {
             Batch::Control => {
                 let offers = dispatch::offers(batch);
                 let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // This entry proves that the running functions write such entries. Only a batch
-                // with tasks causes it. If the event filter is missing, the function also receives
-                // the records of these entries, and an entry for each of them would never end.
+                // This entry proves that the running functions write such entries. It is written
+                // only for a batch with tasks. Without the event filter, the function also receives
+                // the records of these entries; if it wrote an entry for each of these records, the
+                // entries would never end.
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
-                Ok(Begun::Done(response))
+                Ok(BatchStart::Done(response))
             }
             Batch::Sources => {
                 let (migrations, ways_there) = self.followers(batch).await?;
@@ -125,9 +126,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 {
                     self.note_followed(&table).await;
                 }
-                // Reports the throttling of the previous invocation.
+                // Reports throttling since the previous report, including that of the previous
+                // invocation.
                 self.note_throttling().await;
-                Ok(Begun::Frame(Box::new(Frame {
+                Ok(BatchStart::Frame(Box::new(Frame {
                     executor: Targets::new(self.control.clone(), &migrations, self.retry)
                         .with_ways_there(&ways_there),
                     rule: migrations,
@@ -138,12 +140,12 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// Processes a batch of a source table in its frame. Writes the lag if the batch needed work. A
-    /// stream that is read from its beginning has old records that were applied already, and these
-    /// do not count as a lag.
+    /// stream that is read from its beginning delivers old records that were applied already; these
+    /// records do not count as a lag.
     pub(crate) async fn follow(
         &self,
         frame: &SourcesFrame<O>,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
         deadline: Deadline,
     ) -> Result<Report, Failure> {
         let report = frame.process(batch, deadline).await;
@@ -154,20 +156,21 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         };
         if had_to_do {
             let note = tokio::time::timeout(NOTE_LIMIT, self.note_lag(&frame.rule, batch));
-            let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
+            let late =
+                |_| Err(Failure::Retry("the control table did not respond in time".to_owned()));
             if let Err(failure) = note.await.unwrap_or_else(late) {
-                tracing::warn!(function = "migration", %failure, "the lag could not be noted");
+                tracing::warn!(function = "migration", %failure, "the lag could not be recorded");
             }
         }
         report
     }
 
     /// Returns the migrations that may follow a batch of a source table, and the forward directions
-    /// of the reverse ones. A migration may be unable to run, for instance because a table of its
-    /// plan is missing. It then fails only the batches of tables that it reads.
+    /// of those that run in reverse. If a migration cannot run, for example because a table of its
+    /// plan is missing, it fails only the batches of tables that it reads.
     async fn followers(
         &self,
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
     ) -> Result<(Vec<Arc<Migration>>, Vec<Arc<Migration>>), Failure> {
         let (mut migrations, mut ways_there) = (Vec::new(), Vec::new());
         for (name, followed) in self.control.active().await?.active {
@@ -186,7 +189,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migrations, ways_there))
     }
 
-    /// Returns a migration. For a reverse one that needs it, also returns its forward direction.
+    /// Returns a migration. If the migration runs in reverse and needs its forward direction, also
+    /// returns that direction.
     async fn there_and_back(
         &self,
         active: &ActiveMigration,
@@ -202,8 +206,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migration, Some(self.migration(&there).await?)))
     }
 
-    /// Returns whether a batch is certainly of a table that the migration does not read.
-    async fn is_of_others(&self, active: &ActiveMigration, batch: &[Delivered<'_>]) -> bool {
+    /// Returns whether it is certain that the migration does not read the batch's table.
+    async fn is_of_others(&self, active: &ActiveMigration, batch: &[BatchRecord<'_>]) -> bool {
         let Some(table) = table_of(batch) else { return false };
         let ActiveMigration { name, followed } = active;
         self.plan(name).await.is_ok_and(|(plan, fingerprint)| {
@@ -212,16 +216,17 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         })
     }
 
-    /// Writes the lag of a stream that migrations read, if it is long. Backfills, which may be the
-    /// cause, wait for it. Records from before a migration began do not count.
+    /// Writes the lag of a stream that migrations read, if the lag is long. Backfills, which may be
+    /// the cause, then wait until the lag is short. Records from before a migration began do not
+    /// count.
     async fn note_lag(
         &self,
         migrations: &[Arc<Migration>],
-        batch: &[Delivered<'_>],
+        batch: &[BatchRecord<'_>],
     ) -> Result<(), Failure> {
         let Some(now) = self.control.now() else { return Ok(()) };
         let first = batch.iter().find_map(|delivered| {
-            delivered.look(|record| {
+            delivered.with_decoded(|record| {
                 let record = record.ok()?;
                 let arn: StreamArn = record.event_source_arn.parse().ok()?;
                 let (table, made) = (arn.table.table, record.approximate_creation_seconds);
@@ -238,24 +243,24 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         self.control.put(&lag).await
     }
 
-    /// Writes for operators which requests DynamoDB throttled. A failure of this write has no
-    /// effect.
+    /// Records for operators which requests DynamoDB throttled. If this write fails, the batch
+    /// continues.
     async fn note_throttling(&self) {
-        let untold = self.control.throttling.take_untold();
+        let untold = self.control.throttling.take_unreported();
         let Some(now) = self.control.now() else { return };
         for (table, reason) in untold {
             let note = Throttled { table, reason, at: now };
             if self.is_to_be_noted(&note.name(), now)
                 && let Err(failure) = self.control.put(&note).await
             {
-                tracing::warn!(function = "migration", reason = note.reason, %failure, "the throttling could not be noted");
+                tracing::warn!(function = "migration", reason = note.reason, %failure, "the throttling could not be recorded");
             }
         }
     }
 
-    /// Writes that a function follows the stream of a migration's table, even if its records need
-    /// no work. For example, a function follows the targets before the migration is reversed. A
-    /// failure of this write has no effect.
+    /// Records that a function follows the stream of a migration's table, even if the records need
+    /// no work. For example, a function follows the targets before the migration is reversed. If
+    /// this write fails, the batch continues.
     async fn note_followed(&self, table: &str) {
         let Some(at) = self.control.now() else { return };
         let followed = FollowedTable { table: table.to_owned(), at };
@@ -264,15 +269,15 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             return;
         }
         let note = tokio::time::timeout(NOTE_LIMIT, self.control.put(&followed));
-        let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
+        let late = |_| Err(Failure::Retry("the control table did not respond in time".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
-            tracing::warn!(function = "migration", table, %failure, "the note that the stream is followed could not be written");
+            tracing::warn!(function = "migration", table, %failure, "the record that the function follows the stream could not be written");
             // The write failed, so the next batch tries again.
             self.noted.lock().remove(&entry);
         }
     }
 
-    /// Returns whether a recurring entry is due. A clock that was set back does not suppress it.
+    /// Returns whether a recurring entry is due. If the clock was set back, the entry is due too.
     fn is_to_be_noted(&self, entry: &str, now: u64) -> bool {
         let mut noted = self.noted.lock();
         let is_fresh = noted.get(entry).is_some_and(|at| at.abs_diff(now) < NOTED_EVERY_SECONDS);
@@ -298,7 +303,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// Returns the kind of a batch. An event source mapping has one stream, so all records are from
     /// one table.
-    fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
+    fn kind(&self, batch: &[BatchRecord<'_>]) -> Result<Batch, Failure> {
         let Some(arn) = first_arn(batch) else {
             // No record can be decoded. The frame quarantines all of them.
             return Ok(Batch::Sources);
@@ -308,8 +313,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(if arn.table.table == self.control.table() { Batch::Control } else { Batch::Sources })
     }
 
-    /// Returns the compiled migration of a plan, from a cache because compiling jq takes some
-    /// milliseconds.
+    /// Returns the compiled migration of a plan. Compiled migrations are cached, because compiling
+    /// jq takes some milliseconds.
     async fn migration(&self, active: &ActiveMigration) -> Result<Arc<Migration>, Failure> {
         if let Some(known) = self.compiled().get(active) {
             return Ok(Arc::clone(known));
@@ -320,7 +325,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let (plan, fingerprint) = self.plan(name).await?;
         if fingerprint != followed.fingerprint {
             return Err(wrong(
-                "its plan is not the one that it was started with; abort it and start it again"
+                "its plan has changed since the start; abort the migration and start it again"
                     .to_owned(),
             ));
         }
@@ -348,8 +353,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let missing = || Failure::Fatal(format!("migration `{migration}` has no plan"));
         let entry = self.control.get::<PlanEntry>(migration, PlanEntry::NAME).await?;
         let text = entry.ok_or_else(missing)?.plan;
-        let plan = serde_json::from_str(&text)
-            .map_err(|error| Failure::Fatal(format!("the plan of `{migration}`: {error}")))?;
+        let plan = serde_json::from_str(&text).map_err(|error| {
+            Failure::Fatal(format!("cannot parse the plan of `{migration}`: {error}"))
+        })?;
         Ok((plan, Plan::fingerprint(&text)))
     }
 
@@ -369,14 +375,15 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 }
 
 /// Returns the stream ARN of a batch; `None` if no record can be decoded.
-fn first_arn(batch: &[Delivered<'_>]) -> Option<String> {
+fn first_arn(batch: &[BatchRecord<'_>]) -> Option<String> {
     batch.iter().find_map(|delivered| {
-        delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
+        delivered
+            .with_decoded(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
     })
 }
 
 /// Returns the table of a batch; `None` if no record can be decoded.
-fn table_of(batch: &[Delivered<'_>]) -> Option<String> {
+fn table_of(batch: &[BatchRecord<'_>]) -> Option<String> {
     let arn: StreamArn = first_arn(batch)?.parse().ok()?;
     Some(arn.table.table)
 }

@@ -9,13 +9,13 @@ use super::task::SLICE;
 /// Items per second that a task may read; unlimited if `None`.
 pub(crate) struct Pace(pub(crate) Option<u64>);
 
-/// Returns how many items per second of the migration's `rate` a task may read. `tasks` are all
-/// tasks of the migration. Returns 0 if the workers of other tasks have taken the whole rate.
+/// Returns how many items per second of the migration's `rate` a task may read. `tasks` contains
+/// all tasks of the migration. Returns 0 if the workers of other tasks have taken the whole rate.
 ///
-/// A worker gets at most an equal part of the rate, and at most what the other workers leave. So a
+/// A worker gets at most an equal share of the rate, and at most the unused part of the rate. So a
 /// worker that joins waits until earlier workers end their slices. A crashed worker's share becomes
 /// free when its lease ends. Of two leased tasks without a share, the one whose name sorts first
-/// takes its share first, so that both do not take the same part.
+/// takes its share first, so that they do not both take the same part.
 pub(crate) fn share(rate: u64, tasks: &[Task], task: &Task, now_ms: u64) -> u64 {
     let name = task.name();
     let others = tasks.iter().map(|other| (other.name(), other)).filter(|(of_other, other)| {

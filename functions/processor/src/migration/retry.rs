@@ -1,28 +1,29 @@
-//! Tasks that failed. If the record of a failed task were redelivered, it would block the tasks of
-//! all other migrations after it. Therefore the failure is written to the task's entry instead.
+//! Retries of failed tasks. If the record of a failed task were redelivered, it would block all
+//! later records in the shard, including those of other migrations. Therefore the failure is
+//! written to the task's entry instead.
 //!
-//! That write creates another record of the task after the records of other tasks, so the task is
-//! tried again later. A task that must wait is treated in the same way. A task that needs an
-//! operator is set aside until `weir migrate resume`. If a worker crashes before the write, its
-//! record is redelivered; after the write that record has no effect.
+//! That write creates a new record of the task after the records of other tasks, so the task is
+//! retried later. A task that must wait is treated in the same way. A task that needs an operator
+//! is set aside until `weir migrate resume`. If a worker crashes before the write, its record is
+//! redelivered; after the write that record has no effect.
 
 use control::Task;
 
 use super::control_table::Control;
 use super::lease::{held_by_another, now_ms};
-use super::task::Later;
+use super::task::RecheckReason;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
 /// Why a task made no progress.
 #[derive(Debug)]
-pub(crate) struct Stuck {
+pub(crate) struct NoProgress {
     pub(crate) failure: Failure,
     /// The limit for the task's next page, if a page failed.
     pub(crate) page: Option<u32>,
 }
 
-impl From<Failure> for Stuck {
+impl From<Failure> for NoProgress {
     fn from(failure: Failure) -> Self {
         Self { failure, page: None }
     }
@@ -38,21 +39,22 @@ pub(super) async fn put_off(
     control: &Control,
     offered: &Task,
     name: &str,
-    stuck: &Stuck,
+    stuck: &NoProgress,
     deadline: Deadline,
 ) -> Result<bool, Failure> {
     let Some(mut task) = control.reread(offered).await?.filter(|task| !task.outdates(offered))
     else {
         return Ok(true);
     };
-    // If the other worker crashes, only this record still offers the task, so it must be
+    // If the other worker crashes, only this record still offers the task, so the record must be
     // redelivered.
     if held_by_another(&task, name, now_ms()).is_some() {
         return Ok(false);
     }
     if let Failure::Retry(reason) = &stuck.failure {
         let again = u32::try_from(task.failed).unwrap_or(u32::MAX);
-        let wait = Later::from(reason.as_str()).wait_for_record(again, deadline.remaining());
+        let wait =
+            RecheckReason::from(reason.as_str()).wait_for_record(again, deadline.remaining());
         tokio::time::sleep(wait).await;
     }
     let set_aside = matches!(stuck.failure, Failure::Fatal(_));
@@ -60,8 +62,9 @@ pub(super) async fn put_off(
     Ok(control.replace(task).await?.is_some())
 }
 
-/// Writes a task that must wait, unless a worker leases it. The write creates another record, after
-/// those of other migrations. Returns whether the current record needs no redelivery.
+/// Writes a task that must wait, unless a worker leases the task. The write creates a new record of
+/// the task, after the records of other migrations. Returns whether the current record needs no
+/// redelivery.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -73,7 +76,7 @@ pub(super) async fn put_behind(control: &Control, offered: &Task) -> Result<bool
     if task.is_leased(now_ms()) {
         return Ok(false);
     }
-    // The lease has expired, so it belongs to a crashed worker.
+    // The lease has expired, so its worker has crashed.
     task.release();
     Ok(control.replace(task).await?.is_some())
 }

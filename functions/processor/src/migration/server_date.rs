@@ -1,4 +1,4 @@
-//! The time of a DynamoDB endpoint: the `Date` header of its answers.
+//! The time of a DynamoDB endpoint, from the `Date` header of its responses.
 //!
 //! DynamoDB writes the time of its own clock into stream records. Therefore the age of a record is
 //! measured by that clock.
@@ -12,12 +12,12 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use locks::Mutex;
 
-/// The date of the last answer, and the time when the answer arrived.
+/// The date of the last response, and the time when the response arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerDate(Arc<Mutex<Option<(u64, Instant)>>>);
 
 impl ServerDate {
-    /// Returns the endpoint's time in seconds since 1970; `None` before the first answer with a
+    /// Returns the endpoint's time in seconds since 1970; `None` before the first response with a
     /// date.
     pub(super) fn seconds(&self) -> Option<u64> {
         let told = *self.0.lock();

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use control::Task;
 
-/// Upper bound of samples, enough to see what is wrong.
+/// Maximum number of samples: enough to see the kind of problem.
 const SAMPLES_MAX: usize = 5;
-/// Upper bound of a sample in characters.
+/// Maximum length of a sample in characters.
 const SAMPLE_CHARACTERS_MAX: usize = 500;
 
 /// Counts by name, and a few samples.

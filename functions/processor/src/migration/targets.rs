@@ -24,7 +24,7 @@ use rules::{Folded, Found, Needs, Stamp};
 
 use super::PLAN_TABLE;
 use super::control_table::Control;
-use super::window::{Extent, Window};
+use super::window::{Window, WorkKind};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome, in_order};
@@ -32,8 +32,9 @@ use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::request_failure;
 
-/// Targets that are written concurrently. They are enough to fill a group commit of the local store
-/// and to hide the latency of a write on AWS, and few enough that items of 400 KB fit into memory.
+/// Maximum number of targets that are written concurrently: enough to fill a group commit of the
+/// local store and to hide the latency of a write on AWS, and few enough that items of 400 KB fit
+/// into memory.
 pub(super) const WRITES_AT_ONCE: usize = 64;
 /// The condition of a first write: no item exists, or it is an older item of the same source.
 const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
@@ -46,16 +47,16 @@ pub(crate) struct Targets {
     /// The migrations by name.
     migrations: BTreeMap<String, Arc<Migration>>,
     /// The forward directions of reverse migrations, by name.
-    ways_there: BTreeMap<String, Arc<Migration>>,
+    forward_migrations: BTreeMap<String, Arc<Migration>>,
     schemas: BTreeMap<String, KeySchema>,
     pub(super) retry: RetryPolicy,
 }
 
 /// The outcome of a write.
-pub(super) enum Put {
+pub(super) enum TargetPut {
     Written,
     /// The guard did not hold; this is the current item.
-    Stands(Option<Item>),
+    GuardFailed(Option<Item>),
     /// DynamoDB permanently refuses the item, for example because an attribute does not have the
     /// type of an index key.
     Refused(String),
@@ -69,14 +70,21 @@ impl Targets {
             .iter()
             .map(|migration| (migration.name().to_owned(), Arc::clone(migration)))
             .collect();
-        let ways_there = BTreeMap::new();
-        Self { client: control.client.clone(), control, migrations, ways_there, schemas, retry }
+        let forward_migrations = BTreeMap::new();
+        Self {
+            client: control.client.clone(),
+            control,
+            migrations,
+            forward_migrations,
+            schemas,
+            retry,
+        }
     }
 
     /// Sets the forward directions of the reverse migrations.
     pub(crate) fn with_ways_there(self, ways_there: &[Arc<Migration>]) -> Self {
         let by_name = |there: &Arc<Migration>| (there.name().to_owned(), Arc::clone(there));
-        Self { ways_there: ways_there.iter().map(by_name).collect(), ..self }
+        Self { forward_migrations: ways_there.iter().map(by_name).collect(), ..self }
     }
 
     pub(super) fn migration(&self, name: &str) -> Result<&Migration, Failure> {
@@ -95,15 +103,15 @@ impl Targets {
     }
 
     /// Returns a window for processing targets.
-    pub(super) fn window(&self, extent: Extent) -> Window<'_> {
+    pub(super) fn window(&self, extent: WorkKind) -> Window<'_> {
         Window::new(&self.control.throttling, extent)
     }
 
-    /// Applies the registers `said` to a target. Returns whether a write was necessary.
+    /// Applies `registers` to a target. Returns whether a write was necessary.
     pub(super) async fn join(
         &self,
         target: &Target,
-        said: &Registers,
+        registers: &Registers,
         window: &Window<'_>,
     ) -> Result<bool, Failure> {
         let key = self.key(target)?;
@@ -115,31 +123,31 @@ impl Targets {
         while attempts.next().await {
             let throttled = window.throttled();
             let put = match &standing {
-                None => match said.only().filter(|_| !reads_first) {
+                None => match registers.only().filter(|_| !reads_first) {
                     Some((source, register)) => {
-                        self.put_newer(target, &key, said, source, register).await
+                        self.put_newer(target, &key, registers, source, register).await
                     }
-                    None => self.read(target, &key).await.map(Put::Stands),
+                    None => self.read(target, &key).await.map(TargetPut::GuardFailed),
                 },
-                Some(found) => match self.replace(target, &key, said, found.as_ref()).await {
+                Some(found) => match self.replace(target, &key, registers, found.as_ref()).await {
                     Ok(None) => return Ok(false),
                     Ok(Some(put)) => Ok(put),
                     Err(failure) => Err(failure),
                 },
             };
             match put {
-                Ok(Put::Written) => return Ok(true),
-                Ok(Put::Refused(reason)) => {
+                Ok(TargetPut::Written) => return Ok(true),
+                Ok(TargetPut::Refused(reason)) => {
                     self.note_problem(ProblemKind::Refused, target, &key, &reason).await?;
                     return Ok(false);
                 }
-                Ok(Put::Stands(found)) => {
-                    // The first answer returned the current item, which does not count as a failed
-                    // attempt.
+                Ok(TargetPut::GuardFailed(found)) => {
+                    // The first response contained the current item. This does not count as a
+                    // failed attempt.
                     if standing.is_none() {
                         attempts.restart();
                         if !reads_first {
-                            window.met_another();
+                            window.record_existing_target();
                         }
                     }
                     standing = Some(found);
@@ -162,10 +170,10 @@ impl Targets {
         &self,
         target: &Target,
         key: &Item,
-        said: &Registers,
+        registers: &Registers,
         source: &str,
         register: &Register,
-    ) -> Result<Put, Failure> {
+    ) -> Result<TargetPut, Failure> {
         if register.item.is_none() {
             self.note_tombstone(target, key, &register.stamp).await?;
         }
@@ -180,24 +188,24 @@ impl Targets {
             (":source", SdkValue::S(source.to_owned())),
             (":stamp", SdkValue::S(register.stamp.to_string())),
         ];
-        self.put(target, key, said, NEWER, &names, &values).await
+        self.put(target, key, registers, NEWER, &names, &values).await
     }
 
     /// Joins registers with the current item, and writes the result if the item is unchanged.
-    /// Returns `None` if the item contains all of them already, or must not be changed.
+    /// Returns `None` if the item already contains all of these registers, or must not be changed.
     async fn replace(
         &self,
         target: &Target,
         key: &Item,
-        said: &Registers,
+        registers: &Registers,
         found: Option<&Item>,
-    ) -> Result<Option<Put>, Failure> {
+    ) -> Result<Option<TargetPut>, Failure> {
         let known = match found {
             None => Registers::default(),
             Some(item) => match Registers::from_item(item) {
                 Ok(registers) => registers,
                 Err(_) if target.adopts && !item.contains_key(MARK) => {
-                    self.adopted(target, said, item).await?
+                    self.adopted(target, registers, item).await?
                 }
                 Err(error) => {
                     if !self.is_writers(target).await? {
@@ -208,12 +216,12 @@ impl Targets {
                 }
             },
         };
-        let Some(joined) = known.joined(said) else {
+        let Some(joined) = known.joined(registers) else {
             return Ok(None);
         };
         if joined.live().count() > 1 {
             let sources: Vec<&str> = joined.live().map(|(source, _)| source).collect();
-            let reason = format!("{} have this target", sources.join(" and "));
+            let reason = format!("{} become this item", sources.join(" and "));
             self.note_problem(ProblemKind::Collision, target, key, &reason).await?;
         }
         if joined.is_tombstone()
@@ -224,28 +232,29 @@ impl Targets {
         self.put_over(target, key, &joined, found).await.map(Some)
     }
 
-    /// Returns whether writers own the target now, so that their items are correct. Effects from
-    /// before the switch have all been applied; any that arrives later is a redelivery.
+    /// Returns whether the application's writers own the target now, so that the current item is
+    /// correct. All effects from before the switch have been applied, so any effect that still
+    /// arrives is a redelivery.
     async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
         let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
         Ok(self.control.state(&target.migration).await?.phase.is_past_repair(way))
     }
 
-    /// Returns the registers of an item without a mark, in the reverse direction. They come from
-    /// the derived items that exist, without those in `said`.
+    /// Returns the registers of an item without a mark, in the reverse direction. They are built
+    /// from the existing derived items, except those that `registers` covers.
     async fn adopted(
         &self,
         target: &Target,
-        said: &Registers,
+        registers: &Registers,
         item: &Item,
     ) -> Result<Registers, Failure> {
         let migration = self.migration(&target.migration)?;
-        let Some(there) = self.ways_there.get(&target.migration) else {
+        let Some(there) = self.forward_migrations.get(&target.migration) else {
             return Ok(Registers::default());
         };
         let mut known = Vec::new();
         for origin in migration.origins(there, target, item) {
-            if migration.origin_text(&origin).is_some_and(|text| said.get(&text).is_some()) {
+            if migration.origin_text(&origin).is_some_and(|text| registers.get(&text).is_some()) {
                 continue;
             }
             if let Some(stands) = self.read(&origin, &self.key(&origin)?).await? {
@@ -262,7 +271,7 @@ impl Targets {
         key: &Item,
         registers: &Registers,
         found: Option<&Item>,
-    ) -> Result<Put, Failure> {
+    ) -> Result<TargetPut, Failure> {
         let names = [("#key", self.partition_attribute(target)), ("#mark", MARK)];
         let (condition, names, values) = match (found, found.and_then(|item| item.get(MARK))) {
             (_, Some(mark)) => ("#mark = :mark", &names[1..], vec![(":mark", to_sdk(mark))]),
@@ -286,7 +295,7 @@ impl Targets {
         condition: &str,
         names: &[(&str, &str)],
         values: &[(&str, SdkValue)],
-    ) -> Result<Put, Failure> {
+    ) -> Result<TargetPut, Failure> {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let values: HashMap<_, _> =
             values.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
@@ -300,21 +309,23 @@ impl Targets {
             .set_expression_attribute_values((!values.is_empty()).then_some(values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let Err(error) = request.send().await else {
-            return Ok(Put::Written);
+            return Ok(TargetPut::Written);
         };
         if let Some(PutItemError::ConditionalCheckFailedException(failed)) =
             error.as_service_error()
         {
-            // A store may not return the item with the failure; then the item is read.
+            // A store may not return the item with the failure. In that case, the item is read.
             return match failed.item() {
-                Some(item) => from_sdk_item(item.clone()).map(|item| Put::Stands(Some(item))),
-                None => self.read(target, key).await.map(Put::Stands),
+                Some(item) => {
+                    from_sdk_item(item.clone()).map(|item| TargetPut::GuardFailed(Some(item)))
+                }
+                None => self.read(target, key).await.map(TargetPut::GuardFailed),
             };
         }
         let service = error.as_service_error();
         if service.and_then(ProvideErrorMetadata::code) == Some("ValidationException") {
             let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
-            return Ok(Put::Refused(message.to_owned()));
+            return Ok(TargetPut::Refused(message.to_owned()));
         }
         Err(request_failure("PutItem", &target.table, PLAN_TABLE, &error))
     }
@@ -362,13 +373,13 @@ impl Targets {
     pub(super) async fn join_all(
         &self,
         folded: Folded,
-        extent: Extent,
+        extent: WorkKind,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
         let Folded { registers, rewrites, assemblies, .. } = folded;
         let window = &self.window(extent);
         let share = |is_last: bool| if is_last { deadline } else { deadline.half_way() };
-        // Rewrites come first, because a rewrite may need time to evaluate its answer.
+        // Rewrites come first, because a rewrite may need time to evaluate its response.
         let own = share(registers.is_empty() && assemblies.is_empty());
         let mut outcomes = self.settle_all(rewrites, window, own).await;
         let own = share(assemblies.is_empty());
@@ -404,7 +415,7 @@ impl Executor for Targets {
     }
 
     async fn apply(&self, folded: Folded, _: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
-        self.join_all(folded, Extent::Batch, deadline).await
+        self.join_all(folded, WorkKind::Batch, deadline).await
     }
 }
 

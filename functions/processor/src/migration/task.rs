@@ -22,7 +22,7 @@ use super::PLAN_TABLE;
 use super::control_table::Control;
 use super::lease::{held_by_another, now_ms, while_held};
 use super::pace::Pace;
-use super::retry::Stuck;
+use super::retry::NoProgress;
 use super::tally::Tally;
 use super::targets::{Targets, WRITES_AT_ONCE};
 use super::{check, first_writes, in_place, touch, window};
@@ -32,19 +32,19 @@ use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::direct::{UnreadPage, answered, unreadable};
 use crate::tables::dynamodb::request_failure;
 
-/// Time between two saves of a worker's progress. If a worker is killed, this much work is
-/// repeated. The progress becomes visible at this interval.
+/// Time between two saves of a worker's progress. If a worker is killed, the work of at most this
+/// time is repeated. Operators see the progress at this interval.
 pub(super) const SLICE: Duration = Duration::from_secs(2);
 /// Minimum wait before a task that cannot be processed is checked again. Without a wait, the record
 /// would be redelivered thousands of times per hour.
 const WAIT_MIN: Duration = Duration::from_secs(1);
-/// Maximum wait before a task is checked again. A worker notices with this delay that a migration
+/// Maximum wait before a task is checked again. A worker notices within this time that a migration
 /// may continue, or was paused or stopped.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Items of a scan page: some hundred writes between two checks of the time.
+/// Maximum number of items of a scan page: some hundred writes between two checks of the time.
 pub(super) const PAGE_ITEMS: u32 = 500;
-/// Concurrent writes for which a page has [`PAGE_ITEMS`]. With fewer concurrent writes, a page has
-/// fewer items.
+/// The number of concurrent writes for which a page has [`PAGE_ITEMS`] items. With fewer concurrent
+/// writes, a page has proportionally fewer items.
 const PAGE_WIDTH: u32 = 64;
 /// Attempts to read one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
@@ -53,7 +53,7 @@ const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 pub(crate) struct Worker<'w> {
     pub(crate) control: &'w Control,
     pub(crate) migration: Arc<Migration>,
-    /// The opposite direction, if the plan has a reverse direction.
+    /// The direction opposite to the task's, if the plan has a reverse direction.
     pub(crate) inverse: Option<Arc<Migration>>,
     /// Whether the migration was aborted. A touch then only removes marks.
     pub(crate) clears: bool,
@@ -62,19 +62,19 @@ pub(crate) struct Worker<'w> {
 
 /// The reason why a task must be checked again later.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Later {
+pub(crate) struct RecheckReason {
     pub(crate) reason: String,
     /// The longest time for which the task is blocked, if it is known.
     pub(super) at_most: Option<Duration>,
 }
 
-impl From<&str> for Later {
+impl From<&str> for RecheckReason {
     fn from(reason: &str) -> Self {
         Self { reason: reason.to_owned(), at_most: None }
     }
 }
 
-impl Later {
+impl RecheckReason {
     /// Returns whether the task waits only for another worker's lease.
     pub(crate) fn is_of_a_lease(&self) -> bool {
         self.at_most.is_some()
@@ -89,9 +89,9 @@ impl Later {
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
     }
 
-    /// Returns how long to wait before the task is written to create another record, if this
-    /// invocation cannot process it. Without a wait, each record would cause the next one
-    /// immediately. The wait is short if little time is left, because the attempt itself has then
+    /// Returns how long to wait before the task is written to create a new record, if this
+    /// invocation cannot process the task. Without a wait, each record would cause the next record
+    /// immediately. The wait is short if little time remains, because the attempt itself has then
     /// taken long enough.
     pub(crate) fn wait_for_record(&self, again: u32, remaining: Duration) -> Duration {
         self.usual(again).min(remaining / 2)
@@ -116,15 +116,15 @@ pub(super) async fn supersede(control: &Control, offered: &Task) -> Result<(), F
             "task superseded"
         );
         task.supersede();
-        // If another writer changes the task meanwhile, its write creates another record.
+        // If another writer changes the task meanwhile, that write creates a new record.
         control.replace(task).await?;
     }
     Ok(())
 }
 
 /// Marks a task as superseded unless another worker leases it. That worker may be repairing, and a
-/// switch waits for its repair. Returns the reason to check the task again, if another worker
-/// leases it.
+/// switch waits for its repair. If another worker leases the task, returns the reason to check the
+/// task again.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -132,7 +132,7 @@ pub(super) async fn supersede_when_free(
     control: &Control,
     offered: &Task,
     name: &str,
-) -> Result<Option<Later>, Failure> {
+) -> Result<Option<RecheckReason>, Failure> {
     let found = control.reread(offered).await?;
     let later = found.and_then(|task| held_by_another(&task, name, now_ms()));
     if later.is_none() {
@@ -179,7 +179,7 @@ fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     }
 }
 
-fn tell(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
+fn log_slice(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
     info!(
         function = "migration",
         migration = task.migration,
@@ -205,7 +205,7 @@ impl Worker<'_> {
         task: &Task,
         pace: &Pace,
         deadline: Deadline,
-    ) -> Result<(), Stuck> {
+    ) -> Result<(), NoProgress> {
         let started = Instant::now();
         let slice = Box::pin(self.slice(task, pace, deadline));
         let Some((slice, task)) = while_held(self.control, task, slice).await? else {
@@ -215,12 +215,17 @@ impl Worker<'_> {
         };
         let slice = slice?;
         let written = self.control.replace(given_back(task.clone(), &slice)).await?.is_some();
-        tell(&task, slice.read, (slice.done, written), started.elapsed());
+        log_slice(&task, slice.read, (slice.done, written), started.elapsed());
         Ok(())
     }
 
     /// Processes a task for a slice of time.
-    async fn slice(&self, task: &Task, pace: &Pace, deadline: Deadline) -> Result<Slice, Stuck> {
+    async fn slice(
+        &self,
+        task: &Task,
+        pace: &Pace,
+        deadline: Deadline,
+    ) -> Result<Slice, NoProgress> {
         let started = Instant::now();
         let mut tally = Tally::default();
         let begin = cursor_of(task)?;
@@ -255,7 +260,7 @@ impl Worker<'_> {
             most = page_after(most, page.len(), done.is_ok().then(|| begun.elapsed()));
             if let Err(failure) = done {
                 if cursor == begin {
-                    return Err(Stuck { failure, page: Some(most) });
+                    return Err(NoProgress { failure, page: Some(most) });
                 }
                 // The progress before this page is saved.
                 info!(function = "migration", reason = %failure, "page postponed");
@@ -265,15 +270,15 @@ impl Worker<'_> {
             tally.join(of_page);
             tally.count("read", page.len());
             cursor = page.next;
-            // The wait is necessary after the last page too, because the next segment may begin
-            // immediately.
+            // The wait is necessary after the last page too, because the worker may begin the next
+            // segment immediately.
             let wait = pace.wait(read, started.elapsed()).min(deadline.remaining());
             tokio::time::sleep(wait).await;
             if cursor.is_none() {
                 break true;
             }
-            // If the next page was read ahead, it is processed too, because its read is already
-            // paid for.
+            // If the next page has been read ahead, it is processed too, because its read has
+            // already been paid for.
             if (started.elapsed() >= SLICE && ahead.is_none()) || deadline.is_over() {
                 break false;
             }
@@ -311,7 +316,7 @@ impl Worker<'_> {
         tally: &mut Tally,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let at_once = self.control.throttling.width();
+        let at_once = self.control.throttling.concurrency();
         let (mut stated, mut is_unreadable) = (0, false);
         let items = page.items().map_while(|item| {
             is_unreadable |= item.is_none();
@@ -328,7 +333,7 @@ impl Worker<'_> {
         }
         tally.count("stated", stated);
         tally.count("written", first);
-        for outcome in self.targets.join_all(left, window::Extent::Page, deadline).await {
+        for outcome in self.targets.join_all(left, window::WorkKind::Page, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);
             }
@@ -348,7 +353,7 @@ impl Worker<'_> {
     }
 
     /// Reads a page of the task's segment with strong consistency, so every write that was
-    /// acknowledged before is visible.
+    /// acknowledged before the read is visible.
     async fn page(
         &self,
         task: &Task,
@@ -356,9 +361,9 @@ impl Worker<'_> {
         pace: &Pace,
         most: u32,
     ) -> Result<UnreadPage, Failure> {
-        // With fewer concurrent writes, a slice writes fewer items. A page is processed as a whole,
-        // so it is made smaller.
-        let width = self.control.throttling.width().min(WRITES_AT_ONCE);
+        // With fewer concurrent writes, a slice writes fewer items. A page is always processed as a
+        // whole, so the page must be smaller.
+        let width = self.control.throttling.concurrency().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * u32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
         let items = pace.page_items(items.min(most));
         let mut attempts = PAGE_RETRY.attempts();
@@ -374,8 +379,8 @@ impl Worker<'_> {
 
     /// Reads the next page of a backfill while the current one is written. If an item of that page
     /// changes meanwhile, the stream delivers the change. A check does not read ahead, because it
-    /// must compare what it has just read. A failure is dropped here; reading the page in its turn
-    /// reports it.
+    /// must compare what it has just read. A failure of this read is ignored; the regular read of
+    /// the page reports it.
     async fn ahead(
         &self,
         task: &Task,
@@ -383,7 +388,7 @@ impl Worker<'_> {
         (pace, most): (&Pace, u32),
         deadline: Deadline,
     ) -> Option<UnreadPage> {
-        // With a pace there is enough time to read the page in its turn.
+        // A task with a pace waits between pages, so reading ahead would save no time.
         let after = next.filter(|_| task.work == Work::Backfill && pace.0.is_none())?;
         deadline.limit(self.page(task, Some(after), pace, most)).await.ok()
     }
@@ -425,9 +430,9 @@ mod tests {
 
     #[test]
     fn a_waiting_task_is_checked_again_within_bounds() {
-        let lagging = Later::from("the stream is behind");
+        let lagging = RecheckReason::from("the stream is behind");
         let at_most = Some(Duration::from_millis(1_500));
-        let leased = Later { reason: String::new(), at_most };
+        let leased = RecheckReason { reason: String::new(), at_most };
         for (later, waits) in [(&lagging, [1_000, 2_000, 4_000]), (&leased, [1_000, 1_500, 1_500])]
         {
             let (mut left, mut all) = (Duration::from_secs(59), Vec::new());

@@ -33,8 +33,10 @@ async fn begun(
     let serving = serve_as(listener, |operation, body| decide(operation, &body));
     let done = async {
         match function.begin(&batch, deadline).await? {
-            Begun::Done(response) => Ok(response),
-            Begun::Frame(frame) => Ok(function.follow(&frame, &batch, deadline).await?.response),
+            BatchStart::Done(response) => Ok(response),
+            BatchStart::Frame(frame) => {
+                Ok(function.follow(&frame, &batch, deadline).await?.response)
+            }
         }
     };
     tokio::select! {
@@ -287,7 +289,7 @@ async fn a_foreign_item_among_the_parts_of_a_document_is_a_difference() {
     assert_eq!((task.done, left), (true, 0), "{task:?}");
     assert_eq!((task.counts["occupied"], task.counts["foreign"]), (1, 1), "{task:?}");
     let told = task.samples.join(" ");
-    assert!(told.contains("PLOT#9") && told.contains("delete or move it"), "{told}");
+    assert!(told.contains("PLOT#9") && told.contains("delete or move the item"), "{told}");
     // The item is reported, but not repaired.
     assert!(!asked.iter().any(|operation| operation.starts_with("delete")), "{asked:?}");
     let noted: Vec<_> = notes.iter().map(|note| note["key"]["S"].as_str().unwrap()).collect();
@@ -552,7 +554,7 @@ async fn no_task_outlives_its_migration() {
     }
     // Marks left after a reverse migration must still be removed.
     let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
-    let unswept = State { unswept: true, ..state(Phase::Reverted, 3) };
+    let unswept = State { needs_cleaning: true, ..state(Phase::Reverted, 3) };
     let (task, ..) = worked_in(&moved_plan(), &unswept, unmark("src"), empty).await;
     assert_eq!((task.done, task.superseded), (true, false));
 }

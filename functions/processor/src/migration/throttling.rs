@@ -16,8 +16,7 @@ use serde::Deserialize;
 use super::targets::WRITES_AT_ONCE;
 
 /// Increase of concurrent writes after each page without throttling, so that the maximum is reached
-/// again after some pages. In a batch, as many finished writes as may run concurrently count as a
-/// page.
+/// again after some pages. In a batch, a page is as many finished writes as may run concurrently.
 const STEP_UP: usize = 4;
 /// Error codes of throttling. Source: AWS, DynamoDB developer guide, "Error handling".
 const CODES: [&str; 3] =
@@ -25,25 +24,25 @@ const CODES: [&str; 3] =
 
 /// The throttling that this process has observed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Throttling(Arc<Mutex<Seen>>);
+pub(crate) struct Throttling(Arc<Mutex<ThrottlingState>>);
 
 #[derive(Debug)]
-struct Seen {
+struct ThrottlingState {
     /// Number of throttled attempts.
     attempts: u64,
     /// The reasons that are not reported yet, by table.
-    untold: BTreeMap<String, String>,
+    unreported: BTreeMap<String, String>,
     /// Current number of concurrent writes.
-    width: usize,
+    concurrency: usize,
 }
 
-impl Default for Seen {
+impl Default for ThrottlingState {
     fn default() -> Self {
-        Self { attempts: 0, untold: BTreeMap::new(), width: WRITES_AT_ONCE }
+        Self { attempts: 0, unreported: BTreeMap::new(), concurrency: WRITES_AT_ONCE }
     }
 }
 
-/// The relevant members of the body of an error answer.
+/// The relevant members of the body of an error response.
 #[derive(Deserialize)]
 struct ErrorBody {
     #[serde(rename = "__type", default)]
@@ -62,8 +61,8 @@ struct Reason {
     resource: String,
 }
 
-/// Returns the throttled table and the reason as text; `None` if the answer does not report
-/// throttling. The table is empty if the answer does not name it.
+/// Returns the throttled table and the reason as text; `None` if the response does not report
+/// throttling. The table is empty if the response does not name it.
 fn throttled(answer: &[u8]) -> Option<(String, String)> {
     let body: ErrorBody = serde_json::from_slice(answer).ok()?;
     let code = body.error_type.rsplit('#').next().unwrap_or_default();
@@ -79,14 +78,14 @@ fn throttled(answer: &[u8]) -> Option<(String, String)> {
 }
 
 impl Throttling {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ThrottlingState> {
         self.0.lock()
     }
 
-    fn saw(&self, table: String, why: String) {
+    fn record_reason(&self, table: String, why: String) {
         let mut seen = self.seen();
         seen.attempts += 1;
-        seen.untold.insert(table, why);
+        seen.unreported.insert(table, why);
     }
 
     /// Returns the number of throttled attempts so far.
@@ -95,23 +94,23 @@ impl Throttling {
     }
 
     /// Returns the reasons, by table, why requests were throttled since the last call.
-    pub(crate) fn take_untold(&self) -> BTreeMap<String, String> {
-        std::mem::take(&mut self.seen().untold)
+    pub(crate) fn take_unreported(&self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.seen().unreported)
     }
 
     /// Returns the current number of concurrent writes, which is at least one.
-    pub(crate) fn width(&self) -> usize {
-        self.seen().width
+    pub(crate) fn concurrency(&self) -> usize {
+        self.seen().concurrency
     }
 
     /// Adapts the number of concurrent writes after a page. Halves it if attempts were throttled
     /// since [`Throttling::attempts`] returned `attempts`, otherwise increases it.
     pub(crate) fn adapt(&self, attempts: u64) {
         let mut seen = self.seen();
-        seen.width = if seen.attempts > attempts {
-            (seen.width / 2).max(1)
+        seen.concurrency = if seen.attempts > attempts {
+            (seen.concurrency / 2).max(1)
         } else {
-            (seen.width + STEP_UP).min(WRITES_AT_ONCE)
+            (seen.concurrency + STEP_UP).min(WRITES_AT_ONCE)
         };
     }
 }
@@ -120,12 +119,12 @@ impl Throttling {
 impl Throttling {
     /// Simulates a throttled attempt.
     pub(super) fn throttle(&self) {
-        self.saw(String::new(), String::new());
+        self.record_reason(String::new(), String::new());
     }
 
     /// Returns a state with this many concurrent writes, as after throttled pages.
-    pub(super) fn narrowed_to(width: usize) -> Self {
-        Self(Arc::new(Mutex::new(Seen { width, ..Seen::default() })))
+    pub(super) fn narrowed_to(concurrency: usize) -> Self {
+        Self(Arc::new(Mutex::new(ThrottlingState { concurrency, ..ThrottlingState::default() })))
     }
 }
 
@@ -144,7 +143,7 @@ impl Intercept for Throttling {
         if !response.status().is_success()
             && let Some((table, why)) = response.body().bytes().and_then(throttled)
         {
-            self.saw(table, why);
+            self.record_reason(table, why);
         }
         Ok(())
     }
@@ -192,19 +191,19 @@ mod tests {
     #[test]
     fn writes_at_the_same_time_halve_and_grow_within_bounds() {
         let throttling = Throttling::default();
-        assert_eq!(throttling.width(), WRITES_AT_ONCE);
+        assert_eq!(throttling.concurrency(), WRITES_AT_ONCE);
         for expected in [32, 16, 8, 4, 2, 1, 1] {
             let before = throttling.attempts();
-            throttling.saw("pets".to_owned(), "why".to_owned());
+            throttling.record_reason("pets".to_owned(), "why".to_owned());
             throttling.adapt(before);
-            assert_eq!(throttling.width(), expected);
+            assert_eq!(throttling.concurrency(), expected);
         }
         for _ in 0..WRITES_AT_ONCE {
             throttling.adapt(throttling.attempts());
-            assert!((1..=WRITES_AT_ONCE).contains(&throttling.width()));
+            assert!((1..=WRITES_AT_ONCE).contains(&throttling.concurrency()));
         }
-        assert_eq!(throttling.width(), WRITES_AT_ONCE);
-        assert_eq!(throttling.take_untold().len(), 1);
-        assert_eq!(throttling.take_untold().len(), 0);
+        assert_eq!(throttling.concurrency(), WRITES_AT_ONCE);
+        assert_eq!(throttling.take_unreported().len(), 1);
+        assert_eq!(throttling.take_unreported().len(), 0);
     }
 }

@@ -1,10 +1,11 @@
-//! The backfill by touching: each source item gets a mark and loses it again. So it appears in the
-//! stream, with a stamp of its position there, and no effect is dated before the stream.
+//! The backfill by touching: each source item gets a mark and loses it again. So each item appears
+//! in the stream, and its effects have the stamp of that stream record instead of a stamp from
+//! before the stream.
 //!
 //! The worker removes the mark in the same page. If the worker crashes in between, the slice is
 //! repeated and removes the marks; touching an item twice is idempotent. A deleted item stays
-//! deleted. A writer may put an item back that it had read with its mark; such marks are removed
-//! when the migration ends.
+//! deleted. A client may have read an item with its mark and later write the item back; such marks
+//! are removed when the migration ends.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
@@ -24,7 +25,7 @@ use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::dynamodb::request_failure;
 
 /// The outcome of touching an item.
-enum Touched {
+enum TouchOutcome {
     Done,
     /// The item or its mark does not exist, or the plan produces nothing from the item.
     Gone,
@@ -58,23 +59,23 @@ pub(super) async fn touch(
             let key = key_of(item, schema);
             let is_marked = worker.migration.has_touched(item);
             let put = match is_marked {
-                true => Touched::Done,
-                false if worker.clears => Touched::Gone,
+                true => TouchOutcome::Done,
+                false if worker.clears => TouchOutcome::Gone,
                 false => mark(worker, &task.table, item, &key, &schema.partition.name).await?,
             };
-            if matches!(put, Touched::Done) {
+            if matches!(put, TouchOutcome::Done) {
                 clear(worker, &task.table, &key, worker.migration.name()).await?;
             }
             Ok((key, put))
         })
         .collect();
-    let at_once = worker.control.throttling.width();
+    let at_once = worker.control.throttling.concurrency();
     let mut touched = stream::iter(touches).buffer_unordered(at_once);
     while let Some(done) = touched.next().await {
         match done? {
-            (_, Touched::Done) => tally.count("touched", 1),
-            (_, Touched::Gone) => {}
-            (key, Touched::Refused(reason)) => {
+            (_, TouchOutcome::Done) => tally.count("touched", 1),
+            (_, TouchOutcome::Gone) => {}
+            (key, TouchOutcome::Refused(reason)) => {
                 let text = format!("{} {}: {reason}", task.table, item_to_string(&key));
                 tally.sample("refused", &text);
             }
@@ -83,7 +84,7 @@ pub(super) async fn touch(
     Ok(())
 }
 
-/// Removes the marks of touches from the items of a page: marks of this migration, and of a
+/// Removes the marks of touches from the items of a page: marks of this migration, and marks of a
 /// cut-over whose command was killed. Each update changes only the mark, and only if the mark is
 /// unchanged, so no other write is lost. The marks are no longer needed, because writing them has
 /// already put the items into the stream.
@@ -103,16 +104,16 @@ pub(super) async fn clear_left(
             Some(async move { clear(worker, &task.table, &key_of(item, schema), of).await })
         })
         .collect();
-    let at_once = worker.control.throttling.width();
+    let at_once = worker.control.throttling.concurrency();
     let mut cleared = stream::iter(marked).buffer_unordered(at_once);
     while let Some(done) = cleared.next().await {
-        tally.count("unmarked", usize::from(matches!(done?, Touched::Done)));
+        tally.count("unmarked", usize::from(matches!(done?, TouchOutcome::Done)));
     }
     Ok(())
 }
 
-/// Puts the mark on an item, unless the plan produces nothing from it. If the plan produces
-/// something from a later version of the item, the write of that version is in the stream after the
+/// Puts the mark on an item, unless the plan produces nothing from the item. If the plan produces
+/// something from a later version of the item, the stream has a record of that version after the
 /// fence.
 async fn mark(
     worker: &Worker<'_>,
@@ -120,11 +121,11 @@ async fn mark(
     item: &Item,
     key: &Item,
     partition: &str,
-) -> Result<Touched, Failure> {
+) -> Result<TouchOutcome, Failure> {
     match worker.migration.selects(table, item) {
         Ok(true) => {}
-        Ok(false) => return Ok(Touched::Gone),
-        Err(reason) => return Ok(Touched::Refused(reason)),
+        Ok(false) => return Ok(TouchOutcome::Gone),
+        Err(reason) => return Ok(TouchOutcome::Refused(reason)),
     }
     let update = Update {
         expression: "SET #touch = :touch",
@@ -135,7 +136,12 @@ async fn mark(
     write(worker, table, key, &update).await
 }
 
-async fn clear(worker: &Worker<'_>, table: &str, key: &Item, of: &str) -> Result<Touched, Failure> {
+async fn clear(
+    worker: &Worker<'_>,
+    table: &str,
+    key: &Item,
+    of: &str,
+) -> Result<TouchOutcome, Failure> {
     let update = Update {
         expression: "REMOVE #touch",
         condition: "#touch = :touch",
@@ -150,7 +156,7 @@ async fn write(
     table: &str,
     key: &Item,
     Update { expression, condition, names, of }: &Update<'_>,
-) -> Result<Touched, Failure> {
+) -> Result<TouchOutcome, Failure> {
     let mut attempts = RetryPolicy::CONTENDED.attempts();
     let mut failure = String::new();
     while attempts.next().await {
@@ -163,13 +169,13 @@ async fn write(
             .condition_expression(*condition)
             .set_expression_attribute_names(Some(names.collect()))
             .expression_attribute_values(":touch", of);
-        let Err(error) = request.send().await else { return Ok(Touched::Done) };
+        let Err(error) = request.send().await else { return Ok(TouchOutcome::Done) };
         let service = error.as_service_error();
         match service.and_then(ProvideErrorMetadata::code) {
-            Some("ConditionalCheckFailedException") => return Ok(Touched::Gone),
+            Some("ConditionalCheckFailedException") => return Ok(TouchOutcome::Gone),
             Some("ValidationException") => {
                 let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
-                return Ok(Touched::Refused(message.to_owned()));
+                return Ok(TouchOutcome::Refused(message.to_owned()));
             }
             _ => match request_failure("UpdateItem", table, PLAN_TABLE, &error) {
                 Failure::Retry(reason) => failure = reason,

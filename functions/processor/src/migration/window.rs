@@ -2,7 +2,7 @@
 //! records, with as much concurrency as the throttling currently allows.
 //!
 //! The module does not know how a target is processed. The order matters, because a batch is
-//! redelivered from its first unfinished target on.
+//! redelivered from the first record of an unfinished target.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,12 +16,12 @@ use crate::frame::TargetOutcome;
 
 /// The kind of work on targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum WorkKind {
     /// A batch of a stream. A redelivered batch is shorter only if some targets were finished.
-    /// Therefore a batch waits for capacity until its deadline. It adapts the number of concurrent
-    /// writes itself.
+    /// Therefore a batch waits for capacity until its deadline. The window adapts the number of
+    /// concurrent writes.
     Batch,
-    /// A page of a task. Between two pages, the task's worker adapts the number of concurrent
+    /// A page of a task. Between two pages, the worker of the task adapts the number of concurrent
     /// writes and the size of the page.
     Page,
     /// A single target.
@@ -32,47 +32,48 @@ pub(super) enum Extent {
 #[derive(Debug)]
 pub(super) struct Window<'t> {
     throttling: &'t Throttling,
-    extent: Extent,
+    extent: WorkKind,
     /// Number of throttled attempts when the window was created.
     throttled: u64,
-    /// Whether a target existed that a first write could not replace.
-    has_met_others: AtomicBool,
+    /// Whether a first write has failed because its target already exists, so that further targets
+    /// are read before they are written.
+    has_existing_targets: AtomicBool,
 }
 
 impl<'t> Window<'t> {
-    pub(super) fn new(throttling: &'t Throttling, extent: Extent) -> Self {
+    pub(super) fn new(throttling: &'t Throttling, extent: WorkKind) -> Self {
         let throttled = throttling.attempts();
-        Self { throttling, extent, throttled, has_met_others: AtomicBool::new(false) }
+        Self { throttling, extent, throttled, has_existing_targets: AtomicBool::new(false) }
     }
 
     /// Returns the current number of concurrent targets.
-    pub(super) fn width(&self) -> usize {
-        self.throttling.width()
+    pub(super) fn concurrency(&self) -> usize {
+        self.throttling.concurrency()
     }
 
-    /// Records that a target exists that a first write could not replace. The batch may be a
+    /// Records that a first write has failed because its target already exists. The batch may be a
     /// redelivery.
-    pub(super) fn met_another(&self) {
-        self.has_met_others.store(true, Ordering::Relaxed);
+    pub(super) fn record_existing_target(&self) {
+        self.has_existing_targets.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether targets are read before they are written. A write whose condition fails
     /// costs as much as a successful one. So a redelivered batch would use up a slow table's
-    /// capacity for targets that are done already. As long as targets do not exist, a read would be
-    /// an unnecessary request.
+    /// capacity for targets that are already done. As long as the targets do not exist yet, reads
+    /// would be unnecessary requests.
     pub(super) fn reads_first(&self) -> bool {
-        self.extent != Extent::One
-            && (self.has_met_others.load(Ordering::Relaxed)
+        self.extent != WorkKind::One
+            && (self.has_existing_targets.load(Ordering::Relaxed)
                 || self.throttling.attempts() > self.throttled
-                || self.throttling.width() < WRITES_AT_ONCE)
+                || self.throttling.concurrency() < WRITES_AT_ONCE)
     }
 
     /// Allows one more attempt if the last one was throttled. `throttled` is the number of
-    /// throttled attempts before it. If the target failed instead, later targets would get its
+    /// throttled attempts before it. If the target failed instead, later targets would use the
     /// capacity, and the redelivered batch would not be shorter. The batch's deadline bounds the
     /// attempts.
     pub(super) fn wait_for_capacity(&self, attempts: &mut Attempts, throttled: u64) {
-        if self.extent == Extent::Batch && self.throttling.attempts() > throttled {
+        if self.extent == WorkKind::Batch && self.throttling.attempts() > throttled {
             attempts.allow_one_more();
         }
     }
@@ -91,7 +92,7 @@ impl<'t> Window<'t> {
         let (mut running, mut outcomes) = (FuturesUnordered::new(), Vec::new());
         let (mut throttled, mut done) = (self.throttling.attempts(), 0);
         loop {
-            while running.len() < self.width()
+            while running.len() < self.concurrency()
                 && let Some(next) = work.next()
             {
                 running.push(next);
@@ -101,7 +102,7 @@ impl<'t> Window<'t> {
             done += usize::from(outcome.result.is_ok());
             outcomes.push(outcome);
             // A batch adapts its concurrency after as many finished writes as may run concurrently.
-            if self.extent == Extent::Batch && done >= self.width() {
+            if self.extent == WorkKind::Batch && done >= self.concurrency() {
                 self.throttling.adapt(throttled);
                 (throttled, done) = (self.throttling.attempts(), 0);
             }
@@ -117,7 +118,7 @@ mod tests {
 
     /// Runs 300 futures that each need some polls. Returns the order in which they began, and how
     /// many ran at each start.
-    async fn run(throttling: &Throttling, extent: Extent) -> (Vec<usize>, Vec<usize>) {
+    async fn run(throttling: &Throttling, extent: WorkKind) -> (Vec<usize>, Vec<usize>) {
         let window = Window::new(throttling, extent);
         let begun = Mutex::new((Vec::new(), Vec::new(), 0_usize));
         let all = (0..300_usize).map(|number| {
@@ -145,15 +146,15 @@ mod tests {
     #[tokio::test]
     async fn work_begins_in_order_and_as_much_at_the_same_time_as_throttling_allows() {
         let throttling = Throttling::narrowed_to(2);
-        let (order, running) = run(&throttling, Extent::Page).await;
+        let (order, running) = run(&throttling, WorkKind::Page).await;
         assert!(order.is_sorted());
         assert_eq!(running.iter().max(), Some(&2));
-        assert_eq!(throttling.width(), 2);
+        assert_eq!(throttling.concurrency(), 2);
         // While nothing is throttled, a batch increases its concurrency.
-        let (order, running) = run(&throttling, Extent::Batch).await;
+        let (order, running) = run(&throttling, WorkKind::Batch).await;
         assert!(order.is_sorted());
         assert!(running.iter().take(3).all(|running| *running <= 2), "{running:?}");
-        assert!(throttling.width() > 2);
+        assert!(throttling.concurrency() > 2);
     }
 
     #[tokio::test]
@@ -163,23 +164,23 @@ mod tests {
             let result = Err(crate::failure::Failure::Retry("out of time".to_owned()));
             TargetOutcome::new(String::new(), vec![number], result)
         });
-        let outcomes = Window::new(&throttling, Extent::Batch).run(ended).await;
-        assert_eq!((outcomes.len(), throttling.width()), (500, 2));
+        let outcomes = Window::new(&throttling, WorkKind::Batch).run(ended).await;
+        assert_eq!((outcomes.len(), throttling.concurrency()), (500, 2));
     }
 
     #[test]
     fn targets_are_read_first_once_something_was_in_the_way() {
         let throttling = Throttling::default();
-        assert!(!Window::new(&throttling, Extent::Batch).reads_first());
-        let met = Window::new(&throttling, Extent::Batch);
-        met.met_another();
+        assert!(!Window::new(&throttling, WorkKind::Batch).reads_first());
+        let met = Window::new(&throttling, WorkKind::Batch);
+        met.record_existing_target();
         assert!(met.reads_first());
-        let throttled = Window::new(&throttling, Extent::Page);
+        let throttled = Window::new(&throttling, WorkKind::Page);
         throttling.throttle();
         assert!(throttled.reads_first());
-        assert!(!Window::new(&throttling, Extent::Batch).reads_first());
+        assert!(!Window::new(&throttling, WorkKind::Batch).reads_first());
         let narrow = Throttling::narrowed_to(32);
-        assert!(Window::new(&narrow, Extent::Batch).reads_first());
-        assert!(!Window::new(&narrow, Extent::One).reads_first());
+        assert!(Window::new(&narrow, WorkKind::Batch).reads_first());
+        assert!(!Window::new(&narrow, WorkKind::One).reads_first());
     }
 }

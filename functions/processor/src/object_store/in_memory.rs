@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use bytes::Bytes;
 
 use super::{
-    ChangeOutcome, Forgotten, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome,
+    ChangeOutcome, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome, RemovedVersions,
 };
 use crate::failure::Failure;
 
-/// Default number of objects in a page of a listing: few, so that listings have several pages.
+/// Default number of objects in a page of a listing: few, so that a listing has several pages.
 const PAGE_OBJECTS: usize = 7;
 
 /// Percentages of requests that fail in each way.
@@ -65,7 +65,7 @@ struct State {
     unlisted: Option<String>,
     /// Prefixes and positions of pages that were returned empty. The next request for such a page
     /// returns its objects.
-    came_empty: BTreeSet<(String, String)>,
+    returned_empty: BTreeSet<(String, String)>,
 }
 
 /// An object store in memory.
@@ -229,7 +229,7 @@ impl ObjectMaintenance for InMemoryObjectStore {
         if fate < self.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
         }
-        Ok(ChangeOutcome::Made)
+        Ok(ChangeOutcome::Changed)
     }
 
     async fn remove(&self, name: &str, entity_tag: &str) -> Result<ChangeOutcome, Failure> {
@@ -246,18 +246,18 @@ impl ObjectMaintenance for InMemoryObjectStore {
         if fate < self.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
         }
-        Ok(ChangeOutcome::Made)
+        Ok(ChangeOutcome::Changed)
     }
 
-    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<Forgotten, Failure> {
+    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<RemovedVersions, Failure> {
         self.request().await?;
         let mut state = self.state.lock().unwrap();
         let is_meant = |name: &String| name.starts_with(prefix) && name.as_str() > after;
         let names = state.earlier.iter().map(|(name, _)| name).filter(|name| is_meant(name));
-        let Some(first) = names.min().cloned() else { return Ok(Forgotten::default()) };
+        let Some(first) = names.min().cloned() else { return Ok(RemovedVersions::default()) };
         let before = state.earlier.len();
         state.earlier.retain(|(name, _)| *name != first);
-        Ok(Forgotten { contents: before - state.earlier.len(), after: Some(first) })
+        Ok(RemovedVersions { contents: before - state.earlier.len(), after: Some(first) })
     }
 }
 
@@ -269,8 +269,8 @@ impl ObjectStore for InMemoryObjectStore {
             return Err(Failure::Retry("503 SlowDown".to_owned()));
         }
         let place = (prefix.to_owned(), after.to_owned());
-        if self.faults.empty_pages && !state.came_empty.remove(&place) {
-            state.came_empty.insert(place);
+        if self.faults.empty_pages && !state.returned_empty.remove(&place) {
+            state.returned_empty.insert(place);
             return Ok(Page { entries: Vec::new(), after: Some(after.to_owned()) });
         }
         let page_objects = match self.faults.page_objects {

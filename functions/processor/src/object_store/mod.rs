@@ -1,7 +1,7 @@
 //! The interface of an object store: list, get, and put if absent.
 //!
-//! [`ObjectStore`] never overwrites or removes an object. [`ObjectMaintenance`] does, if the object
-//! is unchanged since it was read; only compaction and erasure use it.
+//! [`ObjectStore`] never overwrites or removes an object. [`ObjectMaintenance`] replaces and
+//! removes objects that are unchanged since they were read; only compaction and erasure use it.
 
 #[cfg(test)]
 pub(crate) mod in_memory;
@@ -31,15 +31,16 @@ pub struct ObjectEntry {
 /// Some of the objects of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The objects, in the order of their names. May be empty although more objects follow.
+    /// The objects, in the order of their names. The list may be empty although more objects
+    /// follow.
     pub entries: Vec<ObjectEntry>,
-    /// The name after which the next page begins; `None` if this is the last one.
+    /// The name after which the next page begins; `None` on the last page.
     pub after: Option<String>,
 }
 
 /// The result of removing noncurrent versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct RemovedVersions {
     /// Number of versions removed.
     pub contents: usize,
     /// The name after which the next call continues; `None` if no version is left.
@@ -56,7 +57,7 @@ pub enum PutOutcome {
     },
     /// An object of that name exists; nothing was written.
     Exists,
-    /// Another request writes the object at the same time. Whether the object will exist is
+    /// Another request is writing the object at the same time. Whether the object will exist is
     /// unknown.
     Contended,
 }
@@ -65,9 +66,9 @@ pub enum PutOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeOutcome {
     /// The change was made.
-    Made,
-    /// The object has another entity tag or does not exist; nothing was written. An earlier attempt
-    /// of this change may be the cause, if its answer was lost.
+    Changed,
+    /// The object has another entity tag or does not exist; nothing was written. The cause may be
+    /// an earlier attempt of the same change whose response was lost.
     Stale,
 }
 
@@ -90,17 +91,17 @@ pub trait ObjectMaintenance: ObjectStore {
         entity_tag: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes some noncurrent versions, also of deleted objects, whose names begin with `prefix`
-    /// and come after `after`. Does nothing if the bucket has no noncurrent versions.
+    /// Removes some noncurrent versions of the objects, including deleted ones, whose names begin
+    /// with `prefix` and come after `after`. Does nothing if the bucket has no noncurrent versions.
     fn forget_earlier(
         &self,
         prefix: &str,
         after: &str,
-    ) -> impl Future<Output = Result<Forgotten, Failure>> + Send;
+    ) -> impl Future<Output = Result<RemovedVersions, Failure>> + Send;
 }
 
 /// A store of named objects with conditional put. A listing contains every object whose put was
-/// answered before (S3 is strongly consistent since 2020).
+/// acknowledged before the listing began, as on S3, which is strongly consistent.
 pub trait ObjectStore: Send + Sync {
     /// Returns the next objects whose names begin with `prefix` and come after `after`. An empty
     /// `after` begins with the first object.
@@ -130,7 +131,7 @@ pub trait ObjectStore: Send + Sync {
     /// Returns the content of an object; `None` if the object does not exist.
     fn get(&self, name: &str) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
 
-    /// Creates an object unless one of that name exists.
+    /// Creates an object unless an object of that name exists.
     fn put_if_absent(
         &self,
         name: &str,
@@ -189,7 +190,7 @@ impl<O: ObjectMaintenance> ObjectMaintenance for std::sync::Arc<O> {
         &self,
         prefix: &str,
         after: &str,
-    ) -> impl Future<Output = Result<Forgotten, Failure>> + Send {
+    ) -> impl Future<Output = Result<RemovedVersions, Failure>> + Send {
         self.as_ref().forget_earlier(prefix, after)
     }
 }

@@ -14,19 +14,18 @@ use aws_sdk_s3::types::{Delete, Object, ObjectIdentifier};
 use bytes::Bytes;
 
 use super::{
-    ChangeOutcome, Forgotten, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome,
+    ChangeOutcome, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome, RemovedVersions,
 };
 use crate::failure::Failure;
 
-/// Upper bound of the pages of folders, with 1,000 folders per page. A table has one folder per
-/// day.
+/// Maximum number of pages of folders, with 1,000 folders per page. A table has one folder per day.
 const FOLDER_PAGES_MAX: usize = 100;
 
 /// Upper bound of consecutive pages without an object.
 const EMPTY_PAGES_MAX: usize = 1_000;
 
 /// Time-out between two chunks of an object's content. The SDK's time-outs cover only the headers
-/// of an answer, so a dead connection would block the invocation until its end.
+/// of a response, so a dead connection would block the invocation until its deadline.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A bucket of S3.
@@ -57,7 +56,7 @@ impl S3ObjectStore {
                 Ok(Ok(Some(part))) => content.extend_from_slice(&part),
                 Ok(Ok(None)) => return Ok(content.into()),
                 Ok(Err(error)) => return Err(DisplayErrorContext(&error).to_string()),
-                Err(_) => return Err(format!("no data for {:?}", self.silence_max)),
+                Err(_) => return Err(format!("no data arrived for {:?}", self.silence_max)),
             }
         }
     }
@@ -82,7 +81,7 @@ impl S3ObjectStore {
                 "{doing} in bucket=`{bucket}` ({setting}) is not allowed: {code}; check the function's role, its region and {setting}"
             )),
             Some(code @ "KeyTooLongError") => Failure::Fatal(format!(
-                "{doing} in bucket=`{bucket}` is permanently refused: {code}: {}; give the table a shorter name, or leave it out",
+                "{doing} in bucket=`{bucket}` is permanently refused: {code}: {}; give the table a shorter name, or do not archive the table",
                 error.as_service_error().and_then(ProvideErrorMetadata::message).unwrap_or("")
             )),
             _ => Failure::Retry(format!(
@@ -101,7 +100,8 @@ impl ObjectStore for S3ObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         let ask = async |token: Option<String>| {
             let request = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
-            // A continuation token contains the whole position, so the name is not sent with it.
+            // A continuation token contains the whole position, so the request has no `start-after`
+            // name.
             let begins_after = token.is_none() && !after.is_empty();
             let page = request
                 .set_start_after(begins_after.then(|| after.to_owned()))
@@ -112,9 +112,9 @@ impl ObjectStore for S3ObjectStore {
         let mut token = None;
         for _ in 0..EMPTY_PAGES_MAX {
             match listed(ask(token).await?) {
-                Listed::Page(page) => return Ok(page),
-                Listed::Nothing { token: None } => break,
-                Listed::Nothing { token: next } => token = next,
+                ListAnswer::Page(page) => return Ok(page),
+                ListAnswer::Nothing { token: None } => break,
+                ListAnswer::Nothing { token: next } => token = next,
             }
         }
         Err(Failure::Retry(format!(
@@ -147,7 +147,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Fatal(format!(
-            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`",
+            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`; move folders that the archive did not write elsewhere",
             self.bucket
         )))
     }
@@ -163,9 +163,9 @@ impl ObjectStore for S3ObjectStore {
             Err(error) => return Err(self.failure("GetObject", &error)),
         };
         let content = self.content(object).await;
-        content
-            .map(Some)
-            .map_err(|reason| Failure::Retry(format!("GetObject `{name}` broke off: {reason}")))
+        content.map(Some).map_err(|reason| {
+            Failure::Retry(format!("GetObject of `{name}` was interrupted: {reason}"))
+        })
     }
 
     async fn put_if_absent(
@@ -211,7 +211,7 @@ impl ObjectMaintenance for S3ObjectStore {
             .if_match(entity_tag)
             .body(ByteStream::from(content));
         match request.send().await {
-            Ok(_) => Ok(ChangeOutcome::Made),
+            Ok(_) => Ok(ChangeOutcome::Changed),
             Err(error) => self.not_changed("PutObject", name, &error).await,
         }
     }
@@ -220,12 +220,12 @@ impl ObjectMaintenance for S3ObjectStore {
         let request =
             self.client.delete_object().bucket(&self.bucket).key(name).if_match(entity_tag);
         match request.send().await {
-            Ok(_) => Ok(ChangeOutcome::Made),
+            Ok(_) => Ok(ChangeOutcome::Changed),
             Err(error) => self.not_changed("DeleteObject", name, &error).await,
         }
     }
 
-    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<Forgotten, Failure> {
+    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<RemovedVersions, Failure> {
         let request = self
             .client
             .list_object_versions()
@@ -235,7 +235,7 @@ impl ObjectMaintenance for S3ObjectStore {
         let page = match request.send().await {
             Ok(page) => page,
             // A store without versioning has no noncurrent versions.
-            Err(error) if status(&error) == Some(501) => return Ok(Forgotten::default()),
+            Err(error) if status(&error) == Some(501) => return Ok(RemovedVersions::default()),
             Err(error) => return Err(self.failure("ListObjectVersions", &error)),
         };
         let earlier = earlier_of(&page);
@@ -243,7 +243,7 @@ impl ObjectMaintenance for S3ObjectStore {
         if earlier.is_empty() && next.as_deref() == Some(after) {
             // The next request would return the same page again, without end.
             return Err(Failure::Fatal(format!(
-                "bucket `{}`: after `{after}`, a whole page of versions of one object is listed, and none of them is noncurrent",
+                "bucket=`{}`: ListObjectVersions after `{after}` returned a page with versions of a single object, none of them noncurrent, so the listing cannot continue",
                 self.bucket
             )));
         }
@@ -251,7 +251,7 @@ impl ObjectMaintenance for S3ObjectStore {
             self.remove_versions(earlier).await?;
         }
         let versions = page.versions().iter().filter(|version| version.is_latest() == Some(false));
-        Ok(Forgotten { contents: versions.count(), after: next })
+        Ok(RemovedVersions { contents: versions.count(), after: next })
     }
 }
 
@@ -272,7 +272,7 @@ fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
 
 /// Returns the name after which a listing of versions continues; `None` after the last page. A page
 /// may end among the versions of an object. That object is listed again, with fewer versions,
-/// because those of this page are removed by then.
+/// because the versions of this page have been removed by then.
 fn listed_whole(page: &ListObjectVersionsOutput, after: &str) -> Option<String> {
     if page.is_truncated() != Some(true) {
         return None;
@@ -297,7 +297,7 @@ impl S3ObjectStore {
         let name = error.key().unwrap_or_default();
         Err(match code {
             "AccessDenied" => Failure::Fatal(format!(
-                "DeleteObjectVersion of `{name}` in bucket=`{bucket}` is not allowed; allow it to the function's role"
+                "DeleteObjectVersion of `{name}` in bucket=`{bucket}` is not allowed; grant this action to the function's role"
             )),
             _ => Failure::Retry(format!(
                 "a noncurrent version of `{name}` in bucket=`{bucket}` could not be removed: {code}"
@@ -322,33 +322,32 @@ impl S3ObjectStore {
     }
 
     /// Returns whether the object does not exist. S3 reports a missing object only to a client that
-    /// may list the whole bucket; to any other client it answers that access is denied. The
-    /// functions may list only their own prefixes. Source: Amazon S3 API reference, "GetObject",
-    /// permissions.
+    /// may list the whole bucket; for any other client, it denies access. The functions may list
+    /// only their own prefixes. Source: Amazon S3 API reference, "GetObject", permissions.
     async fn is_absent(&self, name: &str) -> Result<bool, Failure> {
         let page = self.page(name, "").await?;
         Ok(page.entries.iter().all(|entry| entry.name != name))
     }
 }
 
-/// An answer of `ListObjectsV2`.
+/// A response of `ListObjectsV2`.
 #[derive(Debug, PartialEq, Eq)]
-enum Listed {
-    /// The answer has objects, or the listing has ended.
+enum ListAnswer {
+    /// The response has objects, or the listing has ended.
     Page(Page),
-    /// The answer has no objects, but the listing continues with the token. A store may answer so
-    /// after it skipped many deleted objects.
+    /// The response has no objects, but the listing continues with the token. A store may send such
+    /// a response after it skipped many deleted objects.
     Nothing { token: Option<String> },
 }
 
-fn listed(page: ListObjectsV2Output) -> Listed {
+fn listed(page: ListObjectsV2Output) -> ListAnswer {
     let (is_truncated, token) = (page.is_truncated == Some(true), page.next_continuation_token);
     let entries = page.contents.unwrap_or_default().into_iter().filter_map(entry_of);
     let entries: Vec<ObjectEntry> = entries.collect();
     let last = entries.last().map(|entry| entry.name.clone());
     match (last, token) {
-        (None, token) if is_truncated => Listed::Nothing { token },
-        (last, _) => Listed::Page(Page { entries, after: last.filter(|_| is_truncated) }),
+        (None, token) if is_truncated => ListAnswer::Nothing { token },
+        (last, _) => ListAnswer::Page(Page { entries, after: last.filter(|_| is_truncated) }),
     }
 }
 
@@ -362,11 +361,10 @@ fn entry_of(object: Object) -> Option<ObjectEntry> {
     })
 }
 
-/// Returns whether the object has another entity tag or does not exist. A 409 is not such an
-/// answer: another request for the object was in progress, which may have failed and left the
-/// object unchanged. So a 409 is a failure, and the request is repeated. Source: S3 user guide,
-/// "How to prevent object overwrites with conditional writes", "How to perform conditional
-/// deletes".
+/// Returns whether the object has another entity tag or does not exist. A 409 does not mean this:
+/// another request for the object was in progress, which may have failed and left the object
+/// unchanged. So a 409 counts as a failure, and the request is retried. Source: S3 user guide, "How
+/// to prevent object overwrites with conditional writes", "How to perform conditional deletes".
 fn is_stale<E>(error: &SdkError<E>) -> bool
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -457,10 +455,10 @@ mod tests {
                 .is_truncated(is_truncated)
                 .set_next_continuation_token(token.map(str::to_owned));
             match (listed(page.build()), expected) {
-                (Listed::Page(page), Ok((entries, after))) => {
+                (ListAnswer::Page(page), Ok((entries, after))) => {
                     assert_eq!((page.entries.len(), page.after.as_deref()), (entries, after));
                 }
-                (Listed::Nothing { token }, Err(expected)) => {
+                (ListAnswer::Nothing { token }, Err(expected)) => {
                     assert_eq!(token.as_deref(), expected);
                 }
                 (found, expected) => panic!("{names}: {found:?}, not {expected:?}"),
@@ -495,14 +493,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_download_that_stalls_ends() {
-        for (length, expected) in [(5, Ok("seven")), (7, Err("no data for 50ms"))] {
+        for (length, expected) in [(5, Ok("seven")), (7, Err("no data arrived for 50ms"))] {
             let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\nseven");
             let mut store = S3ObjectStore::new(that_answers(answer).await, "b".to_owned(), "B");
             store.silence_max = Duration::from_millis(50);
             match (store.get("object").await, expected) {
                 (Ok(Some(content)), Ok(expected)) => assert_eq!(content, expected),
                 (Err(Failure::Retry(reason)), Err(expected)) => {
-                    assert_eq!(reason, format!("GetObject `object` broke off: {expected}"));
+                    assert_eq!(
+                        reason,
+                        format!("GetObject of `object` was interrupted: {expected}")
+                    );
                 }
                 (found, expected) => panic!("{found:?}, not {expected:?}"),
             }

@@ -330,7 +330,7 @@ async fn found_counters_are_checked_although_the_scan_fails() {
 
 #[test]
 fn names_take_no_more_than_they_may() {
-    let (mut names, each) = (Names::default(), NAME_OVERHEAD_BYTES + 1);
+    let (mut names, each) = (CounterNames::default(), NAME_OVERHEAD_BYTES + 1);
     let added = ["a", "b", "a", "c", "b"].map(|name| names.add(name, 2 * each));
     assert_eq!(added, [true, true, true, false, true]);
     assert_eq!((names.names.len(), names.bytes), (2, 2 * each));

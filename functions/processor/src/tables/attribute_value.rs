@@ -1,7 +1,6 @@
 //! Conversion between the SDK's attribute values and the crate `model`'s.
 //!
-//! Both directions are lossless. A kind of value that is unknown because the SDK added it later is
-//! an error.
+//! Both directions are lossless. A kind of value that a later SDK adds is an error.
 
 use std::collections::{BTreeSet, HashMap};
 

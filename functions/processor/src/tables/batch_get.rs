@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::direct::{exchanged, unreadable};
 use crate::failure::Failure;
 
-/// The answer to a request. If a key is in neither list, no item has this key.
+/// The response to a request. If a key is in neither list, no item has this key.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Batch {
     /// The items that exist, in any order.
@@ -40,7 +40,7 @@ struct Unprocessed<'b> {
     keys: Vec<&'b RawValue>,
 }
 
-/// Reads items by their keys: 1 to 100 different ones.
+/// Reads items by 1 to 100 distinct keys.
 ///
 /// # Errors
 /// Returns what `failure` returns for a failed request; [`Failure::Retry`] if the answer cannot be
@@ -53,7 +53,8 @@ pub(crate) async fn batch_get(
 ) -> Result<Batch, Failure> {
     let (direct, answer) =
         exchanged(body_of(table, keys), || BatchGetItemOutput::builder().build());
-    // The SDK needs the table, because the endpoint may depend on it. The keys are in the body.
+    // The SDK needs the name of the table, because the endpoint may depend on it. The keys are in
+    // the replaced body.
     let none = KeysAndAttributes::builder().set_keys(Some(Vec::new())).build();
     let none = none.map_err(|error| Failure::Fatal(error.to_string()))?;
     let request = client.batch_get_item().request_items(table, none);

@@ -1,9 +1,9 @@
-//! Requests and answers whose items are not converted to the SDK's values. `model::json` encodes
-//! and decodes them at a fraction of the cost.
+//! Requests and responses whose items are not converted to the SDK's values. `model::json` encodes
+//! and decodes these items at a fraction of the cost.
 //!
 //! The SDK still does everything else: endpoint, credentials, signature, retries, time-outs,
 //! errors. An interceptor replaces the body of a request right before the first attempt, and keeps
-//! the body of a successful answer.
+//! the body of a successful response.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -28,7 +28,7 @@ use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 
-/// The body of an answer; empty until it has arrived.
+/// The body of a response; empty until the response has arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer(Arc<Mutex<Option<SdkBody>>>);
 
@@ -36,24 +36,24 @@ pub(crate) struct Answer(Arc<Mutex<Option<SdkBody>>>);
 #[derive(Debug)]
 pub(crate) struct Direct<O> {
     body: Option<Bytes>,
-    kept: Kept<O>,
+    kept: KeepBody<O>,
 }
 
-/// Keeps the body of an answer, and returns an empty output to the SDK.
+/// A deserializer that keeps the body of a response, and returns an empty output to the SDK.
 #[derive(Debug)]
-struct Kept<O> {
+struct KeepBody<O> {
     answer: Answer,
     empty: fn() -> O,
 }
 
 impl Answer {
-    /// Decodes the body with `read`. Returns `None` if the body cannot be decoded or no answer
+    /// Decodes the body with `read`. Returns `None` if the body cannot be decoded or no response
     /// arrived.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         read(self.take()?.bytes()?)
     }
 
-    /// Returns the body as a page; `None` if it is not a page or no answer arrived.
+    /// Returns the body as a page; `None` if it is not a page or no response arrived.
     pub(crate) fn page(&self) -> Option<UnreadPage> {
         UnreadPage::of(self.take()?)
     }
@@ -63,13 +63,14 @@ impl Answer {
     }
 }
 
-/// Returns an interceptor, and the answer that it keeps. `empty` returns an empty output.
+/// Returns an interceptor, and the response body that it keeps. `empty` returns an empty output.
 pub(crate) fn answered<O>(empty: fn() -> O) -> (Direct<O>, Answer) {
     let answer = Answer::default();
-    (Direct { body: None, kept: Kept { answer: answer.clone(), empty } }, answer)
+    (Direct { body: None, kept: KeepBody { answer: answer.clone(), empty } }, answer)
 }
 
-/// Returns an interceptor that also replaces the body of the request, and the answer that it keeps.
+/// Returns an interceptor that also replaces the body of the request, and the response body that it
+/// keeps.
 pub(crate) fn exchanged<O>(body: String, empty: fn() -> O) -> (Direct<O>, Answer) {
     let (direct, answer) = answered(empty);
     (Direct { body: Some(Bytes::from(body)), ..direct }, answer)
@@ -100,17 +101,17 @@ impl<O: Debug + Send + Sync + 'static> Intercept for Direct<O> {
         _: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // The SDK decodes answers that report errors.
+        // The SDK decodes error responses.
         if context.response().status().is_success() {
-            let Kept { answer, empty } = &self.kept;
-            let kept = Kept { answer: answer.clone(), empty: *empty };
+            let KeepBody { answer, empty } = &self.kept;
+            let kept = KeepBody { answer: answer.clone(), empty: *empty };
             config.interceptor_state().store_put(SharedResponseDeserializer::new(kept));
         }
         Ok(())
     }
 }
 
-impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
+impl<O: Debug + Send + Sync + 'static> DeserializeResponse for KeepBody<O> {
     fn deserialize_nonstreaming_with_config(
         &self,
         response: &HttpResponse,
@@ -118,8 +119,8 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
     ) -> Result<Output, OrchestratorError<Error>> {
         let body = response.body().try_clone().filter(|_| response.status().is_success());
         let Some(body) = body else {
-            // An earlier attempt was interrupted after its answer had begun successfully, and this
-            // attempt failed. The SDK retries.
+            // An earlier attempt was interrupted after its successful response had begun, and the
+            // current attempt failed. The SDK retries.
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));
         };
@@ -128,10 +129,10 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
     }
 }
 
-/// Returns the failure for an answer that does not have the operation's form. A proxy may have sent
-/// it.
+/// Returns the failure for a response that does not have the form of the operation's response. A
+/// proxy may have sent it.
 pub(crate) fn unreadable(doing: &str, table: &str) -> Failure {
-    Failure::Retry(format!("{doing} on table=`{table}`: the answer cannot be read"))
+    Failure::Retry(format!("{doing} on table=`{table}`: the response cannot be decoded"))
 }
 
 /// The items of a page, and the key after which the next page begins.
@@ -195,7 +196,7 @@ impl PageBody<'_> {
     }
 }
 
-/// Decodes the answer to a `Scan` or a `Query`; `None` if it cannot be decoded.
+/// Decodes the response to a `Scan` or a `Query`; `None` if it cannot be decoded.
 pub(crate) fn page_of(body: &[u8]) -> Option<Page> {
     let page: PageBody<'_> = serde_json::from_slice(body).ok()?;
     let next = page.next()?;

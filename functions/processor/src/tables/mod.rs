@@ -21,8 +21,8 @@ use model::{AttributeValue, Item};
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// Concurrent `BatchGetItem` requests of one invocation: enough to hide their latency, and few
-/// enough to leave capacity of the table to other clients.
+/// Maximum number of concurrent `BatchGetItem` requests of one invocation: enough to hide their
+/// latency, and few enough to leave capacity of the table to other clients.
 const LOADS_AT_ONCE: usize = 4;
 
 /// The condition of a write.
@@ -48,7 +48,7 @@ pub enum WriteOutcome {
     GuardFailed,
 }
 
-/// The answer to one `BatchGetItem`.
+/// The response to one `BatchGetItem`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// The items that exist, by key. A key without an item is neither here nor in `unprocessed`.
@@ -62,7 +62,7 @@ pub struct Loaded {
 pub struct KeyPage {
     /// The keys.
     pub keys: Vec<String>,
-    /// The key after which the next page begins; `None` on the last one.
+    /// The key after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
 
@@ -124,7 +124,7 @@ pub async fn load_all<T: Table>(
     load_by(keys, retry, |keys| async move { table.load_some(&keys).await }).await
 }
 
-/// Reads any number of items as [`load_all`] does, with `request`, which reads up to 100 keys.
+/// Reads any number of items as [`load_all`] does. `request` reads up to 100 keys.
 ///
 /// # Errors
 /// The same as [`load_all`].
@@ -166,7 +166,7 @@ where
                 if loaded.unprocessed.is_empty() {
                     return Ok(items);
                 }
-                // The restarts are bounded: each leaves fewer keys, of at most 100.
+                // The restarts are bounded: each restart leaves fewer of the at most 100 keys.
                 if loaded.unprocessed.len() < missing.len() {
                     attempts.restart();
                 }

@@ -1,5 +1,5 @@
-//! A DynamoDB endpoint for tests. It returns given answers in order, or answers each request as the
-//! test decides. It does not store items, and does not validate the answers.
+//! A DynamoDB endpoint for tests. The endpoint returns given responses in order, or answers each
+//! request as the test decides. It does not store items, and does not validate the answers.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) const SECOND: u64 = 1_795_723_200;
 const DATE: &str = "Thu, 26 Nov 2026 20:00:00 GMT";
 
-/// Sends the answers in order. Returns the requests.
+/// Sends the given responses in order. Returns the requests.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Vec<String> {
     let mut requests = Vec::new();
     for (status, body) in answers {

@@ -103,7 +103,7 @@ impl Statements {
         self.body.len()
     }
 
-    /// Sends the statements. Returns their outcomes in order; an empty list if the outcomes are
+    /// Sends the statements. Returns their outcomes in order, or an empty list if the outcomes are
     /// unknown.
     pub(crate) async fn send(mut self, client: &Client) -> Vec<StatementOutcome> {
         self.body.push_str("]}");

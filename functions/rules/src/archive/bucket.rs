@@ -1,8 +1,8 @@
 //! Buckets: the place of a row in the archive, derived from its record alone.
 //!
 //! A bucket is a table, a stream label and a minute of UTC. A redelivered record always belongs to
-//! the same bucket, whenever and in whatever batch it comes. The caller knows which rows a bucket
-//! already holds.
+//! the same bucket, whenever and in whatever batch it is delivered. The caller knows which rows a
+//! bucket already holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
 use crate::rule::Refusal;
 
-/// The highest number of a part of one bucket, inclusive. It has five digits, so that names sort as
-/// numbers. A bucket holds one minute of one stream. The numbers therefore suffice even if each of 1,600
+/// The highest number of a part of one bucket, inclusive. It has five digits, so that names sort by
+/// number. A bucket holds one minute of one stream. The numbers therefore suffice even if each of 1,600
 /// records per second gets its own part.
 pub const PART_NUMBER_MAX: u32 = 99_999;
-/// The first second of the year 10000, which does not belong to the range: the year in a date has
-/// four digits.
+/// The first second of the year 10000: the exclusive end of the range, because the year in a date
+/// has four digits.
 const SECONDS_END: u64 = 253_402_300_800;
 /// The ending of an archive object's name.
 pub(super) const EXTENSION: &str = ".parquet";
@@ -110,8 +110,8 @@ impl Bucket {
     /// Returns the bucket of a table, a stream label and a minute.
     ///
     /// # Errors
-    /// DynamoDB does not accept the table name or the stream label. Such a name must not become a part
-    /// of a path.
+    /// DynamoDB does not accept the table name or the stream label. An invalid name must not become a
+    /// part of a path.
     pub fn new(table: &str, label: &str, minute: UtcMinute) -> Result<Self, Refusal> {
         let is_name = (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&table.len())
             && table.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));

@@ -92,7 +92,7 @@ pub enum ColumnsError {
     Decimal(String),
     /// Two paths have the same column name, or the archive itself uses the column name of a path.
     #[error(
-        "column `{path}` would be named `{name}`, which is taken by {taken_by}; leave one of them out, it stays readable in `_item`"
+        "column `{path}` would be named `{name}`, a name that {taken_by} already has; leave one of the two out, its value stays readable in `_item`"
     )]
     Collision {
         /// The path as declared.
@@ -118,7 +118,7 @@ impl Declaration {
     /// attribute that is not declared.
     ///
     /// # Errors
-    /// The first invalid entry, and why.
+    /// When an entry is invalid: the first such entry, and the reason.
     pub fn parse(declaration: &str) -> Result<Self, ColumnsError> {
         let mut entries: Vec<&str> = split_entries(declaration).collect();
         let declared = entries.len();
@@ -131,7 +131,7 @@ impl Declaration {
 /// Parses a declaration of columns: `path:type`, separated by commas. Empty text declares none.
 ///
 /// # Errors
-/// The first invalid entry, and why.
+/// When an entry is invalid: the first such entry, and the reason.
 pub fn parse_columns(declaration: &str) -> Result<Vec<Column>, ColumnsError> {
     let mut columns: Vec<Column> = Vec::new();
     for entry in split_entries(declaration) {
@@ -250,8 +250,8 @@ impl Path {
         Self(vec![name.to_owned()])
     }
 
-    /// Returns the names in lower snake case, joined. Athena and Glue ignore case, so column names must
-    /// differ in more than case.
+    /// Returns the names of the path in lower snake case, joined by `_`. Athena and Glue ignore case,
+    /// so column names must differ in more than case.
     pub(super) fn column_name(&self) -> String {
         let mut name = String::new();
         for part in &self.0 {
@@ -331,7 +331,7 @@ impl Schema {
         self.columns.len()
     }
 
-    /// Returns whether there is no column.
+    /// Returns whether there are no columns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
@@ -400,18 +400,15 @@ mod tests {
             ("userId:json,userid:string", ""),
             (
                 "userId:json,user_id:string",
-                "column `user_id` would be named `user_id`, which is taken by column `userId`",
+                "column `user_id` would be named `user_id`, a name that column `userId` already has",
             ),
             (
                 "a.b:json,a_b:string",
-                "column `a_b` would be named `a_b`, which is taken by column `a.b`",
+                "column `a_b` would be named `a_b`, a name that column `a.b` already has",
             ),
-            (
-                "_item:json",
-                "column `_item` would be named `_item`, which is taken by the archive itself",
-            ),
-            ("Table:json", "column `Table` would be named `table`, which is taken by the archive"),
-            ("dt:string", "column `dt` would be named `dt`, which is taken by the archive itself"),
+            ("_item:json", "column `_item` would be named `_item`, a name that the archive itself"),
+            ("Table:json", "column `Table` would be named `table`, a name that the archive"),
+            ("dt:string", "column `dt` would be named `dt`, a name that the archive itself"),
         ] {
             match parse_columns(wrong) {
                 Err(error) => assert!(error.to_string().starts_with(expected), "{wrong}: {error}"),

@@ -1,9 +1,9 @@
-//! The part of an item that a row keeps: its text, and the values of its columns.
+//! The content of a row: the text of the item, and the values of the columns.
 //!
 //! A column holds the exact value or NULL. If a value does not fit exactly, its column is NULL and the
-//! row's `coercions` name the column. The item's text still has the value. A number never becomes a
-//! binary fraction. An item is read once. A column value that occurs literally in the item's text is not
-//! copied. `column` and `discovered` decide which columns exist.
+//! row's `coercions` name the column. The item's text still has the value. Numbers are never converted
+//! to binary floating point. An item is parsed once. A column value that occurs literally in the item's
+//! text is not copied. `column` and `discovered` decide which columns exist.
 
 use model::Number;
 use model::json::{ItemView, ValueView};
@@ -11,9 +11,9 @@ use model::json::{ItemView, ValueView};
 use super::column::{Column, ColumnType, Schema};
 use super::misfit;
 use super::plain_json::write_plain_json;
-use super::row::{Content, Kept, Span};
+use super::row::{CompactValue, Content, Span};
 
-/// The number of bytes before and after a string or number in DynamoDB JSON: `{"S":"` and `"}`.
+/// The number of bytes before a string or number in DynamoDB JSON: `{"S":"`.
 const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
 
@@ -29,7 +29,7 @@ pub(super) fn content_of(
     let (sequence_number, event_id) = names;
     // Most column values are parts of the item's text, so the buffer seldom has to grow.
     let capacity = sequence_number.len() + event_id.len() + 2 * item.text_len();
-    let mut writing = Writing { texts: String::with_capacity(capacity), bytes: Vec::new() };
+    let mut writing = ContentWriter { texts: String::with_capacity(capacity), bytes: Vec::new() };
     let sequence_number = writing.append(|texts| texts.push_str(sequence_number));
     let event_id = writing.append(|texts| texts.push_str(event_id));
     let mut attributes = Vec::with_capacity(item.len());
@@ -41,11 +41,11 @@ pub(super) fn content_of(
     let values = schema.columns().enumerate().map(|(position, column)| {
         let place = places.get(position).copied().unwrap_or(0);
         let Some((value, written)) = find(item, &attributes, place, column) else {
-            return Kept::Null;
+            return CompactValue::Null;
         };
-        writing.keep(column.column_type, value, written).unwrap_or_else(|| {
+        writing.compact_value(column.column_type, value, written).unwrap_or_else(|| {
             coercions.push(misfit::note(column, value.attribute_type()));
-            Kept::Null
+            CompactValue::Null
         })
     });
     let values = values.collect();
@@ -55,7 +55,8 @@ pub(super) fn content_of(
     Content { texts, sequence_number, event_id, item: item_span, bytes, values }
 }
 
-/// Finds a column's attribute. Also finds where its value is written, unless the value is in a map.
+/// Finds a column's attribute. Also finds the position of its value in the item's text, unless the
+/// value is in a map.
 fn find<'i, 't>(
     item: &'i ItemView<'t>,
     attributes: &[Span],
@@ -70,12 +71,12 @@ fn find<'i, 't>(
 }
 
 /// The content of a row while it is written.
-struct Writing {
+struct ContentWriter {
     texts: String,
     bytes: Vec<u8>,
 }
 
-impl Writing {
+impl ContentWriter {
     fn append(&mut self, write: impl FnOnce(&mut String)) -> Span {
         let start = offset(self.texts.len());
         write(&mut self.texts);
@@ -83,47 +84,49 @@ impl Writing {
     }
 
     /// Converts the value to this type; `None` if it does not fit.
-    fn keep(
+    fn compact_value(
         &mut self,
         column_type: ColumnType,
         value: &ValueView<'_>,
         written: Option<Span>,
-    ) -> Option<Kept> {
+    ) -> Option<CompactValue> {
         Some(match (column_type, value) {
             (ColumnType::Json, value) => {
-                Kept::Text(self.append(|texts| write_plain_json(texts, value)))
+                CompactValue::Text(self.append(|texts| write_plain_json(texts, value)))
             }
-            (_, ValueView::Null) => Kept::Null,
+            (_, ValueView::Null) => CompactValue::Null,
             (ColumnType::String, ValueView::S(text) | ValueView::N(text)) => {
                 let as_it_is = written
                     .map(|span| Span { start: span.start + BEFORE, end: span.end - BEHIND })
                     .filter(|span| span.end - span.start == offset(text.len()));
-                Kept::Text(as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))))
+                CompactValue::Text(
+                    as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))),
+                )
             }
-            // Only a whole number can be parsed as an integer: other texts have a point or an
-            // exponent.
-            (ColumnType::Bigint, ValueView::N(text)) => Kept::Integer(text.parse().ok()?),
+            // Only a whole number can be parsed as an integer: the text of any other number has a
+            // point or an exponent.
+            (ColumnType::Bigint, ValueView::N(text)) => CompactValue::Integer(text.parse().ok()?),
             (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
                 let fits =
                     |unscaled: &i128| unscaled.unsigned_abs() < 10_u128.pow(precision.into());
                 let unscaled = unscaled(text, scale).filter(fits)?;
                 match i64::try_from(unscaled) {
-                    Ok(unscaled) => Kept::Decimal(unscaled),
-                    Err(_) => Kept::Wide(Box::new(unscaled)),
+                    Ok(unscaled) => CompactValue::Decimal(unscaled),
+                    Err(_) => CompactValue::Wide(Box::new(unscaled)),
                 }
             }
-            (ColumnType::Boolean, ValueView::Bool(flag)) => Kept::Boolean(*flag),
+            (ColumnType::Boolean, ValueView::Bool(flag)) => CompactValue::Boolean(*flag),
             (ColumnType::Binary, ValueView::B(bytes)) => {
                 let start = offset(self.bytes.len());
                 self.bytes.extend_from_slice(bytes);
-                Kept::Binary(Span { start, end: offset(self.bytes.len()) })
+                CompactValue::Binary(Span { start, end: offset(self.bytes.len()) })
             }
             _ => return None,
         })
     }
 }
 
-/// Converts an offset. An item has at most 400 KB, so the texts are far below 4 GB.
+/// Converts an offset to 32 bits. An item has at most 400 KB, so the texts are far below 4 GB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }

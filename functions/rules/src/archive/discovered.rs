@@ -2,7 +2,7 @@
 //!
 //! A column's name contains the attribute and its type: `price_n` holds the numbers of `price`,
 //! `price_s` its strings. A name therefore has the same type in all files, as query engines require. No
-//! state has to be kept between batches. `Schema::union` decides which columns a file has.
+//! state is kept between batches. `Schema::union` decides which columns a file has.
 
 use std::collections::BTreeSet;
 
@@ -50,8 +50,8 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
     })
 }
 
-/// Returns whether a column was discovered. Its name shows this: a declared column or a key column does
-/// not have the suffix of its attribute's type.
+/// Returns whether a column was discovered, judged by its name: only a discovered column has the suffix
+/// of its attribute's type.
 #[must_use]
 pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bool {
     let folded = Path::top_level(attribute).column_name();

@@ -27,7 +27,7 @@ impl Bucket {
         }
     }
 
-    /// Parses the bucket and the number in a part's name; `None` if it is not a part's name.
+    /// Parses the bucket and the number in a part's name; `None` if the name is not that of a part.
     #[must_use]
     pub fn of_part(archive_prefix: &str, name: &str) -> Option<(Self, u32)> {
         let path = name.strip_prefix(archive_prefix)?.strip_prefix("table=")?;
@@ -68,7 +68,8 @@ impl Hour {
         format!("{}{number:05}{EXTENSION}", self.compacted_prefix(archive_prefix))
     }
 
-    /// Returns the number in a compacted object's name; `None` if the object is not one of this hour.
+    /// Returns the number in a compacted object's name; `None` if the object is not a compacted
+    /// object of this hour.
     #[must_use]
     pub fn compacted_number(&self, archive_prefix: &str, name: &str) -> Option<u32> {
         let prefix = self.compacted_prefix(archive_prefix);

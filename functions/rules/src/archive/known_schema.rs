@@ -13,14 +13,15 @@ use model::json::ItemView;
 use super::column::{Column, Schema};
 use super::discovered::discover;
 
-/// The maximum number of cached schemas. A table needs one for each kind of its items.
+/// The maximum number of cached schemas. A table needs one schema for each kind of item that it
+/// holds.
 const KNOWN_MAX: usize = 16;
 
 /// The cached schemas, most recently used first.
 #[derive(Debug, Default)]
-pub struct KnownSchema(Mutex<VecDeque<Known>>);
+pub struct KnownSchema(Mutex<VecDeque<CachedColumns>>);
 
-/// The columns of a row, and the notes about attributes that have none.
+/// The columns of a row, and the notes about attributes that have no column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) schema: Arc<Schema>,
@@ -33,7 +34,7 @@ pub(super) struct Columns {
 type Shape = Vec<(String, AttributeType)>;
 
 #[derive(Debug)]
-struct Known {
+struct CachedColumns {
     keys: Shape,
     declared: Arc<[Column]>,
     /// The attributes of the item, if the columns were discovered from them.
@@ -72,7 +73,7 @@ impl KnownSchema {
         });
         let places = places.collect();
         let columns = Columns { schema: Arc::new(schema), places, notes: notes.into() };
-        known.push_front(Known {
+        known.push_front(CachedColumns {
             keys: shape_of(keys),
             declared: Arc::clone(declared),
             item: found.map(shape_of),
@@ -94,7 +95,7 @@ fn has_shape(item: &ItemView<'_>, shape: &Shape) -> bool {
         })
 }
 
-impl Known {
+impl CachedColumns {
     fn is_of(
         &self,
         keys: &ItemView<'_>,

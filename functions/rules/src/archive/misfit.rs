@@ -1,6 +1,6 @@
 //! Values that do not fit their column: how a row records them, and how to find them in its item.
 //!
-//! Such a column is NULL, but a comparison with the archive needs the value.
+//! The column of such a value is NULL, but a comparison with the archive needs the value.
 
 use model::{AttributeType, AttributeValue, Item, Number};
 

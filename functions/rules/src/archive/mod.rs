@@ -4,7 +4,7 @@
 //! keeps them. If the item had expired, such a row is marked `inferred`: a global table, for example,
 //! replicates TTL's deletes without `userIdentity`. All other rows are marked `user`. An unchanged
 //! item that was restored from this archive gives no row: its row exists, or was erased and must not
-//! come back. An item from another archive gives a row.
+//! be archived again. An item that was restored from another archive gives a row.
 //!
 //! A row belongs to a [`Bucket`]. The caller writes the files.
 
@@ -60,7 +60,8 @@ pub struct Archive {
     pub columns: Arc<[Column]>,
     /// Whether every other attribute also gets a column when it first occurs.
     pub discover: bool,
-    /// The attribute that holds the time of expiry in seconds; `None` if rows do not contain it.
+    /// The attribute that holds the time of expiry in seconds; `None` if rows contain no time of
+    /// expiry.
     pub ttl_attribute: Option<String>,
     /// Which deletes are archived.
     pub deletes: Deletes,
@@ -102,7 +103,7 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        // A delete by a user gives a row even if the archive already has the item.
+        // A delete by a user gives a row even if the archive already has a row of the item.
         let is_over = deleted_by != DeletedBy::User;
         if is_over && self.was_restored_from_here(&record) || is_tombstone(&record) {
             return Ok(Vec::new());
@@ -125,7 +126,7 @@ fn whole_seconds(number: &str) -> Option<i64> {
 }
 
 /// Returns whether the deleted item is the tombstone of a migration, which has only a key. The item
-/// itself was deleted earlier. If that delete gave a row, the row exists already.
+/// itself was deleted earlier. If that delete had to give a row, the row already exists.
 fn is_tombstone(change: &RecordView<'_>) -> bool {
     let marked = change.old_image.as_ref().filter(|item| item.get(migration::MARK).is_some());
     marked.is_some_and(|item| {
@@ -147,8 +148,8 @@ impl Archive {
         restored::is_in_archive(&item.clone().into_item(), archive, &stream.table.table, is_key)
     }
 
-    /// Returns who deleted the item. Returns `None` if the record is no delete, or if the rule does
-    /// not keep such deletes.
+    /// Returns who deleted the item. Returns `None` if the record is not a delete, or if the rule
+    /// does not keep such deletes.
     fn deleted_by(&self, change: &RecordView<'_>) -> Option<DeletedBy> {
         if change.is_time_to_live() {
             return Some(DeletedBy::TimeToLive);
@@ -191,8 +192,8 @@ impl Archive {
         let stripped = stripped(item);
         let stripped = stripped.as_ref().map(ItemView::of);
         let item = stripped.as_ref().unwrap_or(item);
-        // Some senders write 0 for an absent time. The minute is then unknown, and the row must not
-        // be archived in 1970.
+        // Some senders write 0 for an absent time. A row without a known minute must not be
+        // archived under 1970.
         let seconds = change
             .approximate_creation_seconds
             .filter(|seconds| *seconds > 0)

@@ -2,7 +2,7 @@
 //! expiry gives no second row in that archive.
 //!
 //! The mark is an attribute of the item. It names the archive, the row and its table, and contains a
-//! fingerprint of the restored item. A changed item is archived again. So is an item that was restored
+//! fingerprint of the restored item. A changed item is archived again, as is an item that was restored
 //! from another archive, from another table's rows, or from an archive whose name is unknown. The caller
 //! restores the items.
 
@@ -35,15 +35,14 @@ pub struct Origin<'o> {
 }
 
 /// Returns the name of the archive in this bucket whose object names begin with this prefix. The prefix
-/// is empty or ends with `/`. The name is unique within one S3 endpoint.
+/// is empty or ends with `/`. Archive names are unique within one S3 endpoint.
 #[must_use]
 pub fn archive_name(bucket: &str, prefix: &str) -> String {
     format!("{bucket}/{prefix}")
 }
 
 /// Returns the mark of an item that was restored from a row, as an attribute. `ttl_attribute` is the
-/// attribute with the time to live. It is `None` if the attribute is part of the key, because a key is
-/// restored unchanged.
+/// TTL attribute; `None` if that attribute is part of the key, because a key is restored unchanged.
 #[must_use]
 pub fn mark(item: &Item, origin: Origin<'_>, ttl_attribute: Option<&str>) -> AttributeValue {
     let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -67,8 +66,8 @@ pub fn stamp_of(item: &Item) -> Option<&str> {
 }
 
 /// Returns whether the item is unchanged since it was restored from the rows of `table`, apart from its
-/// time to live. If the time to live is part of the key, a change of it counts, because it makes another
-/// item. Marks of earlier releases name no table and match any table.
+/// time to live. If the time to live is part of the key, a changed time to live counts as a change,
+/// because it makes a different item. Marks of earlier releases name no table and match any table.
 #[must_use]
 pub fn is_as_restored(item: &Item, table: &str, is_key: impl Fn(&str) -> bool) -> bool {
     let ttl_attribute = text_of(item, TTL_ATTRIBUTE).filter(|name| !is_key(name));

@@ -1,4 +1,4 @@
-//! Archive rows: the data that is kept of one deleted item, as plain typed values.
+//! Archive rows: the archived data of one deleted item, as plain typed values.
 //!
 //! A row depends only on its record: it contains no time of archiving and no file name. The same
 //! record therefore always gives the same row.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::column::Schema;
 use crate::effect::Join;
 
-/// The version of the columns and their meaning.
+/// The version of the row format: the columns and their meaning.
 pub const SCHEMA_VERSION: i32 = 1;
 
 /// The author of a delete.
@@ -19,7 +19,7 @@ pub enum DeletedBy {
     TimeToLive,
     /// Probably TTL: the item had expired, but the record does not name the author of the delete.
     Inferred,
-    /// A caller other than TTL.
+    /// A client, not TTL.
     User,
 }
 
@@ -54,7 +54,7 @@ pub enum ColumnValue<'r> {
 
 /// A [`ColumnValue`] in the compact form of a row: sixteen bytes, because a row has one for each column.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kept {
+pub(super) enum CompactValue {
     Null,
     Text(Span),
     Integer(i64),
@@ -83,8 +83,8 @@ impl Span {
 /// One deleted item. Rows are ordered by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// The kept part of the record and its item. It is the first field because the derived order
-    /// compares it first, and it begins with the sequence number.
+    /// The texts and column values of the record and its item. This is the first field because the
+    /// derived order compares it first, and it begins with the sequence number.
     pub(super) content: Content,
     /// The kind of the record: always `REMOVE`.
     pub event_name: &'static str,
@@ -119,7 +119,7 @@ pub(super) struct Content {
     /// The values of binary columns.
     pub(super) bytes: Box<[u8]>,
     /// The column values, in the order of the schema.
-    pub(super) values: Vec<Kept>,
+    pub(super) values: Vec<CompactValue>,
 }
 
 impl Row {
@@ -151,13 +151,13 @@ impl Row {
 impl Content {
     pub(super) fn value(&self, column: usize) -> ColumnValue<'_> {
         match self.values.get(column) {
-            None | Some(Kept::Null) => ColumnValue::Null,
-            Some(Kept::Text(span)) => ColumnValue::Text(self.text(*span)),
-            Some(Kept::Integer(integer)) => ColumnValue::Integer(*integer),
-            Some(Kept::Decimal(unscaled)) => ColumnValue::Decimal((*unscaled).into()),
-            Some(Kept::Wide(unscaled)) => ColumnValue::Decimal(**unscaled),
-            Some(Kept::Boolean(flag)) => ColumnValue::Boolean(*flag),
-            Some(Kept::Binary(span)) => {
+            None | Some(CompactValue::Null) => ColumnValue::Null,
+            Some(CompactValue::Text(span)) => ColumnValue::Text(self.text(*span)),
+            Some(CompactValue::Integer(integer)) => ColumnValue::Integer(*integer),
+            Some(CompactValue::Decimal(unscaled)) => ColumnValue::Decimal((*unscaled).into()),
+            Some(CompactValue::Wide(unscaled)) => ColumnValue::Decimal(**unscaled),
+            Some(CompactValue::Boolean(flag)) => ColumnValue::Boolean(*flag),
+            Some(CompactValue::Binary(span)) => {
                 ColumnValue::Binary(self.bytes.get(span.range()).unwrap_or_default())
             }
         }
@@ -189,7 +189,7 @@ impl Join for Rows {
 }
 
 impl Rows {
-    /// Adds a row. Two rows of one event are equal. If they differ nevertheless, the greater one is
+    /// Adds a row. Two rows of one event are equal. If they differ nevertheless, the greater row is
     /// kept, so that all executions agree. Records come in the order of their stream, so most rows are
     /// appended.
     fn insert(&mut self, row: Row) {

@@ -1,9 +1,9 @@
 //! Ballots: one item for each voter, with the vote and the slot that counts it. This module also
-//! returns how the slots change when a vote is cast, changed or withdrawn.
+//! computes how the slots change when a vote is cast, changed or withdrawn.
 //!
 //! Ballot and slots are written in one transaction, conditional on the previous ballot. A vote that is
-//! sent twice therefore counts once, and the slots always equal the sum of the ballots. The caller
-//! reads and writes the items.
+//! sent twice therefore counts once, and the sum of the slots always equals the sum of the ballots.
+//! The caller reads and writes the items.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ pub struct Ballot {
     pub points: Number,
 }
 
-/// Returns the slot of a voter. The slot is always the same, so all changes of a voter's vote go to
-/// one slot.
+/// Returns the slot of a voter. A voter always has the same slot, so all changes of the voter's
+/// vote go to that slot.
 #[must_use]
 pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
     let token = Token::of(&KeyValue::S(voter.to_owned()));
@@ -47,7 +47,7 @@ pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
 pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
     if poll.contains('#') {
         return Err(Refusal(format!(
-            "poll=`{poll}` has a `#`, so its ballots could have the keys of another poll's, which are POLL#VOTER; name it without `#`"
+            "poll=`{poll}` contains `#`, so its ballots, with keys POLL#VOTER, could have the keys of another poll's ballots; use a name without `#`"
         )));
     }
     let key = format!("{poll}#{voter}");
@@ -90,7 +90,7 @@ impl Ballot {
         }
         if !is_summable(&points) {
             return Err(Refusal(format!(
-                "points=`{points}` are outside of what totals hold exactly: {SUMMABLE}"
+                "points=`{points}` are outside the range that totals hold exactly: {SUMMABLE}"
             )));
         }
         Ok(Self { counter: counter.to_owned(), slot, points })
@@ -133,13 +133,13 @@ pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
     ]
 }
 
-/// Returns the additions to slots, by slot key, when a voter's ballot changes. `None` stands for no
-/// ballot.
+/// Returns the numbers to add to slots, by slot key, when a voter's ballot changes. `None` stands
+/// for no ballot.
 ///
-/// A ballot may have been counted when the counter had more slots. Folding moves the points of a
-/// removed slot to the folded slot, now or later. The additions therefore go to the folded slot. This
-/// is correct because only the sum of the slots matters. An addition to the old slot would create a
-/// slot again that no reader reads.
+/// A ballot may have been counted when the counter had more slots. Folding the counter moves the
+/// points of a removed slot to a remaining slot, at any time. The additions therefore go to that
+/// remaining slot. This is correct because only the sum of the slots matters. An addition to the
+/// removed slot would recreate a slot that no reader reads.
 ///
 /// # Errors
 /// A sum has more than the 38 digits of a number.
@@ -260,7 +260,7 @@ mod tests {
             ("", "1", "counter=`` has no slots"),
             (&"c".repeat(2_046), "1", "has 2046 bytes; with 20 slots it may have at most 2045,"),
             ("A", "0.0000001", "points=`0.0000001` are outside"),
-            ("A", "1e30", "are outside of what totals hold exactly: magnitude below 10^28"),
+            ("A", "1e30", "are outside the range that totals hold exactly: magnitude below 10^28"),
             ("A", "-10000000000000000000000000000", "are outside"),
         ] {
             let refusal = cast(counter, points).unwrap_err();
@@ -272,7 +272,7 @@ mod tests {
     fn polls_do_not_share_ballots() {
         assert_eq!(ballot_key("tv", "de#ann"), Ok("tv#de#ann".to_owned()));
         let refusal = ballot_key("tv#de", "ann").unwrap_err().0;
-        assert!(refusal.contains("poll=`tv#de` has a `#`"), "{refusal}");
+        assert!(refusal.contains("poll=`tv#de` contains `#`"), "{refusal}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Counters: sums the slots of a sharded counter, `C1#0 … C1#19`, into one total per counter.
 //!
 //! A slot's item holds the slot's absolute value, so a stream record contains the value of the slot and
-//! not the addition. The total keeps the last value of each slot with its stamp. A record that is
-//! redelivered, late or out of order therefore has no effect. [`reconcile`] compares the total with a
-//! direct read of the slots.
+//! not the increment. The total keeps the last value of each slot with its stamp. A redelivered, late
+//! or out-of-order record therefore never replaces a newer value. [`reconcile`] compares the total with
+//! a direct read of the slots.
 
 pub mod ballot;
 pub mod reconcile;
@@ -30,9 +30,9 @@ const VALUE_PLACES: u32 = 6;
 /// The bound of a slot's value times 10^6, exclusive. The sum of [`SLOT_COUNT_MAX`] such values is below
 /// 10^37 and therefore always exact in DynamoDB's 38 digits.
 const VALUE_SCALED_MAX: u128 = 10u128.pow(34);
-/// The greatest value of a slot. Its negative is the least one.
+/// The greatest value of a slot. Its negative is the least value.
 const VALUE_MAX: &str = "9999999999999999999999999999.999999";
-/// The valid values of slots, for people.
+/// The range of valid slot values, as text for people.
 pub const SUMMABLE: &str = "magnitude below 10^28 and at most 6 decimal places";
 
 /// The counters rule.
@@ -55,7 +55,9 @@ pub enum SlotKeyError {
     )]
     Form(String),
     /// The slot number is not below the configured number of slots.
-    #[error("slot key=`{key}` names a slot from SLOT_COUNT=`{slot_count}` on; raise SLOT_COUNT")]
+    #[error(
+        "slot key=`{key}` has a slot number that is not below SLOT_COUNT=`{slot_count}`; raise SLOT_COUNT"
+    )]
     TooHigh {
         /// The key.
         key: String,
@@ -122,7 +124,7 @@ impl Counters {
             Ok(value)
         } else {
             Err(Refusal(format!(
-                "slot value `{name}`=`{value}` is outside of what totals hold exactly: {SUMMABLE}"
+                "slot value `{name}`=`{value}` is outside the range that totals hold exactly: {SUMMABLE}"
             )))
         }
     }

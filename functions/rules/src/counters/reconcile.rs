@@ -5,8 +5,9 @@
 //! *s*, the change with stamp *s* was committed before the total was read. The value that is read from
 //! the slot is therefore the value as of *s* or later. This value may replace the one as of *s*, but not
 //! a value of a later record. The stamp `s+<revision>` expresses this: it is after *s* and before every
-//! later record. A late stream record with a stamp up to *s* does not replace the read value. A record
-//! with a later stamp replaces it. If the slot's last record is lost, the read value stays.
+//! later record. A late stream record with a stamp up to *s* does not replace the value that was read. A
+//! record with a later stamp replaces it. If the slot's last record is lost, the value that was read
+//! stays.
 //!
 //! Two runs at the same revision could read two values for one stamp. The cells are therefore written
 //! only if the total still has the revision that was read. If not, total and slots are read again.
@@ -15,7 +16,7 @@
 //! cases. The caller reads and writes the items.
 //!
 //! **Order of runs.** A run may end before it has processed all counters. Each run therefore begins at
-//! another counter, so that different counters are left out.
+//! a different counter, so that the runs leave out different counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +74,8 @@ pub fn decide(
             let found = slots.get(slot).copied();
             let value = found.unwrap_or(Number::ZERO);
             let cell = total.cells.get(*slot);
-            // A new slot with the value 0 gets a cell too, so that its counter gets a total.
+            // An existing slot without a cell gets a cell even if its value is 0, so that its
+            // counter gets a total.
             let is_known = match cell {
                 Some(cell) => cell.value == value && cell.gone_at.is_some() == found.is_none(),
                 None => found.is_none(),

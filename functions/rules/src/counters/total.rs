@@ -49,8 +49,8 @@ pub struct Cells(BTreeMap<u32, Cell>);
 pub struct Total {
     /// The known slots.
     pub cells: Cells,
-    /// The number of writes of the item; 0 if there is no item. The next write is conditional on it.
-    /// It is not the number of votes.
+    /// The number of writes of the item, not of votes; 0 if there is no item. The next write is
+    /// conditional on this number.
     pub revision: u64,
 }
 

@@ -1,5 +1,5 @@
 //! The check of several rules together: duplicate names, attributes that two rules write, and rules that
-//! feed each other.
+//! feed each other in a cycle.
 //!
 //! `tables` checks the tables and indexes.
 
@@ -27,7 +27,7 @@ pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
         let mut problem = |text: String| problems.push(Problem { rule: number, text });
         if !names.insert(&rule.name) {
             problem(format!(
-                "another rule has the name `{}`; give each rule a name of its own",
+                "another rule has the name `{}`; give each rule a unique name",
                 rule.name
             ));
         }
@@ -67,7 +67,7 @@ fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     }
     let mut done = BTreeSet::new();
     for start in edges.keys() {
-        // The current path. Each place on it has the edges that are still to be followed.
+        // The current path. For each place on it, the number of edges that were already followed.
         let mut path = vec![(*start, 0)];
         while let Some((place, next)) = path.last_mut() {
             let Some((target, rule)) = edges.get(place).and_then(|edges| edges.get(*next)) else {
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(
             problems(&[("x", "aaa", "bbb", "n: n"), ("x", "ccc", "bbb", "n: m, oid: id")]),
             [
-                "1: another rule has the name `x`; give each rule a name of its own",
+                "1: another rule has the name `x`; give each rule a unique name",
                 "1: rule `x` also writes `n` of table `bbb`; remove it from one of the two rules",
                 "1: `oid` holds the key of a copy's origin, so it cannot be copied from the origin",
                 "1: the rules feed each other: bbb.oid -> bbb.oid; break the loop",

@@ -4,19 +4,19 @@
 //! and the copy again, all strongly consistent. If the job is as of stamp *s*, the origin's value is as of
 //! *s* or later. The check writes this value with the stamp `s+<revision>`, which is after *s* and before
 //! every later stamp. It writes only while the copy still has the mark that was read last. A later change
-//! of the origin has a later stamp, and its job overwrites the check's value. This job finds the copy,
-//! because the copy existed before the check. If the index lacks the copy, the sampled self-check repairs
-//! it later.
+//! of the origin has a later stamp, and its job overwrites the check's value. That job finds the copy,
+//! because the copy existed before the check. If the index does not show the copy yet, the sampled
+//! self-check repairs it later.
 //!
-//! A job is written before any copy has its mark. A mark that was read before an older job proves that the
-//! mark's own job was lost. The mark then replaces this job.
+//! A job is written before any copy has its mark. If a check reads a mark and then a job with an older
+//! stamp, the job of the mark was lost. The stamp of the mark then replaces that of the job.
 //!
 //! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps. It
 //! writes a unique mark to the copy. It reads the origin. If the origin does not exist, it deletes the
 //! copy on the condition that the copy still has the mark. If the origin is created again before the read,
-//! the worker finds it. A copy that a client creates later lacks the mark. A worker knows only of its own
-//! mark that it precedes the read. It therefore replaces the mark of another worker, see
-//! [`CopyRule::marked_for_deletion`].
+//! the worker finds it. A copy that a client creates later lacks the mark. A worker can rely only on its
+//! own mark having been written before its read of the origin. It therefore replaces the mark of another
+//! worker, see [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -31,7 +31,7 @@ use crate::stamp::Stamp;
 /// The hops of a mark for deletion. A mark of values has at least one hop.
 const HOPS_OF_DELETION: u32 = 0;
 
-/// The state of an origin that its copies must have.
+/// The state of an origin, which its copies must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginState {
     /// The stamp of the state.
@@ -81,7 +81,7 @@ impl Update {
 
 /// The results of the reads of a check, in the order of the reads.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'s> {
+pub struct CopyReads<'s> {
     /// The copy, read first.
     pub before: &'s Item,
     /// The state in the job of its origin.
@@ -90,26 +90,26 @@ pub struct Sight<'s> {
     pub origin: Option<&'s Item>,
     /// The copy, read last.
     pub copy: &'s Item,
-    /// A unique number, greater than all earlier ones. It makes the marks for deletion of different
-    /// workers different.
+    /// A unique number, greater than all earlier ones. It distinguishes the deletion marks of
+    /// different workers.
     pub nonce: u64,
     /// The number of deployments through which the copy's values have passed, according to the
-    /// record that asked for the check. `None` if no record asked for it.
+    /// record that requested the check; `None` if no record requested it.
     pub arrival: Option<u32>,
 }
 
 /// The result of a check of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum CheckResult {
     /// The copy holds the right values, or needs none.
-    InOrder,
-    /// The copy is newer than the origin's state that was read: check it again.
-    Again,
+    UpToDate,
+    /// The copy is newer than the origin's state that was read; the copy must be checked again.
+    CheckAgain,
     /// Write this update on the condition that the copy still has the mark that was read.
     Write(Update),
     /// Write this mark on the same condition, then check the copy again.
     Mark(Update),
-    /// The copy is wrong, but must not be written for this reason.
+    /// The copy is wrong, but for this reason it must not be written.
     Refuse(String),
 }
 
@@ -128,13 +128,13 @@ impl CopyRule {
         pairs.map(|(to, from)| (to.clone(), origin.get(from).cloned())).collect()
     }
 
-    /// Returns whether a copy that became `new` must be checked. There are three reasons: it may lack its
-    /// origin's values, another writer changed copied values, or its place in the index changed. A running
-    /// job may have passed the new place already.
+    /// Returns whether a copy that was changed from `old` to `new` must be checked. There are three
+    /// reasons: the copy may lack its origin's values, another writer changed copied values, or the copy's
+    /// place in the index changed, and a running job may already have passed the new place.
     ///
-    /// A write by Weir keeps the origin and raises the mark. If a mark was lowered or came with another
-    /// origin, a client wrote back a whole item that it had read earlier. Such a copy is checked even if
-    /// the values are equal, because a deletion may depend on the mark.
+    /// A write by Weir keeps the origin and raises the mark. If the mark became lower or the origin
+    /// changed with it, a client wrote back a whole item that it had read earlier. Such a copy is
+    /// checked even if the values are equal, because a deletion may depend on the mark.
     ///
     /// Checks do not cause each other forever. A job writes only over an older mark, and a check
     /// increments the revision. A check that marks a copy for deletion uses a nonce that is greater than
@@ -186,9 +186,9 @@ fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
 }
 
 /// Returns the update that a job must write to each copy. Copies that outlive their origin get its last
-/// values. Their final state is therefore the same, however late the changes before the deletion come.
+/// values. Their final state is therefore the same, however late the records of earlier changes arrive.
 ///
-/// For `nonce` see [`Sight::nonce`].
+/// For `nonce` see [`CopyReads::nonce`].
 #[must_use]
 pub fn update_of(rule: &CopyRule, origin: &Origin, state: &OriginState, nonce: u64) -> Update {
     let mark = Mark { origin: origin.key.clone(), stamp: state.stamp.clone(), hops: state.hops };
@@ -214,26 +214,26 @@ pub fn is_as_wanted(copy: &Item, values: &BTreeMap<String, Option<AttributeValue
 
 /// Returns the result of a check of a copy.
 #[must_use]
-pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
-    let Sight { before, job, origin, copy, nonce, arrival } = *sight;
+pub fn look(rule: &CopyRule, sight: &CopyReads<'_>) -> CheckResult {
+    let CopyReads { before, job, origin, copy, nonce, arrival } = *sight;
     let Some(key) = copy.get(&rule.index_key).filter(|key| super::is_key(key)) else {
-        return Look::InOrder;
+        return CheckResult::UpToDate;
     };
     let key = value_text(key);
     let seen = mark_of(rule, copy, &key);
     let base = seen.as_ref().map_or_else(Stamp::lowest, |mark| mark.stamp.base());
-    // The job was read after this mark. If the job is older than the mark, the job of the mark was lost.
+    // The job was read after this mark. If the job is older, the job of the mark was lost.
     let lost = mark_of(rule, before, &key).map(|mark| mark.stamp.base());
     let job = job.filter(|job| lost.as_ref().is_none_or(|lost| *lost <= job.stamp));
     let known = job.map(|job| job.stamp.clone()).or(lost).unwrap_or_else(Stamp::lowest);
     if base > known {
-        return Look::Again;
+        return CheckResult::CheckAgain;
     }
     let values = match origin {
         Some(origin) => rule.values_of(origin),
         // If the origin has never existed, it may still be created. If it was deleted, the rule decides.
         None => match (job.filter(|job| job.deleted), rule.on_delete) {
-            (None, _) => return Look::InOrder,
+            (None, _) => return CheckResult::UpToDate,
             (Some(job), OnDelete::Keep) => job.values.clone(),
             (Some(_), OnDelete::Clear) => cleared(rule),
             (Some(_), OnDelete::Cascade) => {
@@ -241,27 +241,27 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
                 let mark = Mark { origin: key, stamp, hops: HOPS_OF_DELETION };
                 let delete = Update::Delete { mark: mark.clone() };
                 return match delete.marking() {
-                    Some(marking) if seen != Some(mark) => Look::Mark(marking),
-                    _ => Look::Write(delete),
+                    Some(marking) if seen != Some(mark) => CheckResult::Mark(marking),
+                    _ => CheckResult::Write(delete),
                 };
             }
         },
     };
     if seen.is_some() && is_as_wanted(copy, &values) {
-        return Look::InOrder;
+        return CheckResult::UpToDate;
     }
     let hops = hops_of_origin(rule, job, origin, &values).max(hops_of_arrival(rule, copy, arrival));
     if hops > HOPS_MAX {
-        return Look::Refuse(super::loop_of(hops));
+        return CheckResult::Refuse(super::loop_of(hops));
     }
     let revision =
         seen.filter(|_| base == known).map_or(0, |mark| mark.stamp.revision().saturating_add(1));
     let mark = Mark { origin: key, stamp: known.reconciled(revision), hops };
-    Look::Write(Update::Set { values, mark })
+    CheckResult::Write(Update::Set { values, mark })
 }
 
 /// Returns the number of deployments through which the values of an origin have passed. If the job holds
-/// exactly these values, its number applies. If not, any mark of the origin may belong to these values.
+/// exactly these values, its number applies. If not, any mark of the origin may belong to the values.
 fn hops_of_origin(
     rule: &CopyRule,
     job: Option<&OriginState>,
@@ -324,15 +324,15 @@ mod tests {
         copy
     }
 
-    fn written(look: Look) -> String {
+    fn written(look: CheckResult) -> String {
         match look {
-            Look::InOrder => "in order".to_owned(),
-            Look::Again => "again".to_owned(),
-            Look::Refuse(reason) => reason,
-            Look::Write(Update::Delete { .. }) => "delete".to_owned(),
-            Look::Mark(Update::Delete { .. }) => "delete at once".to_owned(),
-            Look::Mark(Update::Set { mark, .. }) => format!("mark {}", mark.stamp),
-            Look::Write(Update::Set { values, mark }) => {
+            CheckResult::UpToDate => "in order".to_owned(),
+            CheckResult::CheckAgain => "again".to_owned(),
+            CheckResult::Refuse(reason) => reason,
+            CheckResult::Write(Update::Delete { .. }) => "delete".to_owned(),
+            CheckResult::Mark(Update::Delete { .. }) => "delete at once".to_owned(),
+            CheckResult::Mark(Update::Set { mark, .. }) => format!("mark {}", mark.stamp),
+            CheckResult::Write(Update::Set { values, mark }) => {
                 let value =
                     values["n"].as_ref().map_or("-".to_owned(), |v| v.as_str().unwrap().to_owned());
                 format!("{value} {}", mark.stamp)
@@ -341,13 +341,13 @@ mod tests {
     }
 
     /// Returns the result of a check as text. The check reads the same copy both times.
-    fn look_at(
+    fn check_text(
         rule: &CopyRule,
         job: Option<&OriginState>,
         origin: Option<&Item>,
         copy: &Item,
     ) -> String {
-        written(look(rule, &Sight { before: copy, job, origin, copy, nonce: 3, arrival: None }))
+        written(look(rule, &CopyReads { before: copy, job, origin, copy, nonce: 3, arrival: None }))
     }
 
     #[test]
@@ -402,16 +402,16 @@ mod tests {
             ),
             (Some(state(5, None)), None, copy(Some("last"), Some(stamp(5))), "in order".to_owned()),
         ] {
-            assert_eq!(look_at(&keep, job.as_ref(), origin, &copy), expected);
+            assert_eq!(check_text(&keep, job.as_ref(), origin, &copy), expected);
         }
         assert_eq!(
-            look_at(&rule("clear"), Some(&state(5, None)), None, &copy(Some("x"), None)),
+            check_text(&rule("clear"), Some(&state(5, None)), None, &copy(Some("x"), None)),
             format!("- {}+{zeros}0", base(5))
         );
         // A job wrote between the two reads of the copy.
         let (before, after) = (copy(Some("x"), Some(stamp(5))), copy(Some("y"), Some(stamp(6))));
         let job = state(5, Some("new"));
-        let sight = Sight {
+        let sight = CopyReads {
             before: &before,
             job: Some(&job),
             origin: Some(&origin),
@@ -432,15 +432,15 @@ mod tests {
         };
         let zeros = "0".repeat(20);
         let written = format!("new {}+{zeros}", stamp(5).as_str());
-        assert_eq!(look_at(&keep, Some(&job), Some(&origin(4)), &copy(None, None)), written);
-        let refused = look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None));
-        assert!(refused.starts_with("the value came through 6 deployments"), "{refused}");
+        assert_eq!(check_text(&keep, Some(&job), Some(&origin(4)), &copy(None, None)), written);
+        let refused = check_text(&keep, Some(&job), Some(&origin(5)), &copy(None, None));
+        assert!(refused.starts_with("the value passed through 6 deployments"), "{refused}");
         // A correct copy needs no write.
         let right = copy(Some("new"), Some(stamp(5)));
-        assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &right), "in order");
+        assert_eq!(check_text(&keep, Some(&job), Some(&origin(5)), &right), "in order");
         // The job has these values, so they did not come with the mark.
         let job = state(5, Some("new"));
-        assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None)), written);
+        assert_eq!(check_text(&keep, Some(&job), Some(&origin(5)), &copy(None, None)), written);
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
         };
         let hops_of = |hops, arrival| {
             let copy = marked(hops);
-            let sight = Sight {
+            let sight = CopyReads {
                 before: &copy,
                 job: Some(&job),
                 origin: Some(&origin),
@@ -462,8 +462,8 @@ mod tests {
                 arrival,
             };
             match look(&keep, &sight) {
-                Look::Write(Update::Set { mark, .. }) => Some(mark.hops),
-                Look::Refuse(_) => None,
+                CheckResult::Write(Update::Set { mark, .. }) => Some(mark.hops),
+                CheckResult::Refuse(_) => None,
                 other => panic!("{other:?}"),
             }
         };
@@ -487,21 +487,21 @@ mod tests {
         let own = stamp(5).reconciled(3);
         for mark in [None, Some(stamp(4)), Some(stamp(5)), Some(stamp(5).reconciled(4))] {
             let copy = copy(Some("x"), mark);
-            assert_eq!(look_at(&cascade, Some(&gone), None, &copy), format!("mark {own}"));
+            assert_eq!(check_text(&cascade, Some(&gone), None, &copy), format!("mark {own}"));
         }
         // A mark of values never counts as a mark for deletion, whatever its stamp.
         let valued = copy(Some("x"), Some(own.clone()));
-        assert_eq!(look_at(&cascade, Some(&gone), None, &valued), format!("mark {own}"));
+        assert_eq!(check_text(&cascade, Some(&gone), None, &valued), format!("mark {own}"));
         let mark = Mark { origin: r#"{"S":"1"}"#.to_owned(), stamp: own, hops: HOPS_OF_DELETION };
         let marked = valued.with("_from_r", mark.text());
-        assert_eq!(look_at(&cascade, Some(&gone), None, &marked), "delete");
+        assert_eq!(check_text(&cascade, Some(&gone), None, &marked), "delete");
         // The origin was created again.
         let origin = Item::new().with("id", "1").with("name", "x");
-        assert_eq!(look_at(&cascade, Some(&gone), Some(&origin), &marked), "in order");
+        assert_eq!(check_text(&cascade, Some(&gone), Some(&origin), &marked), "in order");
         // The origin is unknown, or only a state is known that is older than the copy.
-        assert_eq!(look_at(&cascade, None, None, &copy(Some("x"), None)), "in order");
+        assert_eq!(check_text(&cascade, None, None, &copy(Some("x"), None)), "in order");
         let newer = copy(Some("x"), Some(stamp(6)));
-        assert_eq!(look_at(&cascade, Some(&gone), None, &newer), "in order");
+        assert_eq!(check_text(&cascade, Some(&gone), None, &newer), "in order");
     }
 
     #[test]

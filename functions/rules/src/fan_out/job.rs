@@ -1,6 +1,6 @@
 //! Jobs: the latest known state of an origin, and the progress of its copies.
 //!
-//! This module converts a job from and to its item. The processor works on the jobs.
+//! This module converts a job from and to its item. The processor executes the jobs.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,9 @@ const GROWTH_BYTES_MAX: usize = 8 * 1024;
 
 /// An item of the jobs table that cannot be parsed, because another program wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("damaged job `{key}`: {what}; delete it, and touch the origin to write its copies again")]
+#[error(
+    "damaged job `{key}`: {what}; delete the job, then update the origin so that its copies are written again"
+)]
 pub struct DamagedJob {
     key: String,
     what: String,
@@ -88,7 +90,7 @@ impl Job {
         match values.find(|(_, value)| value.nesting_levels() >= NESTING_LEVELS_MAX) {
             None => Ok(()),
             Some((to, value)) => Err(Refusal(format!(
-                "rule `{rule}`: the value for `{to}` of the origin {key} is nested {} levels deep; its job would be deeper than {NESTING_LEVELS_MAX}; copy one of {} levels or fewer",
+                "rule `{rule}`: the value for `{to}` of the origin {key} is nested {} levels deep; its job would be deeper than {NESTING_LEVELS_MAX}; copy a value with at most {} levels",
                 value.nesting_levels(),
                 NESTING_LEVELS_MAX - 1
             ))),
@@ -96,8 +98,8 @@ impl Job {
     }
 
     /// Returns the time at which TTL deletes the job and its values, in seconds since 1970. Returns
-    /// `None` for a job in progress. It also does so for the job of an existing origin, because that
-    /// job has no data that the origin lacks.
+    /// `None` for a job in progress. Also returns `None` for the job of an existing origin, because
+    /// that job has no data that the origin lacks.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
         let gone_at = self.state.gone_at.filter(|_| self.done && self.state.deleted)?;

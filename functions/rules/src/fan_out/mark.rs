@@ -41,8 +41,8 @@ impl Mark {
         format!("{}{} {}", Self::prefix(&self.origin), self.stamp, self.hops)
     }
 
-    /// Returns whether Weir wrote the change of an origin's mark from `old` to `new`: `new` is later
-    /// than `old`, or it is the first mark of this origin.
+    /// Returns whether the change of a mark from `old` to `new` is a write by Weir for the same
+    /// origin: `new` is later than `old`, or it is the first mark of this origin.
     #[must_use]
     pub fn is_raised(origin: &str, old: Option<&str>, new: &str) -> bool {
         // The origin's text ends before the `@`, see [`Mark::prefix`].

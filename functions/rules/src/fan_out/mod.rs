@@ -10,8 +10,9 @@
 //! each other. Every chain of known rules therefore ends, however long it is. Rules of other deployments
 //! are unknown. Each mark therefore counts its hops: how often its value came from a rule that the writer
 //! of the mark does not know. A value with more than [`HOPS_MAX`] hops is not copied. Each round of a
-//! loop adds at least one hop. A value may also reach a copy through a writer that sets the origin or
-//! overwrites copied attributes. A check therefore also counts the marks that came with its record.
+//! loop adds at least one hop. A writer outside the rules may also set a copy's origin or overwrite
+//! copied attributes, and so pass a value on. A check therefore also counts the hops of the marks in its
+//! record.
 
 mod check;
 mod copy;
@@ -21,7 +22,7 @@ mod mark;
 mod tables;
 
 pub use check::{Problem, check};
-pub use copy::{Look, OriginState, Sight, Update, is_as_wanted, look, update_of};
+pub use copy::{CheckResult, CopyReads, OriginState, Update, is_as_wanted, look, update_of};
 pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
 pub use job::{DamagedJob, Job};
 pub use mark::{MARK_PREFIX, Mark, mark_attribute};
@@ -77,9 +78,9 @@ pub struct Copy {
 
 /// The latest known state of an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Latest(pub Option<OriginState>);
+pub struct LatestOriginState(pub Option<OriginState>);
 
-impl Join for Latest {
+impl Join for LatestOriginState {
     fn join(&mut self, other: Self) {
         let stamp = |latest: &Self| latest.0.as_ref().map(|state| state.stamp.clone());
         if stamp(self) < stamp(&other) {
@@ -95,9 +96,9 @@ pub struct Revision(pub u64);
 /// The largest number of deployments, including this one, through which the values of a copy have
 /// passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arrival(pub u32);
+pub struct DeploymentHops(pub u32);
 
-impl Join for Arrival {
+impl Join for DeploymentHops {
     fn join(&mut self, other: Self) {
         // The higher number is kept, because another write must not hide the write of a loop.
         self.0 = self.0.max(other.0);
@@ -201,7 +202,7 @@ impl FanOut {
             state.values = BTreeMap::new();
         }
         Job::check(&state, &origin)?;
-        Ok(Some(Effect::Origin { origin, state: Latest(Some(state)) }))
+        Ok(Some(Effect::Origin { origin, state: LatestOriginState(Some(state)) }))
     }
 
     fn of_copy(rule: &CopyRule, record: &LambdaRecord) -> Result<Option<Effect>, Refusal> {
@@ -229,7 +230,7 @@ impl FanOut {
         };
         let old = change.old_image.as_ref().filter(written);
         let arrival = old.map_or(1, |old| hops_of(&rule.siblings, Some(old), Some(image)));
-        Ok(Some(Effect::Look { copy, arrival: Arrival(arrival) }))
+        Ok(Some(Effect::CheckCopy { copy, arrival: DeploymentHops(arrival) }))
     }
 
     /// Returns the effects of all rules for a record, and the first refusal, if any.
@@ -307,14 +308,14 @@ fn no_images(view_type: &str) -> Refusal {
 #[must_use]
 pub fn loop_of(hops: u32) -> String {
     format!(
-        "the value came through {hops} deployments, so copies feed each other; find the loop in the rules of all deployments and break it"
+        "the value passed through {hops} deployments, so their rules probably form a loop; find the loop in the rules of all deployments and break it"
     )
 }
 
-/// Returns the hops of an item's values, according to the marks that changed with them. The mark of an
-/// unknown rule adds one hop, because this rule may have written anything. The mark of a known rule
-/// ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts with its own number.
-/// It does not count if the rule only writes attributes that no copy gets.
+/// Returns the hops of an item's values, according to the marks that changed with the values. The mark
+/// of an unknown rule adds one hop, because this rule may have written anything. The mark of a known
+/// rule ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts with its own
+/// number. It does not count if the rule only writes attributes that no copy gets.
 fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
     let hops = marks
@@ -404,7 +405,12 @@ mod tests {
         let record = model::stream_record::decode_lambda_record(&record).unwrap();
         let (effects, refused) = rule.decide_each(RecordView::of(&record), &Found::default());
         assert_eq!(rule.decide(&record, &Found::default()).is_err(), refused.is_some());
-        let holds = |effect: &&Effect| matches!(effect, Effect::Origin { state: Latest(Some(state)), .. } if !state.values.is_empty());
+        let holds = |effect: &&Effect| {
+            let Effect::Origin { state: LatestOriginState(Some(state)), .. } = effect else {
+                return false;
+            };
+            !state.values.is_empty()
+        };
         let (holding, all) = (effects.iter().filter(holds).count(), effects.len());
         (holding, all - holding, refused.map_or_else(String::new, |refusal| refusal.0))
     }
@@ -489,7 +495,9 @@ mod tests {
         let record = json::parse(record.as_bytes()).unwrap();
         let record = model::stream_record::decode_lambda_record(&record).unwrap();
         match FanOut::of_origin(rule, &record, &Stamp::lowest()) {
-            Ok(Some(Effect::Origin { state: Latest(Some(state)), .. })) => Some(state.hops),
+            Ok(Some(Effect::Origin { state: LatestOriginState(Some(state)), .. })) => {
+                Some(state.hops)
+            }
             Ok(other) => panic!("{other:?}"),
             Err(refusal) => {
                 assert!(refusal.0.contains("deployments"), "{refusal:?}");
@@ -538,9 +546,15 @@ mod tests {
         let state = |sequence: u64| {
             let stamp = Stamp::of_record("l", &sequence.to_string().parse().unwrap());
             let values = BTreeMap::new();
-            Latest(Some(OriginState { stamp, hops: 1, values, deleted: false, gone_at: None }))
+            LatestOriginState(Some(OriginState {
+                stamp,
+                hops: 1,
+                values,
+                deleted: false,
+                gone_at: None,
+            }))
         };
-        let mut latest = Latest::default();
+        let mut latest = LatestOriginState::default();
         for sequence in [2, 9, 10, 3] {
             latest.join(state(sequence));
         }

@@ -86,15 +86,15 @@ pub fn check_tables(
     Ok(advice(rule, target, sort))
 }
 
-/// Checks that a copy's attribute with the origin's key has the same type as the key of the origin.
-/// With different types, no copy would be found.
+/// Checks that the attribute of a copy that holds the origin's key has the same type as the key of
+/// the origin. With different types, no copy would be found.
 fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Result<(), String> {
     let CopyRule { origin_key, index_key, index, .. } = rule;
     let types = origin.types.get(origin_key).zip(target.types.get(index_key));
     match types.filter(|(of_origin, of_index)| of_origin != of_index) {
         None => Ok(()),
         Some((of_origin, of_index)) => Err(format!(
-            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy is found; name an index whose key has type {}",
+            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy would be found; name an index whose key has type {}",
             rule.target,
             of_index.descriptor(),
             rule.origin,
@@ -118,7 +118,7 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let wanted = format!("{JOB_KEY} {}", KeyAttributeType::S.descriptor());
     if found != wanted {
         return Err(format!(
-            "table `{name}` has the key ({found}), the jobs table needs ({wanted}); create it again, or name another table"
+            "table `{name}` has the key ({found}), the jobs table needs ({wanted}); recreate the table, or name another one"
         ));
     }
     if !table.has_both_images {
@@ -206,7 +206,7 @@ mod tests {
             (
                 &other_type,
                 &target,
-                "has type N, and `id`, the key of table `products`, has type S: no copy is found; name an index whose key has type S",
+                "has type N, and `id`, the key of table `products`, has type S: no copy would be found; name an index whose key has type S",
             ),
             (&shape("products", &["id", "s"]), &target, "has the key (id, s)"),
             (&origin, &no_stream, "table `lines` needs a stream"),

@@ -17,12 +17,14 @@ pub(super) fn too_many_digits(number: &Num) -> Stop {
     ))
 }
 
-/// Returns the floating-point value for a computation; refused if it would lose digits.
+/// Returns the floating-point value for a computation. The number is refused if it would lose
+/// digits.
 pub(super) fn float(number: &Num) -> Flow<f64> {
     number.exact().ok_or_else(|| too_many_digits(number))
 }
 
-/// Returns a computed number. It is refused if it is so large that digits may have been lost.
+/// Returns a computed number. The number is refused if it is so large that digits may have been
+/// lost.
 pub(super) fn computed(value: f64) -> Flow<Val> {
     if value.is_finite() && value.abs() > EXACT_MAX {
         return Err(Stop::Refused(format!(

@@ -18,7 +18,7 @@ pub(super) fn members_of(value: &Val) -> Flow<Vec<Val>> {
     }
 }
 
-/// Returns the arrays that `combinations` combines. For an empty value there are none.
+/// Returns the arrays that `combinations` combines; empty for an empty value.
 pub(super) fn combined(value: &Val) -> Flow<Vec<Val>> {
     match value {
         Val::Arr(array) => Ok(array.members().to_vec()),
@@ -57,7 +57,8 @@ pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> 
     }
 }
 
-/// Returns members by their keys: sorted, grouped, unique, minimum or maximum.
+/// Returns the members sorted, grouped or deduplicated by their keys, or the member with the
+/// minimum or maximum key.
 pub(super) fn ordered(
     machine: &Machine,
     builtin: Builtin,
@@ -123,7 +124,7 @@ fn sort(keyed: &mut Vec<(Val, Val)>) {
     }
 }
 
-/// Returns the positions at which a sequence occurs in another one.
+/// Returns the positions at which the sequence `searched` occurs in `members`.
 pub(super) fn places(members: &[Val], searched: &[Val]) -> Val {
     if searched.is_empty() {
         return Val::Arr(Arc::default());

@@ -2,7 +2,7 @@
 
 use strsim::jaro_winkler;
 
-/// The conversion of a value to text in a string.
+/// A format: the conversion of a value to text by `@name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
@@ -17,7 +17,7 @@ pub(crate) enum Format {
     Base64d,
 }
 
-/// Returns the format of a name without its `@`.
+/// Returns the format with this name, given without the `@`.
 pub(super) fn format(name: &str) -> Option<Format> {
     Some(match name {
         "text" => Format::Text,
@@ -167,7 +167,7 @@ builtins! {
     WithEntries = "with_entries" 1;
 }
 
-/// Filters of jq that read other data than the item, or that have a side effect.
+/// Filters of jq that read data outside of the item, or that have a side effect.
 const OUTSIDE: [&str; 15] = [
     "builtins",
     "debug",
@@ -214,13 +214,13 @@ const ABSENT: [&str; 26] = [
     "tostream",
     "truncate_stream",
 ];
-/// The minimum similarity of a name that a message proposes.
+/// The minimum similarity of a name for a message to suggest it.
 const ALIKE: f64 = 0.8;
 
 /// Returns the filter with this name and number of arguments.
 ///
 /// # Errors
-/// Why there is no such filter, and the most similar name.
+/// When there is no such filter: the reason, and the most similar name.
 pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
     if OUTSIDE.contains(&name) {
         return Err(format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::arithmetic;
 use super::builtin::Format;
 use super::formats;
-use super::machine::{At, Flow, Machine, Scope, Stop};
+use super::machine::{Flow, Machine, PositionedValue, Scope, Stop};
 use super::paths;
 use super::syntax::{Change, Comparison, Piece, Term};
 use super::value::{Array, Object, Val};
@@ -68,8 +68,8 @@ impl Machine {
         }
     }
 
-    /// Passes on each pair of a value of the first term and a value of the second. The second term
-    /// is the outer loop, as in jq.
+    /// Passes each pair of a value of the first term and a value of the second term to the
+    /// receiver. The second term is the outer loop, as in jq.
     pub(super) fn pairs(
         &self,
         left: &Term,
@@ -154,7 +154,7 @@ impl Machine {
         let (mut value, mut gone) = (input.clone(), Vec::new());
         for place in self.places(path, scope, input)? {
             self.charge(place.len() as u64)?;
-            let before = At::off(paths::get(&value, &place)?);
+            let before = PositionedValue::off(paths::get(&value, &place)?);
             let mut after = None;
             self.until_enough(update, scope, &before, &mut |at| {
                 after = Some(at.value);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::arithmetic;
 use super::arrays;
 use super::builtin::Builtin;
-use super::machine::{At, Flow, Machine, Receive, Scope, Stop};
+use super::machine::{Flow, Machine, PositionedValue, Receiver, Scope, Stop};
 use super::paths;
 use super::simple;
 use super::syntax::Term;
@@ -18,9 +18,9 @@ use super::value::{Array, Val};
 /// The maximum number of arrays that `combinations` combines.
 const COMBINED_MAX: usize = 64;
 
-/// A function that collects the children of a value, the last one first. It returns whether the value
-/// itself is passed on.
-type Visit<'v> = &'v dyn Fn(&At, &mut Vec<Flow<At>>) -> Flow<bool>;
+/// A function that collects the children of a value, the last child first. It returns whether the
+/// value itself is passed to the receiver.
+type Visit<'v> = &'v dyn Fn(&PositionedValue, &mut Vec<Flow<PositionedValue>>) -> Flow<bool>;
 
 impl Machine {
     /// Evaluates a filter and passes its values to a receiver. The filters that preserve paths are
@@ -30,10 +30,10 @@ impl Machine {
         builtin: Builtin,
         arguments: &[Term],
         scope: &Scope<'_>,
-        input: &At,
-        receive: Receive<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
     ) -> Flow {
-        let pass_if = |passes: bool, receive: Receive<'_>| {
+        let pass_if = |passes: bool, receive: Receiver<'_>| {
             if passes { receive(input.clone()) } else { Ok(()) }
         };
         let value = &input.value;
@@ -67,7 +67,7 @@ impl Machine {
                 for key in path.members() {
                     at = at.below(key, Val::Null)?;
                 }
-                receive(At { value: found, ..at })
+                receive(PositionedValue { value: found, ..at })
             }),
             _ => match simple::selects(builtin, value)? {
                 Some(passes) => pass_if(passes, receive),
@@ -84,8 +84,8 @@ impl Machine {
         builtin: Builtin,
         arguments: &[Term],
         scope: &Scope<'_>,
-        input: &At,
-        receive: Receive<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
     ) -> Flow {
         match (builtin, arguments) {
             (Builtin::Recurse, []) => self.everything(input, receive),
@@ -127,8 +127,8 @@ impl Machine {
         builtin: Builtin,
         arguments: &[Term],
         scope: &Scope<'_>,
-        input: &At,
-        receive: Receive<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
     ) -> Flow {
         let value = &input.value;
         match (builtin, arguments) {
@@ -157,7 +157,7 @@ impl Machine {
         }
     }
 
-    fn nth(&self, place: &Val, input: &At, receive: Receive<'_>) -> Flow {
+    fn nth(&self, place: &Val, input: &PositionedValue, receive: Receiver<'_>) -> Flow {
         if !matches!(place, Val::Num(_)) {
             return Err(Stop::refused("`nth` needs a number"));
         }
@@ -165,7 +165,7 @@ impl Machine {
         receive(input.below(place, value)?)
     }
 
-    /// Returns the only value of a term. No value, or more than one, is refused.
+    /// Returns the only value of a term. A term with no value or with several values is refused.
     pub(super) fn one(&self, term: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Val> {
         let mut values = self.all(term, scope, input)?;
         match (values.pop(), values.is_empty()) {
@@ -174,15 +174,15 @@ impl Machine {
         }
     }
 
-    /// Collects the values of a term, the last one first. If the term ends early, the reason
-    /// precedes them.
+    /// Collects the values of a term, the last value first. If the term ends early, the reason
+    /// comes before the values.
     fn children(
         &self,
         next: &Term,
         condition: Option<&Term>,
         scope: &Scope<'_>,
-        at: &At,
-        next_ones: &mut Vec<Flow<At>>,
+        at: &PositionedValue,
+        next_ones: &mut Vec<Flow<PositionedValue>>,
     ) {
         let ended = self.run(next, scope, at, &mut |child| {
             self.charge(1)?;
@@ -203,8 +203,9 @@ impl Machine {
         next_ones.reverse();
     }
 
-    /// Passes on a value if `visit` says so, and then does the same with each child.
-    fn unfold(&self, input: &At, receive: Receive<'_>, visit: Visit<'_>) -> Flow {
+    /// Passes a value to the receiver if `visit` returns true, and then does the same with each
+    /// child.
+    fn unfold(&self, input: &PositionedValue, receive: Receiver<'_>, visit: Visit<'_>) -> Flow {
         let mut open = vec![Ok(input.clone())];
         while let Some(at) = open.pop() {
             self.charge(1)?;
@@ -218,8 +219,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Passes on a value and all values in it.
-    fn everything(&self, at: &At, receive: Receive<'_>) -> Flow {
+    /// Passes a value and all values within it to the receiver.
+    fn everything(&self, at: &PositionedValue, receive: Receiver<'_>) -> Flow {
         self.unfold(at, receive, &|at, next_ones| {
             if let Val::Arr(_) | Val::Obj(_) = at.value {
                 self.members(at, &mut |member| {
@@ -239,8 +240,8 @@ impl Machine {
         count: &Val,
         of: &Term,
         scope: &Scope<'_>,
-        input: &At,
-        receive: Receive<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
     ) -> Flow {
         let Val::Num(count) = count else {
             return Err(Stop::refused("a count must be a number"));
@@ -439,7 +440,7 @@ impl Machine {
     /// Returns the values of a term for each member.
     fn mapped(&self, each: &Term, scope: &Scope<'_>, of: Val) -> Flow<Array> {
         let mut array = Array::default();
-        self.members(&At::off(of), &mut |member| {
+        self.members(&PositionedValue::off(of), &mut |member| {
             self.each(each, scope, &member.value, &mut |value| {
                 self.charge(1)?;
                 array.push(value);
@@ -468,7 +469,7 @@ impl Machine {
                 };
                 let wanted = builtin == Builtin::Any;
                 let mut is_found = false;
-                self.until_enough(of, scope, &At::off(input.clone()), &mut |at| {
+                self.until_enough(of, scope, &PositionedValue::off(input.clone()), &mut |at| {
                     self.until_enough(condition, scope, &at, &mut |met| {
                         is_found = met.value.is_true() == wanted;
                         Ok(is_found)
@@ -479,7 +480,7 @@ impl Machine {
             }
             (Builtin::Isempty, [of, ..]) => {
                 let mut is_empty = true;
-                self.until_enough(of, scope, &At::off(input.clone()), &mut |_| {
+                self.until_enough(of, scope, &PositionedValue::off(input.clone()), &mut |_| {
                     is_empty = false;
                     Ok(true)
                 })?;

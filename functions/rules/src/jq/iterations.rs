@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::arithmetic;
 use super::arrays;
 use super::builtin::Builtin;
-use super::machine::{At, Flow, Machine, Scope, Stop};
+use super::machine::{Flow, Machine, PositionedValue, Scope, Stop};
 use super::paths;
 use super::syntax::Term;
 use super::texts;
@@ -37,10 +37,10 @@ impl Machine {
                     let mut first = None;
                     let ended = self.walk(each, scope, member, &mut |value| {
                         first = Some(value);
-                        Err(Stop::Enough)
+                        Err(Stop::NoMoreValues)
                     });
                     match (ended, first) {
-                        (Ok(()) | Err(Stop::Enough), Some(value)) => {
+                        (Ok(()) | Err(Stop::NoMoreValues), Some(value)) => {
                             walked.set(name.clone(), value);
                         }
                         (Ok(()), None) => {}
@@ -129,10 +129,10 @@ impl Machine {
             let mut is_found = false;
             let found = self.pairs(of, values, scope, input, &mut |of, value| {
                 is_found = of == value;
-                if is_found { Err(Stop::Enough) } else { Ok(()) }
+                if is_found { Err(Stop::NoMoreValues) } else { Ok(()) }
             });
             return match found {
-                Err(Stop::Enough) if is_found => receive(Val::Bool(true)),
+                Err(Stop::NoMoreValues) if is_found => receive(Val::Bool(true)),
                 Ok(()) => receive(Val::Bool(false)),
                 ended => ended,
             };
@@ -163,7 +163,7 @@ impl Machine {
             self.charge(chosen.len() as u64)?;
             return receive(chosen.iter().cloned().collect());
         };
-        self.members(&At::off(first.clone()), &mut |member| {
+        self.members(&PositionedValue::off(first.clone()), &mut |member| {
             chosen.push(member.value);
             let ended = self.combine(rest, chosen, receive);
             chosen.pop();

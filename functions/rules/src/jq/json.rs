@@ -1,4 +1,4 @@
-//! JSON of values, written and read as in jq.
+//! JSON text of values, written and parsed as in jq.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -65,27 +65,27 @@ fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// The reason why a text is not parsed.
+/// The reason why a text cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotRead {
+pub(crate) enum ParseFailure {
     /// The text is not JSON.
     NotJson,
-    /// jq parses the text, or may parse it: `nan`, an unpaired surrogate, or more levels than
+    /// jq parses this text or may parse it: `nan`, an unpaired surrogate, or more levels than
     /// [`DEPTH_MAX`].
-    Unsure,
+    MaybeValid,
 }
 
 /// Parses one JSON value.
 ///
 /// # Errors
 /// The text is not JSON, or is a form that only jq may accept.
-pub(crate) fn read(text: &str) -> Result<Val, NotRead> {
+pub(crate) fn read(text: &str) -> Result<Val, ParseFailure> {
     let mut reader = Reader { rest: text, is_unsure: false };
     let value = reader.value(0).filter(|_| {
         reader.space();
         reader.rest.is_empty()
     });
-    let unsure = if reader.is_unsure { NotRead::Unsure } else { NotRead::NotJson };
+    let unsure = if reader.is_unsure { ParseFailure::MaybeValid } else { ParseFailure::NotJson };
     value.ok_or(unsure)
 }
 

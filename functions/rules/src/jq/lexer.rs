@@ -35,7 +35,8 @@ pub(super) enum TextPart<'p> {
     Tokens(Vec<Token<'p>>),
 }
 
-/// The signs. A sign precedes the signs that are its prefixes, so that the longest one matches.
+/// The operators and punctuation. Each one precedes its own prefixes, so that the longest one
+/// matches.
 const SIGNS: [&str; 34] = [
     "?//", "//=", "//", "==", "!=", "<=", ">=", "|=", "+=", "-=", "*=", "/=", "%=", "..", "?", "[",
     "]", "(", ")", "{", "}", "|", ",", ".", ":", ";", "=", "<", ">", "+", "-", "*", "/", "%",

@@ -28,9 +28,9 @@ pub(crate) enum Stop {
     /// A `break` to a label.
     Break(u64),
     /// The receiver needs no more values.
-    Enough,
-    /// The receiver of a `try`'s values stopped. The `try` has stored the reason.
-    Passed,
+    NoMoreValues,
+    /// The receiver of the values of a `try` ended the evaluation. The `try` has stored the reason.
+    ReceiverStopped,
 }
 
 impl Stop {
@@ -49,62 +49,67 @@ pub(super) type Flow<T = ()> = Result<T, Stop>;
 
 /// The position of a value in the input.
 #[derive(Clone, Debug)]
-pub(super) enum Trail {
+pub(super) enum InputPosition {
     /// Paths are not tracked.
-    Off,
+    Untracked,
     /// The value was computed, so it has no position.
-    Lost,
-    /// The value is at the end of this path. The list begins with the last key.
-    On(Option<Arc<Link>>),
+    Computed,
+    /// The value is at the end of this path, a list that begins with the last key.
+    AtPath(Option<Arc<PathKey>>),
 }
 
 /// The last key of a path, and the keys before it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct PathKey {
     key: Val,
-    before: Option<Arc<Link>>,
+    before: Option<Arc<PathKey>>,
 }
 
 /// A value with its position.
 #[derive(Clone, Debug)]
-pub(super) struct At {
+pub(super) struct PositionedValue {
     pub(super) value: Val,
-    pub(super) trail: Trail,
+    pub(super) position: InputPosition,
 }
 
-impl At {
+impl PositionedValue {
     /// Returns a value whose path is not tracked.
     pub(super) fn off(value: Val) -> Self {
-        Self { value, trail: Trail::Off }
+        Self { value, position: InputPosition::Untracked }
     }
 
-    /// Returns a value that was computed from this value.
+    /// Returns a value that was computed from this value and has no position.
     pub(super) fn made(&self, value: Val) -> Self {
-        let trail = if let Trail::Off = self.trail { Trail::Off } else { Trail::Lost };
-        Self { value, trail }
+        let position = if let InputPosition::Untracked = self.position {
+            InputPosition::Untracked
+        } else {
+            InputPosition::Computed
+        };
+        Self { value, position }
     }
 
     /// Returns the value under a key of this value.
     pub(super) fn below(&self, key: &Val, value: Val) -> Flow<Self> {
-        let trail = match &self.trail {
-            Trail::Off => Trail::Off,
-            Trail::On(before) => {
-                Trail::On(Some(Arc::new(Link { key: key.clone(), before: before.clone() })))
-            }
+        let position = match &self.position {
+            InputPosition::Untracked => InputPosition::Untracked,
+            InputPosition::AtPath(before) => InputPosition::AtPath(Some(Arc::new(PathKey {
+                key: key.clone(),
+                before: before.clone(),
+            }))),
             // jq accepts a computed value if it equals the value at the last path.
-            Trail::Lost => {
+            InputPosition::Computed => {
                 let (key, value) = (super::json::write(key), super::json::write(&self.value));
                 return Err(Stop::Refused(format!(
                     "Invalid path expression near attempt to access element {key} of {value}"
                 )));
             }
         };
-        Ok(Self { value, trail })
+        Ok(Self { value, position })
     }
 
     /// Returns the path of the value.
     fn path(&self) -> Flow<Vec<Val>> {
-        let Trail::On(mut link) = self.trail.clone() else {
+        let InputPosition::AtPath(mut link) = self.position.clone() else {
             let value = paths::shown(&self.value);
             return Err(Stop::Refused(format!("Invalid path expression with result {value}")));
         };
@@ -121,25 +126,25 @@ impl At {
 /// The bindings of variables and labels, the last one first.
 pub(super) struct Scope<'s> {
     binding: Binding,
-    bound: Bound,
+    bound: BoundValue,
     outer: Option<&'s Scope<'s>>,
 }
 
-enum Bound {
+enum BoundValue {
     Nothing,
     Value(Val),
     Label(u64),
 }
 
 impl Scope<'_> {
-    const EMPTY: Scope<'static> = Scope { binding: 0, bound: Bound::Nothing, outer: None };
+    const EMPTY: Scope<'static> = Scope { binding: 0, bound: BoundValue::Nothing, outer: None };
 
-    fn find(&self, binding: Binding) -> &Bound {
+    fn find(&self, binding: Binding) -> &BoundValue {
         let mut scope = self;
         while scope.binding != binding {
             match scope.outer {
                 Some(outer) => scope = outer,
-                None => return &Bound::Nothing,
+                None => return &BoundValue::Nothing,
             }
         }
         &scope.bound
@@ -147,7 +152,7 @@ impl Scope<'_> {
 }
 
 /// A receiver of the values of a term.
-pub(super) type Receive<'r> = &'r mut dyn FnMut(At) -> Flow;
+pub(super) type Receiver<'r> = &'r mut dyn FnMut(PositionedValue) -> Flow;
 
 /// The state of one evaluation.
 #[derive(Default)]
@@ -179,7 +184,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns a computed value. It is refused if it is too large.
+    /// Returns a computed value. The value is refused if it is too large.
     pub(super) fn bounded(&self, value: Val) -> Flow<Val> {
         if !value.is_in_bounds() {
             return Err(Stop::refused(
@@ -209,7 +214,7 @@ impl Machine {
         input: &Val,
         receive: &mut dyn FnMut(Val) -> Flow,
     ) -> Flow {
-        self.run(term, scope, &At::off(input.clone()), &mut |at| receive(at.value))
+        self.run(term, scope, &PositionedValue::off(input.clone()), &mut |at| receive(at.value))
     }
 
     /// Returns all values of a term.
@@ -223,7 +228,7 @@ impl Machine {
         Ok(values)
     }
 
-    /// Evaluates a term and passes on its paths.
+    /// Evaluates a term and passes its paths to the receiver.
     pub(super) fn each_path(
         &self,
         term: &Term,
@@ -231,25 +236,25 @@ impl Machine {
         input: &Val,
         receive: &mut dyn FnMut(Vec<Val>, Val) -> Flow,
     ) -> Flow {
-        let at = At { value: input.clone(), trail: Trail::On(None) };
+        let at = PositionedValue { value: input.clone(), position: InputPosition::AtPath(None) };
         self.run(term, scope, &at, &mut |at| receive(at.path()?, at.value))
     }
 
-    /// Evaluates a term until its receiver returns true, because it needs no more values.
+    /// Evaluates a term until its receiver returns true to end the evaluation early.
     pub(super) fn until_enough(
         &self,
         term: &Term,
         scope: &Scope<'_>,
-        input: &At,
-        receive: &mut dyn FnMut(At) -> Flow<bool>,
+        input: &PositionedValue,
+        receive: &mut dyn FnMut(PositionedValue) -> Flow<bool>,
     ) -> Flow {
         let mut is_enough = false;
         let ended = self.run(term, scope, input, &mut |at| {
             is_enough = receive(at)?;
-            if is_enough { Err(Stop::Enough) } else { Ok(()) }
+            if is_enough { Err(Stop::NoMoreValues) } else { Ok(()) }
         });
         match ended {
-            Err(Stop::Enough) if is_enough => Ok(()),
+            Err(Stop::NoMoreValues) if is_enough => Ok(()),
             ended => ended,
         }
     }
@@ -259,8 +264,8 @@ impl Machine {
         &self,
         term: &Term,
         scope: &Scope<'_>,
-        input: &At,
-        receive: Receive<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
     ) -> Flow {
         self.charge(1)?;
         match term {
@@ -294,8 +299,10 @@ impl Machine {
                 self.members(&at, receive)
             }),
             Term::Variable(binding) => match scope.find(*binding) {
-                Bound::Value(value) => receive(input.made(value.clone())),
-                Bound::Nothing | Bound::Label(_) => Err(Stop::refused("a variable has no value")),
+                BoundValue::Value(value) => receive(input.made(value.clone())),
+                BoundValue::Nothing | BoundValue::Label(_) => {
+                    Err(Stop::refused("a variable has no value"))
+                }
             },
             Term::Call(builtin, arguments) => self.call(*builtin, arguments, scope, input, receive),
             Term::If(..)
@@ -318,7 +325,8 @@ impl Machine {
         }
     }
 
-    /// Passes on the key of a slice, an object with `start` and `end`, for each pair of bounds.
+    /// Passes the key of a slice to the receiver, for each pair of bounds. The key is an object
+    /// with `start` and `end`.
     fn slices(
         &self,
         from: Option<&Term>,
@@ -336,8 +344,8 @@ impl Machine {
         })
     }
 
-    /// Passes on the members of a value, with their keys.
-    pub(super) fn members(&self, at: &At, receive: Receive<'_>) -> Flow {
+    /// Passes the members of a value, with their keys, to the receiver.
+    pub(super) fn members(&self, at: &PositionedValue, receive: Receiver<'_>) -> Flow {
         match &at.value {
             Val::Arr(array) => {
                 for (place, member) in array.members().iter().enumerate() {
@@ -361,7 +369,13 @@ impl Machine {
     }
 
     /// Evaluates terms that control the evaluation and may preserve paths.
-    fn control(&self, term: &Term, scope: &Scope<'_>, input: &At, receive: Receive<'_>) -> Flow {
+    fn control(
+        &self,
+        term: &Term,
+        scope: &Scope<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
+    ) -> Flow {
         match term {
             Term::If(condition, then, otherwise) => {
                 self.each(condition, scope, &input.value, &mut |value| {
@@ -391,7 +405,7 @@ impl Machine {
             Term::Label(binding, body) => {
                 let label = self.labels.get() + 1;
                 self.labels.set(label);
-                let bound = Bound::Label(label);
+                let bound = BoundValue::Label(label);
                 let scope = Scope { binding: *binding, bound, outer: Some(scope) };
                 match self.run(body, &scope, input, receive) {
                     Err(Stop::Break(found)) if found == label => Ok(()),
@@ -399,15 +413,23 @@ impl Machine {
                 }
             }
             Term::Break(binding) => match scope.find(*binding) {
-                Bound::Label(label) => Err(Stop::Break(*label)),
-                Bound::Nothing | Bound::Value(_) => Err(Stop::refused("a label is missing")),
+                BoundValue::Label(label) => Err(Stop::Break(*label)),
+                BoundValue::Nothing | BoundValue::Value(_) => {
+                    Err(Stop::refused("a label is missing"))
+                }
             },
             _ => self.fold(term, scope, input, receive),
         }
     }
 
     /// Evaluates `reduce` and `foreach`.
-    fn fold(&self, term: &Term, scope: &Scope<'_>, input: &At, receive: Receive<'_>) -> Flow {
+    fn fold(
+        &self,
+        term: &Term,
+        scope: &Scope<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
+    ) -> Flow {
         match term {
             Term::Reduce(source, pattern, begin, update) => {
                 self.run(begin, scope, input, &mut |begin| {
@@ -447,24 +469,24 @@ impl Machine {
         }
     }
 
-    /// Evaluates `try`. It catches errors of its body, but no errors of its receiver.
+    /// Evaluates `try`, which catches errors of its body, but not errors of its receiver.
     pub(super) fn attempt(
         &self,
         body: &Term,
         catch: Option<&Term>,
         scope: &Scope<'_>,
-        input: &At,
-        receive: Receive<'_>,
+        input: &PositionedValue,
+        receive: Receiver<'_>,
     ) -> Flow {
         let mut passed = None;
         let ended = self.run(body, scope, input, &mut |at| {
             receive(at).map_err(|stop| {
                 passed = Some(stop);
-                Stop::Passed
+                Stop::ReceiverStopped
             })
         });
         match (ended, passed) {
-            (Err(Stop::Passed), Some(stop)) => Err(stop),
+            (Err(Stop::ReceiverStopped), Some(stop)) => Err(stop),
             (Err(Stop::Error(message)), _) => match catch {
                 Some(catch) => self.run(catch, scope, &input.made(message), receive),
                 None => Ok(()),
@@ -483,7 +505,7 @@ impl Machine {
     ) -> Flow {
         let bound = |binding: &Binding, value: &Val| Scope {
             binding: *binding,
-            bound: Bound::Value(value.clone()),
+            bound: BoundValue::Value(value.clone()),
             outer: Some(scope),
         };
         match pattern {

@@ -1,10 +1,10 @@
 //! jq programs over JSON values, without I/O and with bounded work.
 //!
-//! A program yields the same values as jq 1.8, and fails where jq fails. Everything that could differ
-//! is refused. A program is refused when it is parsed, if its text shows the difference. In other
-//! cases, the value is refused during the evaluation ([`Stop::Refused`]), and `try` does not catch
-//! this. `docs/transforms.md` lists the refusals. `testdata/jq/` holds recorded answers of the jq
-//! program, and `differential_tests` compares them.
+//! A program yields the same values as in jq 1.8, and fails where jq fails. Whatever could differ is
+//! refused. A program is refused when it is parsed, if its text shows the difference. Otherwise, the
+//! value is refused during the evaluation ([`Stop::Refused`]), and `try` does not catch the refusal.
+//! `docs/transforms.md` lists the refusals. `testdata/jq/` holds recorded results of jq itself, and
+//! `differential_tests` compares this module's results with them.
 //!
 //! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `machine` evaluates. Named
 //! filters are in `filters` and the modules that it names. `migration::view` converts DynamoDB's types.
@@ -40,7 +40,7 @@ pub(crate) use value::{Object, Val};
 use machine::{Machine, Stop};
 use thiserror::Error;
 
-/// The reason why a program cannot run here, and the position in it.
+/// The reason why a program is not accepted, and the position of the error in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramError {
     /// The position of the error in bytes, from 0.
@@ -69,7 +69,7 @@ impl Program {
     /// Parses a program.
     ///
     /// # Errors
-    /// The program is not jq, or uses what is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available here.
     pub(crate) fn parse(program: &str) -> Result<Self, ProgramError> {
         parser::parse(program).map(|(term, tokens)| Self { term, tokens })
     }
@@ -95,7 +95,7 @@ impl Program {
     /// Returns the first values of the program, at most `most` of them.
     ///
     /// # Errors
-    /// The program fails or is refused for this value.
+    /// When the program fails or is refused for this value.
     pub(crate) fn run(&self, input: &Val, most: usize) -> Result<Vec<Val>, Fault> {
         let outcome = self.with_stack(|| self.evaluate(input, most));
         outcome.unwrap_or_else(|| {
@@ -107,16 +107,16 @@ impl Program {
         let mut values = Vec::new();
         let ended = Machine::default().values(&self.term, input, &mut |value| {
             values.push(value);
-            if values.len() < most { Ok(()) } else { Err(Stop::Enough) }
+            if values.len() < most { Ok(()) } else { Err(Stop::NoMoreValues) }
         });
         match ended {
-            Ok(()) | Err(Stop::Enough) => Ok(values),
+            Ok(()) | Err(Stop::NoMoreValues) => Ok(values),
             Err(Stop::Error(Val::Str(text))) => Err(Fault::Failed(text.to_string())),
             Err(Stop::Error(value)) => Err(Fault::Failed(json::write(&value))),
             Err(Stop::Refused(reason)) => Err(Fault::Refused(reason)),
             // This cannot happen: the parser resolves each label, and `try` returns the reason that
             // it stored.
-            Err(Stop::Break(_) | Stop::Passed) => {
+            Err(Stop::Break(_) | Stop::ReceiverStopped) => {
                 Err(Fault::Refused("`break` without its label".to_owned()))
             }
         }

@@ -34,7 +34,7 @@ pub(crate) struct Literal {
 }
 
 impl Num {
-    /// Returns whether jq reads a text as a number that [`Num::parse`] does not read: infinity, NaN,
+    /// Returns whether jq parses a text as a number although [`Num::parse`] does not: infinity, NaN,
     /// or a number out of bounds.
     pub(crate) fn is_unsure(text: &str) -> bool {
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text).to_ascii_lowercase();

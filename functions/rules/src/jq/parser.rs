@@ -30,7 +30,7 @@ pub(super) fn parse(program: &str) -> Result<(Term, usize), ProgramError> {
     Ok((term, count))
 }
 
-/// The meaning of names at one place of the program.
+/// The variables and labels that are visible at one place of the program.
 #[derive(Default)]
 struct Scope<'p> {
     variables: Vec<(&'p str, Binding)>,
@@ -130,7 +130,7 @@ impl<'t, 'p> Parser<'t, 'p> {
                 break;
             }
             if before == Some(level) && matches!(level, Level::Assignment | Level::Comparison) {
-                return self.wrong("jq does not chain these operators: put parentheses around one");
+                return self.wrong("jq does not chain these operators; parenthesize one of them");
             }
             self.advance();
             let is_right = matches!(level, Level::Pipe | Level::Alternative);
@@ -178,7 +178,7 @@ impl<'t, 'p> Parser<'t, 'p> {
             return Ok(term);
         }
         if !with_comma {
-            return self.wrong("put parentheses around what `as` binds here");
+            return self.wrong("put parentheses around the term before `as` here");
         }
         self.advance();
         let (known, pattern) = (self.scope.variables.len(), self.pattern()?);

@@ -1,8 +1,8 @@
-//! Regular expressions that mean the same in jq's library and in this one.
+//! Regular expressions that mean the same in jq's library and in the library used here.
 //!
 //! jq uses Oniguruma with its Perl syntax. A pattern is refused if the two libraries may read it
-//! differently. A text is refused if the two may match it differently, for example a text that is not
-//! ASCII, with a class of letters.
+//! differently. A text is refused if the two libraries may match it differently, for example a
+//! non-ASCII text matched with a class of letters.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ pub(super) struct Regex {
 }
 
 /// A match: the byte ranges of the whole match and of each group.
-struct Found(Vec<Option<(usize, usize)>>);
+struct MatchGroups(Vec<Option<(usize, usize)>>);
 
-impl Found {
+impl MatchGroups {
     fn whole(&self) -> (usize, usize) {
         self.0.first().copied().flatten().unwrap_or_default()
     }
@@ -68,7 +68,7 @@ impl Regex {
         Ok(Self { regex, names, is_global, skips_empty, needs_ascii, has_end })
     }
 
-    fn matches(&self, machine: &Machine, text: &str) -> Flow<Vec<Found>> {
+    fn matches(&self, machine: &Machine, text: &str) -> Flow<Vec<MatchGroups>> {
         if self.needs_ascii && !text.is_ascii() {
             return Err(Stop::refused(
                 "this pattern uses character classes, so it is available only for ASCII text",
@@ -86,7 +86,7 @@ impl Regex {
         {
             let groups =
                 captures.iter().map(|group| group.map(|group| (group.start(), group.end())));
-            let one = Found(groups.collect());
+            let one = MatchGroups(groups.collect());
             let (from, to) = one.whole();
             machine.charge(1 + (to - start) as u64 / 8)?;
             let next = text.get(to..).and_then(|rest| rest.chars().next());
@@ -174,7 +174,7 @@ impl Checked {
 
 fn not_available(pattern: &str) -> Stop {
     Stop::Refused(format!(
-        "the pattern `{pattern}` has a form that is not available: docs/transforms.md lists those that are"
+        "the pattern `{pattern}` uses a construct that is not available; docs/transforms.md lists the available ones"
     ))
 }
 
@@ -299,7 +299,7 @@ impl Machine {
         scope: &Scope<'_>,
         text: &str,
         regex: &Regex,
-        found: &[Found],
+        found: &[MatchGroups],
     ) -> Flow<Val> {
         let (mut replaced, mut end) = (String::new(), 0);
         for one in found {
@@ -335,7 +335,7 @@ fn object<const N: usize>(members: [(&str, Val); N]) -> Val {
 }
 
 /// Returns the result of `match`.
-fn match_of(text: &str, regex: &Regex, found: &Found) -> Val {
+fn match_of(text: &str, regex: &Regex, found: &MatchGroups) -> Val {
     let characters = |to: usize| text.get(..to).unwrap_or("").chars().count();
     let place = |(from, to): (usize, usize)| {
         let (from, to) = (characters(from), characters(to));
@@ -361,7 +361,7 @@ fn match_of(text: &str, regex: &Regex, found: &Found) -> Val {
 }
 
 /// Returns the named groups.
-fn captures_of(text: &str, regex: &Regex, found: &Found) -> Val {
+fn captures_of(text: &str, regex: &Regex, found: &MatchGroups) -> Val {
     let mut captures = Object::default();
     for (name, group) in regex.names.iter().zip(found.0.iter().skip(1)) {
         if let Some(name) = name {
@@ -372,7 +372,7 @@ fn captures_of(text: &str, regex: &Regex, found: &Found) -> Val {
 }
 
 /// Returns the result of `scan`.
-fn scanned(text: &str, found: &Found) -> Val {
+fn scanned(text: &str, found: &MatchGroups) -> Val {
     if found.0.len() < 2 {
         return slice(text, found.whole());
     }
@@ -381,8 +381,8 @@ fn scanned(text: &str, found: &Found) -> Val {
 }
 
 /// Returns the text between matches.
-fn parts<'t>(text: &'t str, found: &[Found]) -> impl Iterator<Item = &'t str> {
-    let ends = found.iter().map(Found::whole).chain([(text.len(), text.len())]);
+fn parts<'t>(text: &'t str, found: &[MatchGroups]) -> impl Iterator<Item = &'t str> {
+    let ends = found.iter().map(MatchGroups::whole).chain([(text.len(), text.len())]);
     let mut begin = 0;
     let bounds: Vec<_> = ends.map(|(from, to)| (std::mem::replace(&mut begin, to), from)).collect();
     bounds.into_iter().map(|(begin, end)| text.get(begin..end).unwrap_or(""))

@@ -6,7 +6,7 @@ use super::arithmetic::{computed, float, negative};
 use super::arrays;
 use super::builtin::Builtin;
 use super::formats;
-use super::json::{self, NotRead};
+use super::json::{self, ParseFailure};
 use super::machine::{Flow, Machine, Stop};
 use super::number::Num;
 use super::paths::{described, index};
@@ -14,8 +14,8 @@ use super::texts;
 use super::times;
 use super::value::{Object, Val};
 
-/// Returns whether a filter that selects by type passes a value on. Returns `None` if the filter does
-/// not select.
+/// Returns whether a filter that selects by type, such as `strings`, selects a value. Returns `None`
+/// for any other filter.
 pub(super) fn selects(builtin: Builtin, value: &Val) -> Flow<Option<bool>> {
     Ok(Some(match builtin {
         Builtin::Arrays => matches!(value, Val::Arr(_)),
@@ -168,8 +168,8 @@ fn from_json(machine: &Machine, value: &Val) -> Flow<Val> {
     };
     machine.charge(text.len() as u64 / 8)?;
     json::read(text).map_err(|why| match why {
-        NotRead::NotJson => Stop::error(format!("{} (while parsing JSON)", described(value))),
-        NotRead::Unsure => Stop::refused(format!(
+        ParseFailure::NotJson => Stop::error(format!("{} (while parsing JSON)", described(value))),
+        ParseFailure::MaybeValid => Stop::refused(format!(
             "{} may be parsed differently by jq: use JSON without `nan`, unpaired surrogates or very deep nesting",
             described(value)
         )),

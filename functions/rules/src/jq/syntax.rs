@@ -3,7 +3,7 @@
 use super::builtin::{Builtin, Format};
 use super::value::Val;
 
-/// A variable or a label, as the number of the place that binds it.
+/// A variable or a label, identified by the number of the place that binds it.
 pub(crate) type Binding = usize;
 
 /// Arithmetic.
@@ -98,8 +98,8 @@ impl Term {
         }
     }
 
-    /// Returns whether the program may leave out items: its last step, or the last step of a branch, is
-    /// `select` or `empty`.
+    /// Returns whether the program may yield nothing for an item: its last step, or the last step of a
+    /// branch, is `select` or `empty`.
     pub(crate) fn may_drop(&self) -> bool {
         match self {
             Self::Call(Builtin::Select | Builtin::Empty, _) => true,

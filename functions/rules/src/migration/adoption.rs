@@ -1,5 +1,5 @@
-//! Unmarked items of the sources after the cut-over, in the reverse direction. Such an item is as it
-//! was before the cut-over. Its origins are the targets that it became.
+//! Adoption of unmarked source items after the cut-over, in the reverse direction. Such an item is
+//! unchanged since the cut-over. Its origins are the targets that it became.
 //!
 //! Without adoption, the first origin that changes would count as the only origin of such an item. An
 //! item with several origins would then be overwritten or deleted, and no collision would be recorded.
@@ -49,7 +49,7 @@ impl Migration {
     }
 }
 
-/// Joins the registers of all origins.
+/// Joins the registers of all origins into those of one item.
 #[must_use]
 pub fn said_by_all(origins: impl IntoIterator<Item = Registers>) -> Registers {
     origins.into_iter().fold(Registers::default(), |mut all, one| {

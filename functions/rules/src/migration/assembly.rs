@@ -48,14 +48,14 @@ impl Join for Keys {
 
 impl Migration {
     /// Returns the table of documents that belongs to a table of parts. Returns `None` if the table is
-    /// no table of parts, or if this direction does not assemble.
+    /// not a table of parts, or if this direction does not assemble documents.
     #[must_use]
     pub fn documents_of(&self, parts: &str) -> Option<&str> {
         self.splits.get(parts).map(|(documents, _)| documents.as_str())
     }
 
     /// Returns the table of parts that belongs to a table of documents. Returns `None` if this
-    /// direction does not assemble them.
+    /// direction does not assemble these documents.
     #[must_use]
     pub fn parts_of(&self, documents: &str) -> Option<&str> {
         let mut splits = self.splits.iter();
@@ -78,7 +78,7 @@ impl Migration {
     /// Returns the partition of the parts of the document with this key.
     ///
     /// # Errors
-    /// The key is not that of a document of this table.
+    /// When the key is not that of a document of this table.
     pub fn partition_of(&self, parts: &str, key: &Item) -> Result<KeyValue, String> {
         let wrong = || format!("the key is not that of a document of `{parts}`");
         let (table, split) = self.splits.get(parts).ok_or_else(wrong)?;
@@ -92,7 +92,7 @@ impl Migration {
     /// is no profile.
     ///
     /// # Errors
-    /// An item contains something that has no place in the document.
+    /// When an item contains an attribute that has no place in the document.
     pub fn document(&self, parts: &str, items: &[Item]) -> Result<Option<Item>, String> {
         let split = self.splits.get(parts).map(|(_, split)| split);
         let split = split.ok_or_else(|| format!("`{parts}` is not a table of parts"))?;
@@ -108,7 +108,7 @@ impl Migration {
     /// document that the items form, and the documents with other `keys`, which must not exist.
     ///
     /// # Errors
-    /// The table is not a table of parts of this migration.
+    /// When the table is not a table of parts of this migration.
     pub fn assembled(
         &self,
         document: &Document,
@@ -136,7 +136,7 @@ impl Migration {
             return Ok(assembled);
         };
         let Ok(key) = schema.key_of_item(profile) else {
-            assembled.refused = Some(format!("the profile has no key of `{table}`"));
+            assembled.refused = Some(format!("the profile lacks the key of `{table}`"));
             return Ok(assembled);
         };
         // The profile exists, so the document must not be deleted, even if the items are invalid.
@@ -153,7 +153,7 @@ impl Migration {
     /// Splits a source item and assembles it again. The checks of both directions use this.
     ///
     /// # Errors
-    /// The reason why the parts form no document.
+    /// Returns the reason why the parts form no document.
     pub fn there_and_back(&self, table: &str, item: &Item) -> Result<Option<Item>, String> {
         let split = self.sources.get(table).into_iter().flatten().find_map(|output| output.split());
         let split = split.ok_or_else(|| format!("`{table}` is not split"))?;
@@ -162,8 +162,8 @@ impl Migration {
         split.assemble(&items)
     }
 
-    /// Decides about a record of a part. The effect is that the document equals the assembly of its
-    /// partition.
+    /// Decides about a record of a part. The effect requires the document to equal the assembly of
+    /// its partition.
     pub(super) fn decide_assembly(
         &self,
         table: &str,

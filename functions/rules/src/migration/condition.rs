@@ -16,7 +16,7 @@ use crate::jq::{ProgramError, Val};
 /// The advice for a condition on a single value.
 const COMPARISON: &str = "write a comparison such as `.tenant == \"7\"`";
 /// The advice for a condition on the members of a list. `?` skips items without such members.
-const MEMBERS: &str = "of a list write `any(.tags[]?; . == \"x1\")`";
+const MEMBERS: &str = "for a list write `any(.tags[]?; . == \"x1\")`";
 
 /// A checked condition.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Condition {
     /// Checks and compiles a program.
     ///
     /// # Errors
-    /// The program is not jq, or uses what is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available here.
     pub fn compile(program: &str) -> Result<Self, ProgramError> {
         Transform::compile(program).map(Self)
     }
@@ -39,7 +39,7 @@ impl Condition {
 
     /// Returns the attributes that the program can read; `None` if it can read every attribute.
     pub(super) fn looks_at(&self) -> Option<&BTreeSet<String>> {
-        self.0.looks().of_condition()
+        self.0.readable_attributes().of_condition()
     }
 
     /// Returns the paths of attributes that the program reads.
@@ -50,16 +50,17 @@ impl Condition {
     /// Returns whether an item is selected.
     ///
     /// # Errors
-    /// The program fails for this item, or its result is neither true nor false.
+    /// When the program fails for this item, or its result is not a single `true`, `false` or
+    /// `null`.
     pub fn is_met_by(&self, item: &Item) -> Result<bool, String> {
         let values = self.0.values(item, 2);
         let values = values.map_err(|error| format!("the condition failed: {error}"))?;
         match values.as_slice() {
             [Val::Bool(is_met)] => Ok(*is_met),
             [Val::Null] => Ok(false),
-            [value] => Err(format!("the condition gave {}; {COMPARISON}", view::kind(value))),
-            [] => Err(format!("the condition gave nothing; {COMPARISON}, {MEMBERS}")),
-            _ => Err(format!("the condition gave more than one value; {MEMBERS}")),
+            [value] => Err(format!("the condition yielded {}; {COMPARISON}", view::kind(value))),
+            [] => Err(format!("the condition yielded nothing; {COMPARISON}, {MEMBERS}")),
+            _ => Err(format!("the condition yielded more than one value; {MEMBERS}")),
         }
     }
 }
@@ -78,9 +79,9 @@ mod tests {
         );
         let plain = item(r#"{"tenant":{"S":"4"},"tags":{"L":[]},"old":{"BOOL":false}}"#);
         let bare = item(r#"{"old":{"NULL":true}}"#);
-        let object = "the condition gave an object; write a comparison";
-        let nothing = "the condition gave nothing; write a comparison";
-        let several = "the condition gave more than one value; of a list write `any(.tags[]?;";
+        let object = "the condition yielded an object; write a comparison";
+        let nothing = "the condition yielded nothing; write a comparison";
+        let several = "the condition yielded more than one value; for a list write `any(.tags[]?;";
         for (program, expected) in [
             (".tenant == \"3\"", ["true", "false", "false"]),
             ("any(.tags[]?; . == \"x1\")", ["true", "false", "false"]),
@@ -89,10 +90,16 @@ mod tests {
             // These are typing errors, whose results jq would treat as true or as false.
             (".tenant = \"3\"", [object, object, object]),
             ("select(.tenant == \"3\")", [object, nothing, nothing]),
-            (".tenant | select(. == \"3\")", ["the condition gave a string; ", nothing, nothing]),
+            (
+                ".tenant | select(. == \"3\")",
+                ["the condition yielded a string; ", nothing, nothing],
+            ),
             (".tags[] == \"x1\"", [several, nothing, "the condition "]),
-            (".amount", ["the condition gave a number; ", "false", "false"]),
-            (".tags", ["the condition gave an array; ", "the condition gave an array; ", "false"]),
+            (".amount", ["the condition yielded a number; ", "false", "false"]),
+            (
+                ".tags",
+                ["the condition yielded an array; ", "the condition yielded an array; ", "false"],
+            ),
             ("true, false", [several, several, several]),
         ] {
             let condition = Condition::compile(program).unwrap();

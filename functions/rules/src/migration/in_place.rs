@@ -1,25 +1,25 @@
 //! Changes of items in their own table: the required item, and the condition of its write.
 //!
-//! `in-place` changes the attributes of each item, and `purge` deletes items. No item is marked as
-//! done: an item is done if the transform leaves it unchanged. The effect "this item is as the plan
-//! requires" contains no data. Any version of the item may therefore give the effect, in any order and
-//! any number of times. The write follows from the current version, which the transform judges. A
-//! guard covers every attribute that could change the judgement. The processor reads and writes the
-//! items.
+//! `in-place` changes the attributes of each item, and `purge` deletes items. Finished items have no
+//! mark: an item is finished if the transform leaves it unchanged. The effect "this item is as the
+//! plan requires" contains no data. Any version of the item may therefore give the effect, in any
+//! order and any number of times. The write follows from the current version, to which the transform
+//! is applied: the item is judged. A guard covers every attribute that could change the judgement.
+//! The processor reads and writes the items.
 
 use std::collections::BTreeSet;
 
 use model::Item;
 use model::stream_record::LambdaRecord;
 
-use super::{MARK, Makes, Migration, Target, is_bare_tombstone};
+use super::{MARK, Migration, OutputKind, Target, is_bare_tombstone};
 use crate::effect::Effect;
 use crate::rule::Refusal;
 
 /// What a plan does with an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrite {
-    /// The item is as the plan requires.
+    /// The item already is as the plan requires.
     Keep,
     /// Replace the item by this one, which has the same key.
     Change(Item),
@@ -70,11 +70,13 @@ fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
         true => format!("more than the {ATTRIBUTES_MAX} that a guarded change can compare"),
         false => format!("{new} of them new, more than a guard has room for"),
     };
-    Err(format!("it has {attributes} attributes before and after the change, {most}"))
+    Err(format!(
+        "the item has {attributes} attributes before and after the change together, {most}"
+    ))
 }
 
-/// Returns the item that results if a change from `before` to `after` is applied to `met`. `met` may
-/// have more attributes than `before`.
+/// Returns the item that results when the change from `before` to `after` is applied to `met`. `met`
+/// may have more attributes than `before`.
 #[must_use]
 pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
     let mut item = met.clone();
@@ -88,8 +90,8 @@ impl Migration {
     /// migration counts as no item: readers ignore it, and a change would make it visible again.
     ///
     /// # Errors
-    /// The transform fails for the item, changes its key, or yields another result when it is applied
-    /// twice.
+    /// When the transform fails for the item, changes its key, or yields a different result when it
+    /// is applied twice.
     pub fn rewrite(&self, table: &str, item: &Item) -> Result<Rewrite, String> {
         if self.schema(table).is_some_and(|schema| is_bare_tombstone(item, schema)) {
             return Ok(Rewrite::Keep);
@@ -114,8 +116,8 @@ impl Migration {
     /// Returns the condition of a change or removal of a judged item.
     ///
     /// The condition also covers absent attributes. If a writer adds such an attribute after the
-    /// judgement, the plan may have to leave the item as it is. Attributes that the change adds have
-    /// priority, because no value of a writer may be overwritten.
+    /// judgement, the plan may require the item to stay as it is. If not all absent attributes fit,
+    /// those that the change adds come first, because no value of a writer may be overwritten.
     #[must_use]
     pub fn guard(&self, table: &str, before: &Item, after: Option<&Item>) -> Guard {
         let new = after.into_iter().flat_map(|after| after.keys());
@@ -149,10 +151,10 @@ impl Migration {
     /// Returns the attributes of a table's items that the plan can read; `None` if it can read
     /// every attribute.
     fn readable_attributes(&self, table: &str) -> Option<&BTreeSet<String>> {
-        match &self.sources.get(table)?.first()?.makes {
-            Makes::Purge(condition) => condition.looks_at(),
-            Makes::Transform(transform) => transform.looks().of_change(),
-            Makes::Split(_) => None,
+        match &self.sources.get(table)?.first()?.kind {
+            OutputKind::Purge(condition) => condition.looks_at(),
+            OutputKind::Transform(transform) => transform.readable_attributes().of_change(),
+            OutputKind::Split(_) => None,
         }
     }
 
@@ -204,8 +206,9 @@ impl Migration {
         }
     }
 
-    /// Returns the effect that an item must become as the plan requires; empty if it already is so.
-    pub(super) fn settle(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
+    /// Returns the effect that an item must become as the plan requires; empty if the item already
+    /// is.
+    pub(super) fn rewrite_effect(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
             return Ok(Vec::new());
         }
@@ -224,7 +227,7 @@ impl Migration {
         record: &LambdaRecord,
     ) -> Result<Vec<Effect>, Refusal> {
         match &record.record.new_image {
-            Some(item) => self.settle(table, item),
+            Some(item) => self.rewrite_effect(table, item),
             None => Ok(Vec::new()),
         }
     }

@@ -88,13 +88,13 @@ fn rewrites() {
             Kind::Purge,
             ".tenant = \"x\"",
             r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#,
-            "the condition gave an object; write a comparison such as `.tenant == \"7\"`",
+            "the condition yielded an object; write a comparison such as `.tenant == \"7\"`",
         ),
         (
             Kind::Purge,
             "select(.tenant == \"x\")",
             r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#,
-            "the condition gave nothing; write a comparison such as `.tenant == \"7\"`, of a list write `any(.tags[]?; . == \"x1\")`",
+            "the condition yielded nothing; write a comparison such as `.tenant == \"7\"`, for a list write `any(.tags[]?; . == \"x1\")`",
         ),
         (
             Kind::InPlace,

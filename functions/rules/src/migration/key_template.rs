@@ -20,7 +20,7 @@ impl KeyTemplate {
     /// Parses a template. `{{` and `}}` stand for braces.
     ///
     /// # Errors
-    /// The error in the template.
+    /// Returns the error in the template.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -74,7 +74,7 @@ impl KeyTemplate {
     /// Returns the key value for an item.
     ///
     /// # Errors
-    /// An attribute is missing, or is neither a string nor a number.
+    /// When an attribute is missing, or is neither a string nor a number.
     pub fn value(&self, item: &Item) -> Result<AttributeValue, String> {
         if let [Part::Reference(path)] = &self.0[..] {
             return find(item, path).cloned();
@@ -101,7 +101,8 @@ impl KeyTemplate {
 }
 
 fn find<'i>(item: &'i Item, path: &[String]) -> Result<&'i AttributeValue, String> {
-    let missing = || format!("there is no attribute `{}` for the key", path.join("."));
+    let missing =
+        || format!("the item lacks the attribute `{}`, which its key needs", path.join("."));
     let (first, rest) = path.split_first().ok_or_else(missing)?;
     let mut value = item.get(first).ok_or_else(missing)?;
     for name in rest {
@@ -130,7 +131,7 @@ mod tests {
             ("{bin}", Ok("binary")),
             ("{n}", Ok("1.5")),
             ("x{l}", Err("`l` is of type L, which cannot be part of a key")),
-            ("{a.c}", Err("there is no attribute `a.c` for the key")),
+            ("{a.c}", Err("the item lacks the attribute `a.c`, which its key needs")),
             ("x{", Err("unmatched brace; write `{name}`, or `{{` for a brace")),
             ("{}", Err("`{}` names no attribute")),
             ("", Err("a key cannot be empty")),

@@ -1,22 +1,24 @@
-//! The rule of migrations: the items of other tables that an item of a source table becomes.
+//! The rule of migrations, which decides the items of other tables that an item of a source table
+//! becomes.
 //!
 //! A record gives statements about the targets that its item had before or has after the change:
 //! whether the item still has the target, as of the record's stamp. The backfill gives such statements
-//! about each item that it reads, with the lowest stamp. The consumption of the stream starts before
-//! the backfill's first read. Every later change of an item therefore has a higher stamp than the
-//! backfill's statement. A delete leaves a tombstone, so that no older read restores the item. Each
-//! target is a growing set of registers, one for each source item. The order, repetition and
-//! interleaving of records and backfill therefore do not affect the final state.
+//! about each item that it reads, with the lowest stamp. Functions consume the stream from before the
+//! backfill's first read. Every later change of an item therefore has a higher stamp than the
+//! backfill's statement. A delete leaves a tombstone, so that a statement from an older read does not
+//! restore the item. Each target is a growing set of registers, one for each source item. The order,
+//! repetition and interleaving of records and backfill therefore do not affect the final state.
 //!
 //! The processor reads and writes the items. `phase` defines the phases of a migration.
 
 mod active;
 mod adoption;
 mod assembly;
+mod attribute_analysis;
 mod condition;
 mod in_place;
+mod inverse_check;
 mod key_template;
-mod looks;
 mod phase;
 pub mod plan;
 mod reads;
@@ -26,7 +28,6 @@ mod split;
 mod transform;
 mod unmatched;
 mod view;
-mod way_back;
 
 pub use adoption::said_by_all;
 pub use assembly::{Assembled, Document, Keys};
@@ -84,7 +85,7 @@ pub struct Target {
     pub adopts: bool,
 }
 
-/// An error of a plan with respect to its tables, with its place in the plan.
+/// An error that a plan has for the key schemas of its tables, with its place in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {reason}")]
 pub struct PlanError {
@@ -99,13 +100,13 @@ pub struct PlanError {
 #[derive(Debug)]
 struct Output {
     table: String,
-    makes: Makes,
+    kind: OutputKind,
     key: BTreeMap<String, KeyTemplate>,
 }
 
-/// What an output does with an item.
+/// The kind of an output: how it processes an item.
 #[derive(Debug)]
-enum Makes {
+enum OutputKind {
     Transform(Transform),
     /// Removes the items that meet the condition, and keeps the others unchanged.
     Purge(Condition),
@@ -114,19 +115,19 @@ enum Makes {
 
 impl Output {
     fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
-        match &self.makes {
-            Makes::Transform(transform) => transform.run(item),
-            Makes::Purge(condition) => {
+        match &self.kind {
+            OutputKind::Transform(transform) => transform.run(item),
+            OutputKind::Purge(condition) => {
                 Ok(if condition.is_met_by(item)? { Vec::new() } else { vec![item.clone()] })
             }
-            Makes::Split(split) => split.cut(item),
+            OutputKind::Split(split) => split.cut(item),
         }
     }
 
     fn split(&self) -> Option<&Split> {
-        match &self.makes {
-            Makes::Transform(_) | Makes::Purge(_) => None,
-            Makes::Split(split) => Some(split),
+        match &self.kind {
+            OutputKind::Transform(_) | OutputKind::Purge(_) => None,
+            OutputKind::Split(split) => Some(split),
         }
     }
 }
@@ -149,7 +150,7 @@ impl Migration {
     /// Checks a plan against the key schemas of its tables, by table name.
     ///
     /// # Errors
-    /// All errors of the plan.
+    /// Returns all errors of the plan.
     pub fn compile(
         plan: &Plan,
         direction: Direction,
@@ -203,7 +204,7 @@ impl Migration {
                 })),
                 Ok((to, split)) if direction == Direction::Forward => {
                     let key = BTreeMap::new();
-                    let output = Output { table: to, makes: Makes::Split(split), key };
+                    let output = Output { table: to, kind: OutputKind::Split(split), key };
                     sources.insert(source.table.clone(), vec![output]);
                 }
                 Ok((to, split)) => {
@@ -218,8 +219,8 @@ impl Migration {
         Ok(Self { name, kind, direction, fence: None, sources, splits, schemas: schemas.clone() })
     }
 
-    /// Returns the same migration with a fence: records that were created in `second` (since 1970) or
-    /// earlier have no effect.
+    /// Returns the same migration with a fence: records that were created in `second` (counted from
+    /// 1970) or earlier have no effect.
     ///
     /// The backfill begins in a later second, so it reads the results of these records. Without a
     /// fence, a redelivered record from before the start could restore an item whose deletion was
@@ -284,7 +285,8 @@ impl Migration {
     }
 
     /// Returns whether a record of this table, created in this second (since 1970), can have an
-    /// effect. The migration must read the table, and the record must be from after the fence.
+    /// effect. This requires that the migration reads the table and that the record was created
+    /// after the fence.
     #[must_use]
     pub fn follows(&self, table: &str, made: Option<u64>) -> bool {
         self.reads(table) && !self.is_before_fence(made)
@@ -293,10 +295,10 @@ impl Migration {
     /// Returns the targets of an item of a source table. A tombstone has no targets.
     ///
     /// # Errors
-    /// The reason why the transform fails for this item.
+    /// Returns the reason why the transform fails for this item.
     pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         let mut targets = BTreeMap::new();
-        // Most items have no mark that must be removed, so they are not copied.
+        // Most items have no mark that must be removed, so these items are not copied.
         let is_plain = !item.keys().any(|name| is_reserved(name));
         let item = match self.schemas.get(table).filter(|_| !is_plain) {
             Some(schema) => visible(item, schema).map(Cow::Owned),
@@ -315,7 +317,7 @@ impl Migration {
                     }
                     Entry::Occupied(known) => {
                         return Err(format!(
-                            "the item becomes two items of `{}` with one key, {}",
+                            "the item becomes two items of `{}` with the same key, {}",
                             output.table,
                             self.key_text(&output.table, &known.key().key)
                         ));
@@ -329,14 +331,14 @@ impl Migration {
     /// Returns whether an item of a source table has at least one target.
     ///
     /// # Errors
-    /// As [`Migration::outputs`].
+    /// The same as [`Migration::outputs`].
     pub fn selects(&self, table: &str, item: &Item) -> Result<bool, String> {
         self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
     /// Checks that a target has room for its mark. If one target of an item is too large, the item
-    /// counts as having no targets. Its next version therefore gives statements about all targets
-    /// again.
+    /// counts as having no targets. The record of its next version therefore gives statements about
+    /// all targets again.
     fn check_size(
         &self,
         table: &str,
@@ -354,7 +356,7 @@ impl Migration {
             return Ok(());
         }
         Err(format!(
-            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB takes",
+            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB accepts",
             target.table
         ))
     }
@@ -370,7 +372,7 @@ impl Migration {
     /// Returns an item of a source table as a source item.
     ///
     /// # Errors
-    /// The table is no source, or the item has no key.
+    /// When the table is not a source, or the item has no key.
     pub fn source_item(&self, table: &str, item: &Item) -> Result<SourceItem, String> {
         Ok(SourceItem { table: table.to_owned(), key: key_of(item, self.source_schema(table)?) })
     }
@@ -387,10 +389,10 @@ impl Migration {
     /// Returns the effects of an item that the backfill read.
     ///
     /// # Errors
-    /// The transform fails for this item. No retry can help.
+    /// When the transform fails for this item. Retries cannot succeed.
     pub fn backfill(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.kind.is_in_place() {
-            return self.settle(table, item);
+            return self.rewrite_effect(table, item);
         }
         let source = self.source_text(table, item).map_err(Refusal)?;
         let outputs = self.outputs(table, item).map_err(Refusal)?;
@@ -459,7 +461,7 @@ impl Rule for Migration {
             Some(item) => self.outputs(table, item).map_err(Refusal),
             None => Ok(BTreeMap::new()),
         };
-        // If the old version cannot be transformed, it left the targets of an earlier version in place,
+        // If the old version cannot be transformed, the targets of an earlier version may still exist,
         // and no record gives statements about them. A comparison of the targets finds them.
         let before = outputs(&change.old_image).unwrap_or_default();
         let after = outputs(&change.new_image)?;
@@ -483,9 +485,9 @@ fn effect(target: Target, source: &str, stamp: &Stamp, item: Option<Item>) -> Ef
     Effect::Registers { target, registers }
 }
 
-/// Returns errors for tables that occur twice in a plan although only one entry is possible. An item
-/// in place becomes one item, a document becomes one set of parts, and a table of parts has one
-/// source.
+/// Returns errors for tables that occur twice in a plan although only one entry is possible: an item
+/// that is changed in place becomes one item, a document becomes one set of parts, and a table of
+/// parts has one source.
 fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     let part = match (plan.kind, direction) {
         (Kind::Restructure, _) => return Vec::new(),
@@ -510,7 +512,7 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
             && !parts.insert(to)
         {
             let reason = format!(
-                "`{to}` already gets the parts of another table; choose a separate table for these"
+                "`{to}` already gets the parts of another table; choose a separate table for these parts"
             );
             errors.push(PlanError { place: place("to"), reason, at: None });
         }
@@ -567,13 +569,13 @@ fn compile_output(
         }
     }
     let compiled = match kind {
-        Kind::Purge => Condition::compile(&output.transform).map(Makes::Purge),
+        Kind::Purge => Condition::compile(&output.transform).map(OutputKind::Purge),
         Kind::Restructure | Kind::InPlace | Kind::Split => {
-            Transform::compile(&output.transform).map(Makes::Transform)
+            Transform::compile(&output.transform).map(OutputKind::Transform)
         }
     };
     match compiled {
-        Ok(makes) => Some(Output { table: output.to.clone(), makes, key }),
+        Ok(kind) => Some(Output { table: output.to.clone(), kind, key }),
         Err(error) => {
             wrong(format!("{place}.transform"), error.reason, Some(error.at));
             None

@@ -17,7 +17,7 @@ pub enum Phase {
     Preparing,
     /// The backfill reads the sources.
     Copying,
-    /// The backfill has read everything. Changes come through the stream.
+    /// The backfill has read everything. Functions apply the changes from the stream.
     Tailing,
     /// The last comparison found no difference.
     Ready,
@@ -107,7 +107,8 @@ impl Phase {
     }
 
     /// Returns whether a comparison in this direction can never repair again, because the switch is
-    /// committed. Before the commit, the switch may be rolled back, and repairs then continue.
+    /// committed. Before the commit, the switch may still be rolled back, which allows repairs
+    /// again.
     #[must_use]
     pub fn is_past_repair(self, direction: Direction) -> bool {
         match direction {

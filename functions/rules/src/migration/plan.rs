@@ -13,9 +13,9 @@ use xxhash_rust::xxh3::xxh3_128;
 pub const SEGMENTS_MAX: u32 = 256;
 
 /// The lag of a stream in seconds above which the backfill waits. It is far below the 24 hours after
-/// which records are lost. It is above the time that a killed function needs to continue.
+/// which a stream trims records, and above the time that Lambda needs to replace a killed function.
 pub const LAG_SECONDS_MAX: u64 = 60;
-/// The maximum age in seconds of a measured lag. An older measurement does not count.
+/// The maximum age of a measured lag in seconds. An older measurement is ignored.
 pub const LAG_FRESH_SECONDS: u64 = 30;
 /// The minimum time in seconds between two status reports of one kind (such as lag) by one process.
 /// It is below the age at which a report expires.
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// How existing items enter a migration.
+/// The way in which existing items enter a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backfill {
@@ -79,8 +79,8 @@ pub struct Plan {
     pub kind: Kind,
     /// The tables that the migration reads.
     pub from: Vec<Source>,
-    /// How target items become source items again after the cut-over; empty without a reverse
-    /// direction.
+    /// The target tables, and how their items become source items again after the cut-over; empty
+    /// without a reverse direction.
     pub inverse: Vec<Source>,
     /// How existing items enter the migration.
     #[serde(default, skip_serializing_if = "Backfill::is_scan")]
@@ -146,8 +146,8 @@ pub struct Source {
 /// The minimum size of a piece in bytes. The key of a smaller piece could be larger than its
 /// content.
 pub const PIECE_BYTES_MIN: usize = 1_000;
-/// The maximum size of a piece in bytes: the 400 KB of an item without its keys, its mark and the
-/// overhead of members.
+/// The maximum size of a piece in bytes: the 400 KB of an item minus its keys, its mark and the
+/// overhead of its members.
 pub const PIECE_BYTES_MAX: usize = 390_000;
 
 /// The parts of a document.
@@ -162,8 +162,8 @@ pub struct Parts {
 /// A part of a document: one value of the document, stored as one or several items.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The name of the part. If the part is one item, this is its sort key. If it is several, `#` and
-    /// a number follow.
+    /// The name of the part. If the part is one item, this is its sort key. If the part is several
+    /// items, `#` and a number follow the name.
     pub name: String,
     /// The path of the value, such as `info.actors`.
     pub path: String,

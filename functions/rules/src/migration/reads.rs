@@ -2,8 +2,8 @@
 //!
 //! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once. It
 //! tracks the place in the item that each part yields. If the place is unknown, the part adds no path.
-//! The program therefore reads every path of the result, and may read more. (`looks` returns the
-//! attributes that a program *can* read.)
+//! The program therefore reads every path in the result, and may read further paths.
+//! (`attribute_analysis` returns the attributes that a program *can* read.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,7 +39,7 @@ impl fmt::Display for AttributePath {
 /// A name that no item of a sample has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Absent {
-    /// The path up to the name, such as `.info.actrs`.
+    /// The path including the name, such as `.info.actrs`.
     pub path: String,
     /// The name.
     pub name: String,
@@ -54,7 +54,7 @@ impl AttributePath {
     }
 
     /// Returns the first name of this path that no item has. Returns `None` if an item has the path, or
-    /// if the items have no other names to compare with.
+    /// if the items have no other names at that place to compare with.
     pub(super) fn absent(&self, items: &[Item]) -> Option<Absent> {
         let mut tops: Vec<&BTreeMap<String, AttributeValue>> =
             items.iter().map(|item| &item.0).collect();
@@ -90,14 +90,14 @@ fn members_of(value: &AttributeValue) -> Vec<&AttributeValue> {
     }
 }
 
-/// The place in the item that a part of a program yields. It is `None` if it is unknown.
+/// The place in the item that a part of a program yields; `None` if it is unknown.
 type Place = Option<AttributePath>;
 /// The places of variables.
 type Vars = BTreeMap<Binding, Place>;
 
 /// Returns the paths that a program reads. Paths that the program sets itself are left out.
 pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
-    let mut walk = Walk::default();
+    let mut walk = PathAnalysis::default();
     walk.term(term, &Some(AttributePath::default()), &Vars::new());
     let is_made = |path: &AttributePath| match path.0.first() {
         Some(Step::Name(name)) => walk.made.contains(name),
@@ -107,13 +107,13 @@ pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
 }
 
 #[derive(Default)]
-struct Walk {
+struct PathAnalysis {
     paths: BTreeSet<AttributePath>,
     /// The outermost names that the program sets.
     made: BTreeSet<String>,
 }
 
-impl Walk {
+impl PathAnalysis {
     fn term(&mut self, term: &Term, input: &Place, vars: &Vars) -> Place {
         match term {
             Term::Identity => input.clone(),

@@ -1,10 +1,10 @@
 //! The registers of a target item: the last statement of each source item about it, with a stamp.
 //!
 //! A target item is **live** if at least one source item has it. If two source items have it at the same
-//! time, this is a **collision**: readers see the item of the first source, in the order of the sources'
-//! texts. The mark keeps the other item, which becomes visible when the first source no longer has the
-//! target. If no source has the target any more, it is a **tombstone**: a key and a mark. A late, older
-//! statement cannot restore it.
+//! time, this is a **collision**: readers see the item of the first source, ordered by the text that
+//! identifies the source. The mark keeps the other item, which becomes visible when the first source no
+//! longer has the target. If no source has the target any more, it is a **tombstone**: an item with only
+//! a key and a mark, so that a late, older statement cannot restore the target.
 //!
 //! The mark is the attribute [`MARK`] of the target item.
 
@@ -46,13 +46,13 @@ pub struct Register {
     pub item: Option<Item>,
 }
 
-/// The registers of one target item, in the order of the sources' texts. Nearly all targets have one
-/// source.
+/// The registers of one target item, ordered by the text that identifies the source. Nearly all
+/// targets have one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registers(Vec<(String, Register)>);
 
-/// The reason why an item of a target table has no valid mark. This migration did not write the
-/// item.
+/// The reason why an item of a target table has no valid mark, which means that this migration did
+/// not write the item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the target item was not written by this migration: {0}")]
 pub struct ForeignItem(&'static str);
@@ -83,8 +83,8 @@ impl OnlyMark<'_> {
 
 impl Register {
     /// Returns whether this register replaces the other one. Equal stamps with different contents occur
-    /// only if a scan read an item twice. The choice does not matter then: the record of the change
-    /// between the reads has a later stamp.
+    /// only if a scan read an item twice. The choice does not matter in that case, because the record
+    /// of the change between the reads has a later stamp.
     fn wins_over(&self, other: &Self) -> bool {
         let content = |register: &Self| register.item.as_ref().map(model::json::item_to_string);
         self.stamp > other.stamp || (self.stamp == other.stamp && content(self) > content(other))
@@ -145,8 +145,8 @@ impl Registers {
         Some((register.item.as_ref()?, OnlyMark { source, stamp: register.stamp.as_str() }))
     }
 
-    /// Returns the sources that have this target, with their items, in the order of their texts.
-    /// More than one is a collision.
+    /// Returns the sources that currently produce this target, with their items, ordered by source
+    /// name. More than one source is a collision.
     pub fn live(&self) -> impl Iterator<Item = (&str, &Item)> {
         self.iter().filter_map(|(source, register)| Some((source, register.item.as_ref()?)))
     }
@@ -159,7 +159,7 @@ impl Registers {
 
     /// Returns the stored registers joined with the later ones of `more`; `None` if none is later. A
     /// statement with the stored stamp was already applied. If its content differs from the stored
-    /// one, a writer has updated the item since, which keeps the mark.
+    /// content, a writer has updated the item since then; an update keeps the mark.
     #[must_use]
     pub fn joined(&self, more: &Self) -> Option<Self> {
         let is_later = |source: &str, said: &Register| {
@@ -269,7 +269,7 @@ pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     is_bare_tombstone_of(item, |name| schema.contains(name))
 }
 
-/// Returns the same as [`is_bare_tombstone`]. It needs only the names of the key attributes.
+/// Returns the same as [`is_bare_tombstone`], but needs only the names of the key attributes.
 #[must_use]
 pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);

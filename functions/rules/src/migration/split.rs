@@ -24,7 +24,7 @@ const NUMBER_DIGITS: usize = 6;
 const NAME_LENGTH_MAX: usize = 64;
 const NAMES: &str = "write 1 to 64 of A-Z, a-z, 0-9, `_`, `-`, `.` and `:`";
 
-/// Errors: places below the source, with reasons.
+/// Errors of a split: pairs of a place below the source and the reason.
 pub(super) type Misfits = Vec<(String, String)>;
 
 /// The checked definition of a split.
@@ -50,7 +50,7 @@ impl Split {
     /// two tables, and `key` has the templates of the items' keys.
     ///
     /// # Errors
-    /// The errors, as places below the source with reasons.
+    /// Returns the errors, as places below the source with reasons.
     pub(super) fn new(
         parts: &Parts,
         mut key: BTreeMap<String, KeyTemplate>,
@@ -85,7 +85,7 @@ impl Split {
     /// Returns the partition key of a document's items.
     ///
     /// # Errors
-    /// The document lacks an attribute that the key is made of.
+    /// When the document lacks an attribute that the key is made of.
     pub(super) fn partition_of(&self, document: &Item) -> Result<AttributeValue, String> {
         self.partition.1.value(document)
     }
@@ -105,11 +105,14 @@ impl Split {
     /// Returns the items of a document, with their keys.
     ///
     /// # Errors
-    /// The document has an attribute that is a key of the items, or it becomes too many items.
+    /// When the document has an attribute that is a key attribute of the items, or becomes too many
+    /// items.
     pub(super) fn cut(&self, document: &Item) -> Result<Vec<Item>, String> {
         for name in [&self.partition.0, &self.sort] {
             if document.contains_key(name) {
-                return Err(format!("it has the attribute `{name}`, which is a key of its parts"));
+                return Err(format!(
+                    "the document has the attribute `{name}`, which is a key attribute of its parts"
+                ));
             }
         }
         let partition = self.partition_of(document)?;
@@ -129,7 +132,7 @@ impl Split {
             }
             if items.len() >= PARTS_MAX {
                 return Err(format!(
-                    "it becomes more than {PARTS_MAX} items; cut `{}` into larger pieces, by bytes",
+                    "the document becomes more than {PARTS_MAX} items; cut `{}` into larger pieces, by bytes",
                     part.path.join(".")
                 ));
             }
@@ -142,7 +145,7 @@ impl Split {
     /// Assembles a document from items in the order of their sort keys; `None` if there is no profile.
     ///
     /// # Errors
-    /// An item contains something that has no place in the document.
+    /// When an item contains an attribute that has no place in the document.
     pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, String> {
         let Some(profile) = items.iter().find(|item| self.is_profile(item)) else {
             return match items.first() {
@@ -161,7 +164,7 @@ impl Split {
             let found = self.parts.iter().position(|part| part.has(sort));
             let (number, part) = found
                 .and_then(|number| Some((number, self.parts.get(number)?)))
-                .ok_or_else(|| format!("`{sort}` is not a part of the plan"))?;
+                .ok_or_else(|| format!("`{sort}` matches no part in the plan"))?;
             let mut rest = item.clone();
             rest.remove(&self.partition.0);
             rest.remove(&self.sort);
@@ -177,7 +180,7 @@ impl Split {
             let path = part.path.join(".");
             let value = part.joined(pieces).ok_or_else(|| {
                 format!(
-                    "the pieces of `{path}` are not all texts, all binary, all lists or all maps without a name in common"
+                    "the pieces of `{path}` cannot be joined: they must be all strings, all binary values, all lists, or all maps with distinct names"
                 )
             })?;
             put(&mut document, &part.path, value)
@@ -281,7 +284,7 @@ fn check(
         return Err(("name", NAMES.to_owned()));
     }
     if part.name == profile || before.iter().any(|other| other.name == part.name) {
-        return Err(("name", format!("`{}` is there twice", part.name)));
+        return Err(("name", format!("`{}` is listed twice", part.name)));
     }
     let (Some(first), Some(last)) = (path.first(), path.last()) else {
         return Err(("path", "write the path of an attribute, such as `info.actors`".to_owned()));
@@ -306,7 +309,7 @@ fn check(
     if let Cut::Bytes(bytes) = part.cut
         && !(PIECE_BYTES_MIN..=PIECE_BYTES_MAX).contains(&bytes)
     {
-        let reason = format!("pieces have {PIECE_BYTES_MIN} to {PIECE_BYTES_MAX} bytes");
+        let reason = format!("write a size from {PIECE_BYTES_MIN} to {PIECE_BYTES_MAX} bytes");
         return Err(("cut", reason));
     }
     Ok(last.clone())

@@ -392,10 +392,10 @@ fn invalid_splits_are_reported_with_their_place() {
         }),
         ("profile", NAMES, |plan| parts(plan).profile = "actor#000001".to_owned()),
         ("parts[0].name", NAMES, |plan| parts(plan).list[0].name = "a b".to_owned()),
-        ("parts[1].name", "`director` is there twice", |plan| {
+        ("parts[1].name", "`director` is listed twice", |plan| {
             parts(plan).list[1].name = "director".to_owned();
         }),
-        ("parts[0].name", "`PROFILE` is there twice", |plan| {
+        ("parts[0].name", "`PROFILE` is listed twice", |plan| {
             parts(plan).list[0].name = "PROFILE".to_owned();
         }),
         ("parts[0].path", "`info.` names no attribute", |plan| {
@@ -410,7 +410,7 @@ fn invalid_splits_are_reported_with_their_place() {
         ("parts[1].path", "`info` overlaps `info.director`", |plan| {
             parts(plan).list[1].path = "info".to_owned();
         }),
-        ("parts[3].cut", "pieces have 1000 to 390000 bytes", |plan| {
+        ("parts[3].cut", "write a size from 1000 to 390000 bytes", |plan| {
             parts(plan).list[3].cut = Cut::Bytes(999);
         }),
     ];
@@ -449,8 +449,8 @@ fn parts_that_form_no_document_are_refused() {
             r#"PROFILE ,"id":{"S":"d2"}"#.to_owned(),
             Some("the profile belongs to a document of another partition"),
         ),
-        (r#"PROFILE ,"x":{"S":"d2"}"#.to_owned(), Some("the profile has no key of `documents`")),
-        (format!("{profile}\nmusic#1 "), Some("`music#1` is not a part of the plan")),
+        (r#"PROFILE ,"x":{"S":"d2"}"#.to_owned(), Some("the profile lacks the key of `documents`")),
+        (format!("{profile}\nmusic#1 "), Some("`music#1` matches no part in the plan")),
         (format!("{profile}\ndirector "), Some("`director` has no `director`")),
         (
             format!("{profile}\ndirector ,\"director\":{{\"S\":\"x\"}},\"born\":{{\"S\":\"y\"}}"),
@@ -465,7 +465,7 @@ fn parts_that_form_no_document_are_refused() {
                 "{profile}\nnotes#0 ,\"notes\":{{\"S\":\"y\"}}\nnotes#1 ,\"notes\":{{\"L\":[]}}"
             ),
             Some(
-                "the pieces of `notes` are not all texts, all binary, all lists or all maps without a name in common",
+                "the pieces of `notes` cannot be joined: they must be all strings, all binary values, all lists, or all maps with distinct names",
             ),
         ),
         (
@@ -473,7 +473,7 @@ fn parts_that_form_no_document_are_refused() {
                 "{profile}\nwords#0 ,\"words\":{{\"M\":{{\"en\":{{\"S\":\"a\"}}}}}}\nwords#1 ,\"words\":{{\"M\":{{\"en\":{{\"S\":\"b\"}}}}}}"
             ),
             Some(
-                "the pieces of `info.words` are not all texts, all binary, all lists or all maps without a name in common",
+                "the pieces of `info.words` cannot be joined: they must be all strings, all binary values, all lists, or all maps with distinct names",
             ),
         ),
         (
@@ -540,10 +540,13 @@ fn a_document_with_too_many_parts_is_refused() {
     let refused = BOTH.with_borrow(|(forward, _)| forward.outputs("documents", &document));
     assert_eq!(
         refused,
-        Err("it becomes more than 1000 items; cut `info.actors` into larger pieces, by bytes"
+        Err("the document becomes more than 1000 items; cut `info.actors` into larger pieces, by bytes"
             .to_owned())
     );
     let named = document.with("sk", AttributeValue::Null);
     let refused = BOTH.with_borrow(|(forward, _)| forward.outputs("documents", &named));
-    assert_eq!(refused, Err("it has the attribute `sk`, which is a key of its parts".to_owned()));
+    assert_eq!(
+        refused,
+        Err("the document has the attribute `sk`, which is a key attribute of its parts".to_owned())
+    );
 }

@@ -7,19 +7,20 @@ use std::fmt;
 
 use model::Item;
 
-use super::looks::Looks;
+use super::attribute_analysis::ReadableAttributes;
 use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
-/// The maximum number of items that a transform may make from one item. One transaction holds as many.
+/// The maximum number of items that a transform may make from one item: the maximum number of
+/// operations in one transaction.
 pub const OUTPUTS_MAX: usize = 100;
 
 /// A checked transform.
 pub struct Transform {
     text: String,
     program: Program,
-    looks: Looks,
+    readable_attributes: ReadableAttributes,
     reads: BTreeSet<AttributePath>,
 }
 
@@ -33,20 +34,21 @@ impl Transform {
     /// Checks a program.
     ///
     /// # Errors
-    /// The program is not jq, or uses what is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available here.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
-        let walked = program.with_stack(|| (Looks::of(program.term()), reads::of(program.term())));
-        let (looks, reads) = walked.ok_or_else(|| ProgramError {
+        let walked = program
+            .with_stack(|| (ReadableAttributes::of(program.term()), reads::of(program.term())));
+        let (readable_attributes, reads) = walked.ok_or_else(|| ProgramError {
             at: 0,
             reason: "there is not enough memory to check the program".to_owned(),
         })?;
-        Ok(Self { text: text.to_owned(), program, looks, reads })
+        Ok(Self { text: text.to_owned(), program, readable_attributes, reads })
     }
 
     /// Returns the attributes of an item that the program can read.
-    pub(super) fn looks(&self) -> &Looks {
-        &self.looks
+    pub(super) fn readable_attributes(&self) -> &ReadableAttributes {
+        &self.readable_attributes
     }
 
     /// Returns the paths of attributes that the program reads.
@@ -64,8 +66,8 @@ impl Transform {
     /// has a final step `select` or `empty`.
     ///
     /// # Errors
-    /// The program fails for this item, or yields nothing without having such a step. It yields more
-    /// than [`OUTPUTS_MAX`] items, or a value that is not an item.
+    /// When the program fails for this item, yields nothing without having such a step, or yields
+    /// more than [`OUTPUTS_MAX`] items or a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
@@ -74,7 +76,7 @@ impl Transform {
         }
         if outputs.is_empty() && !self.program.term().may_drop() {
             return Err(
-                "the transform gives nothing for this item; to drop it, make `select(...)` a step of the program".to_owned(),
+                "the transform yields nothing for this item; to drop such items, make `select(...)` a step of the program".to_owned(),
             );
         }
         outputs.iter().map(view::to_item).collect()
@@ -83,7 +85,7 @@ impl Transform {
     /// Returns the first values that the program yields for an item, at most `most` of them.
     ///
     /// # Errors
-    /// The reason why the program fails for this item.
+    /// Returns the reason why the program fails for this item.
     pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, String> {
         self.program.run(&view::of_item(item), most).map_err(|fault| fault.to_string())
     }
@@ -138,7 +140,7 @@ mod tests {
                 "`now` is not available in transforms: it reads data outside of the item",
             ),
             ("def f: 1; f", 0, "definitions are not available in transforms"),
-            ("1 == 1 == true", 7, "jq does not chain these operators: put parentheses around one"),
+            ("1 == 1 == true", 7, "jq does not chain these operators; parenthesize one of them"),
         ] {
             let error = Transform::compile(program).unwrap_err();
             assert_eq!((error.at, error.reason.as_str()), (at, reason), "{program}");

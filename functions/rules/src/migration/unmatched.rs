@@ -1,11 +1,11 @@
-//! Names in a plan that no item of a sample has. They are probably typing errors.
+//! Names in a plan that no item of a sample has, and which are therefore probably misspelt.
 
 use std::collections::BTreeSet;
 
 use model::Item;
 
 use super::reads::Absent;
-use super::{Makes, Migration};
+use super::{Migration, OutputKind};
 
 /// A part of a plan that matches no item of a sample.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub enum Unmatched {
     /// A split cuts at a path that no document has.
     Cut(Absent),
     /// A split cuts nothing at a path, because no value there has a type that can be cut.
-    Uncut {
+    NothingCut {
         /// The path.
         path: String,
         /// The types of the values, as DynamoDB names them, such as `M`.
@@ -32,14 +32,15 @@ impl Migration {
             items.iter().filter_map(|item| self.visible(table, item)).collect();
         let mut unmatched = BTreeSet::new();
         for output in self.sources.get(table).into_iter().flatten() {
-            let reads = match &output.makes {
-                Makes::Transform(transform) => transform.reads(),
-                Makes::Purge(condition) => condition.reads(),
-                Makes::Split(split) => {
+            let reads = match &output.kind {
+                OutputKind::Transform(transform) => transform.reads(),
+                OutputKind::Purge(condition) => condition.reads(),
+                OutputKind::Split(split) => {
                     let absent = split.paths().filter_map(|path| path.absent(&visible));
                     unmatched.extend(absent.map(Unmatched::Cut));
                     let uncut = split.uncut(&visible).into_iter();
-                    unmatched.extend(uncut.map(|(path, types)| Unmatched::Uncut { path, types }));
+                    unmatched
+                        .extend(uncut.map(|(path, types)| Unmatched::NothingCut { path, types }));
                     continue;
                 }
             };

@@ -74,8 +74,8 @@ fn of_value(value: &AttributeValue) -> Val {
 /// Returns the item for an object of attributes.
 ///
 /// # Errors
-/// The value is not an object, or contains a value that cannot be stored. The text names this value
-/// and the reason.
+/// When the value is not an object, or contains a value that cannot be stored. The error names this
+/// value and the reason.
 pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     let Val::Obj(members) = value else {
         return Err(format!("the transform gave {}, not an object of attributes", kind(value)));

@@ -21,10 +21,10 @@ pub struct Change {
     pub before: Option<Item>,
     /// The fingerprint of the item before the change. It is present even if that item is too large
     /// for a version.
-    pub follows: Option<u128>,
+    pub previous_fingerprint: Option<u128>,
     /// The time of the change in seconds since 1970, if the record has it.
     pub at_seconds: Option<u64>,
-    /// Whether TTL deleted it.
+    /// Whether TTL deleted the item.
     pub by_ttl: bool,
     /// The id of the stream record.
     pub event_id: String,
@@ -66,7 +66,7 @@ impl Changes {
         self.0.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -78,8 +78,8 @@ impl Changes {
         self.0.keys().next()
     }
 
-    /// Returns the earliest changes: at most `count`, with images of at most `bytes`. It returns at
-    /// least one change if there is one.
+    /// Returns the earliest changes: at most `count`, with images of at most `bytes` in total.
+    /// Returns at least one change if there is any.
     #[must_use]
     pub fn first(&self, count: usize, bytes: usize) -> Self {
         let mut sum = 0;
@@ -104,7 +104,8 @@ impl Changes {
         self.0.into_iter().map(baseless).collect()
     }
 
-    /// Returns the changes. A change of `other` replaces the change with the same stamp.
+    /// Returns these changes, but with the changes of `other` in place of those with the same
+    /// stamp.
     #[must_use]
     pub fn replaced(mut self, other: Self) -> Self {
         self.0.extend(other.0);

@@ -50,7 +50,7 @@ const BASE: &str = "base";
 /// The state of an edition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditionState {
-    /// The items are being written. If the command has died, the edition stays in this state.
+    /// The items are being written. If the command dies, the edition stays in this state.
     Preparing,
     /// All items are written.
     Ready,
@@ -120,20 +120,20 @@ pub struct DamagedEdition(String);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PublishRefusal {
     /// The edition is already current.
-    #[error("edition {0} is current already")]
+    #[error("edition {0} is already current")]
     IsCurrent(u64),
     /// The edition is not complete.
-    #[error("edition {0} is {1}; only one that is ready can be published")]
+    #[error("edition {0} is {1}; only a ready edition can be published")]
     NotReady(u64, &'static str),
     /// Another edition was published after this one was prepared.
     #[error(
         "edition {0} was prepared before edition {1} was published; prepare it again, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
-    /// Since this edition was prepared, another edition has become current. This edition lacks its
-    /// changes.
+    /// Since this edition was prepared, another edition has become current, whose changes this
+    /// edition lacks.
     #[error(
-        "edition {number} was prepared while {} was current, and now {} is: prepare it again, or make it current anyway with `rollback --to {number}`",
+        "edition {number} was prepared while {} was current, and now {} is current: prepare edition {number} again, or make it current anyway with `rollback --to {number}`",
         named(*.base),
         named(*.current)
     )]
@@ -147,11 +147,13 @@ pub enum PublishRefusal {
     },
     /// The current edition is the result of a roll-back.
     #[error(
-        "edition {0} is current since edition {1} was rolled back; to switch to another one, name it with --to"
+        "edition {0} has been current since edition {1} was rolled back; name the edition to switch to with --to"
     )]
     IsRolledBack(u64, u64),
     /// There is no previous edition.
-    #[error("no edition was current before this one; name one with --to")]
+    #[error(
+        "no edition was current before the current one; name the edition to switch to with --to"
+    )]
     NoPrevious,
 }
 
@@ -198,11 +200,11 @@ pub fn part_key(set: &str, number: u64, part: u64) -> String {
 /// key is checked.
 ///
 /// # Errors
-/// The reason why the edition cannot hold the item, and what to do.
+/// Returns the reason why the edition cannot hold the item, and what to do.
 pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > SORT_KEY_BYTES_MAX {
         return Err(Refusal(format!(
-            "its key takes {} bytes as text, and in an edition it is a sort key of at most {SORT_KEY_BYTES_MAX}; shorten it, or leave the item out with --through",
+            "the item's key takes {} bytes as text, more than the {SORT_KEY_BYTES_MAX} of a sort key in an edition; shorten the key, or leave the item out with --through",
             key.len()
         )));
     }
@@ -211,14 +213,14 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
     let size = item_of_edition(set, 1, key, image).size();
     if size > ITEM_BYTES_MAX {
         return Err(Refusal(format!(
-            "with its key it takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make it smaller, or leave it out with --through"
+            "with its key the item takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make the item smaller, or leave it out with --through"
         )));
     }
     // In the edition the image is a member of a map, one level deeper than in the table.
     let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
     if levels >= NESTING_LEVELS_MAX {
         return Err(Refusal(format!(
-            "it is nested {levels} levels deep, and in an edition it would be deeper than {NESTING_LEVELS_MAX}; make it flatter, or leave it out with --through"
+            "the item is nested {levels} levels deep, and in an edition it would be deeper than {NESTING_LEVELS_MAX}; make the item flatter, or leave it out with --through"
         )));
     }
     Ok(())
@@ -251,7 +253,7 @@ impl EditionHead {
     /// Parses the item of [`EditionHead::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedEdition> {
         Ok(Self {
             current: number(item, EDITION_CURRENT)?,
@@ -267,12 +269,13 @@ impl EditionHead {
         Self { latest: self.latest + 1, revision: self.revision + 1, ..self }
     }
 
-    /// Returns the head after the publication of an edition. If another edition was current when this
-    /// one was prepared, the publication would silently undo that edition, so it is refused. The write
-    /// of the head is conditional on the editions that were read, so the check is still valid then.
+    /// Returns the head after the publication of an edition. The publication is refused if another
+    /// edition has become current since this edition was prepared, because it would silently undo that
+    /// other edition. The write of the head is conditional on the current and the previous edition
+    /// that were read, so the check is still valid at the write.
     ///
     /// # Errors
-    /// The reason why the edition cannot be published.
+    /// Returns the reason why the edition cannot be published.
     pub fn published(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         let (number, current) = (edition.number, self.current);
         // An incomplete edition is refused in any case, so its base does not matter.
@@ -297,7 +300,7 @@ impl EditionHead {
     /// undo the first one, so it is refused.
     ///
     /// # Errors
-    /// There is no edition to roll back to.
+    /// When there is no edition to roll back to.
     pub fn before(self) -> Result<u64, PublishRefusal> {
         match self.previous {
             0 => Err(PublishRefusal::NoPrevious),
@@ -309,7 +312,7 @@ impl EditionHead {
     /// Returns the head that makes an older or newer edition current.
     ///
     /// # Errors
-    /// The reason why the edition cannot become current.
+    /// Returns the reason why the edition cannot become current.
     pub fn turned_to(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         if edition.number == self.current {
             return Err(PublishRefusal::IsCurrent(edition.number));
@@ -324,7 +327,7 @@ impl EditionHead {
     /// Returns the editions that may be pruned. These are kept: the current edition, the previous
     /// one, and the last `keep` complete ones. Every edition is also kept if it was begun, or last
     /// stopped being current, at or after `before` (in seconds since 1970). An older edition in
-    /// preparation may be pruned, because its command is dead.
+    /// preparation may be pruned, because its command has died.
     #[must_use]
     pub fn prunable(self, editions: &[Edition], keep: usize, before: u64) -> Vec<u64> {
         let is_held = |edition: &&Edition| [self.current, self.previous].contains(&edition.number);
@@ -345,7 +348,7 @@ impl EditionHead {
 
 impl Edition {
     /// Returns the last recorded time at which the edition was in use. An edition may have been
-    /// current for months until a second ago, and its readers may still be reading.
+    /// current for months until a second ago, and readers may still be reading it.
     fn in_use_at(&self) -> u64 {
         self.left_at.map_or(self.at_seconds, |left| left.max(self.at_seconds))
     }
@@ -373,7 +376,7 @@ impl Edition {
     /// Parses the item of [`Edition::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedEdition> {
         let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
         let damaged = |name: &str| DamagedEdition(format!("`{name}` is missing or wrong"));
@@ -426,7 +429,7 @@ pub fn item_of_edition(set: &str, edition: u64, key: &str, image: &Item) -> Item
 /// Returns the image in an item of an edition.
 ///
 /// # Errors
-/// The item has no image.
+/// When the item has no image.
 pub fn image_of(item: &Item) -> Result<Item, DamagedEdition> {
     let image: Option<&BTreeMap<String, AttributeValue>> =
         item.get(EDITION_IMAGE).and_then(AttributeValue::as_map);
@@ -500,7 +503,7 @@ mod tests {
         let refusal = first.published(&prepared_over(0, 2)).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "edition 2 was prepared while none was current, and now edition 1 is: prepare it again, or make it current anyway with `rollback --to 2`"
+            "edition 2 was prepared while none was current, and now edition 1 is current: prepare edition 2 again, or make it current anyway with `rollback --to 2`"
         );
         // This edition was prepared by an earlier release, so it has no base.
         assert_eq!(first.published(&edition(2, EditionState::Ready)).unwrap().current, 2);

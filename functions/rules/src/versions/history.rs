@@ -41,7 +41,7 @@ const TTL: &str = "ttl";
 /// The kind of change that a version comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// The item before the first known change, or as a back-fill of the table found it.
+    /// The base: the item before the first known change, or as a back-fill of the table found it.
     Base,
     /// The item was created.
     Insert,
@@ -93,8 +93,8 @@ pub struct Version {
     /// The item; `None` if it was deleted.
     pub image: Option<Item>,
     /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a
-    /// base: the time when a back-fill found the item, which may have been the same before. `None` if
-    /// the base is known only from the first change.
+    /// base: the time when a back-fill found the item, although the item may have had this content
+    /// earlier; `None` if the base is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,
@@ -105,7 +105,7 @@ pub struct Version {
     pub expires_at: Option<u64>,
     /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base, and for
     /// a version of an earlier release.
-    pub follows: Option<u128>,
+    pub previous_fingerprint: Option<u128>,
 }
 
 /// The head of a history.
@@ -159,12 +159,12 @@ pub(super) fn image_bytes(image: &Item) -> usize {
 
 /// The reason why a history does not show what an item was at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NotKnown {
+pub enum UnknownVersion {
     /// The history begins later.
-    #[error("the history begins later")]
-    Earlier,
-    /// The version of that time may be one of these missing versions.
-    #[error("versions {0} to {1} are missing, and one of them may be of that time")]
+    #[error("the history begins after that time")]
+    BeforeHistory,
+    /// The version of that time may be among these missing versions.
+    #[error("versions {0} to {1} are missing, and one of them may be the version of that time")]
     Missing(u64, u64),
 }
 
@@ -172,23 +172,23 @@ pub enum NotKnown {
 /// number. A version without a time counts as made together with the previous version.
 ///
 /// # Errors
-/// No version is that old, or the version of that time may be missing.
-pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
+/// When no version is that old, or the version of that time may be missing.
+pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVersion> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();
     let (until_then, later) = versions.split_at(those);
-    let Some(last) = until_then.last() else { return Err(NotKnown::Earlier) };
+    let Some(last) = until_then.last() else { return Err(UnknownVersion::BeforeHistory) };
     match later.first() {
         Some(next) if next.number > last.number + 1 => {
-            Err(NotKnown::Missing(last.number + 1, next.number - 1))
+            Err(UnknownVersion::Missing(last.number + 1, next.number - 1))
         }
         _ => Ok(last),
     }
 }
 
-/// Returns whether it is known since when the item was as in the version `chosen`. If neither this
-/// version nor an earlier one has a time, [`as_of`] returns the version for any time before the
-/// next version. The item may have been different then.
+/// Returns whether the time is known since which the item has been as in the version `chosen`. If
+/// neither this version nor an earlier one has a time, [`as_of`] returns the version for any time
+/// before the next version. The item may have been different then.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);
@@ -256,7 +256,7 @@ impl Head {
     /// Parses the item of [`Head::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
         Ok(Self {
             latest: number(item, LATEST)?,
@@ -282,7 +282,7 @@ impl Version {
             by_ttl: false,
             event_id: String::new(),
             expires_at: None,
-            follows: None,
+            previous_fingerprint: None,
         }
     }
 
@@ -295,14 +295,14 @@ impl Version {
             VersionEvent::Base => true,
             VersionEvent::Insert => before.is_none(),
             VersionEvent::Modify | VersionEvent::Remove => {
-                self.follows.is_none_or(|follows| before == Some(follows))
+                self.previous_fingerprint.is_none_or(|follows| before == Some(follows))
             }
         }
     }
 
-    /// Returns whether the item was created in another stream than that of the stamp `before`. This
-    /// happens if the table was deleted and created again, because no record reports such deletions.
-    /// It also happens if the table had no stream for some time.
+    /// Returns whether the item was created in a stream other than that of the stamp `before`. This
+    /// happens if the table was deleted and recreated, because no record reports the deletion of its
+    /// items. It also happens if the table had no stream for some time.
     #[must_use]
     pub fn begins_anew(&self, before: &Stamp) -> bool {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
@@ -335,7 +335,7 @@ impl Version {
         if !self.event_id.is_empty() {
             written.insert(EVENT_ID.to_owned(), AttributeValue::from(self.event_id.as_str()));
         }
-        if let Some(follows) = self.follows {
+        if let Some(follows) = self.previous_fingerprint {
             let text = AttributeValue::S(format!("{follows:032x}"));
             written.insert(FOLLOWS.to_owned(), text);
         }
@@ -348,7 +348,7 @@ impl Version {
     /// Parses the item of [`Version::to_item`].
     ///
     /// # Errors
-    /// Something else wrote the item.
+    /// When another program wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
         let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
         let number = text(VERSION_ATTRIBUTE).and_then(number_of_version);
@@ -372,7 +372,7 @@ impl Version {
             by_ttl: text(BY) == Some(TTL),
             event_id: text(EVENT_ID).unwrap_or_default().to_owned(),
             expires_at: seconds(item, EXPIRES_AT)?,
-            follows: text(FOLLOWS)
+            previous_fingerprint: text(FOLLOWS)
                 .map(|text| u128::from_str_radix(text, 16))
                 .transpose()
                 .map_err(|_| damaged("`follows` is not a number of 32 hexadecimal digits"))?,
@@ -400,7 +400,7 @@ mod tests {
         version.at_seconds = Some(7);
         version.expires_at = Some(8);
         version.event_id = "e".to_owned();
-        version.follows = Some(7);
+        version.previous_fingerprint = Some(7);
         assert_eq!(Version::from_item(&version.to_item("k")), Ok(version.clone()));
         let unreadable = version.to_item("k").with(FOLLOWS, "seven");
         assert!(Version::from_item(&unreadable).is_err());
@@ -414,7 +414,11 @@ mod tests {
         assert_eq!(fingerprint(&one), fingerprint(&touched));
         let [one, other] = [one, other].map(|item| fingerprint(&item));
         assert_eq!(format!("{one:032x}"), "4abb6b8e574bf68569657fc9a497d4c6");
-        let version = |event, follows| Version { event, follows, ..Version::base(Item::new()) };
+        let version = |event, previous_fingerprint| Version {
+            event,
+            previous_fingerprint,
+            ..Version::base(Item::new())
+        };
         for (event, follows, before, expected) in [
             (VersionEvent::Modify, Some(one), Some(one), true),
             (VersionEvent::Modify, Some(one), Some(other), false),
@@ -495,7 +499,7 @@ mod tests {
         for (seconds, expected) in [(9, 1), (10, 3), (11, 3), (12, 4), (99, 4)] {
             assert_eq!(as_of(&versions, seconds).map(|v| v.number), Ok(expected));
         }
-        assert_eq!(as_of(&versions[1..], 9), Err(NotKnown::Earlier));
+        assert_eq!(as_of(&versions[1..], 9), Err(UnknownVersion::BeforeHistory));
         // Nothing is known before version 2. A version without a time counts as made with the previous
         // version.
         let known = |versions: &[Version]| -> Vec<bool> {
@@ -506,11 +510,11 @@ mod tests {
         assert_eq!(known(&[version(3, Some(9)), version(4, None)]), [true, true]);
         // The back-fill found the item as in version 1. Nothing is known before that time.
         let seen = [version(1, Some(8)), version(2, Some(10))];
-        assert_eq!(as_of(&seen, 7), Err(NotKnown::Earlier));
+        assert_eq!(as_of(&seen, 7), Err(UnknownVersion::BeforeHistory));
         assert_eq!(as_of(&seen, 8).map(|v| v.number), Ok(1));
         // Because versions 2 and 3 are missing, the item before version 4 is unknown.
         let broken = [versions[0].clone(), versions[3].clone()];
-        assert_eq!(as_of(&broken, 11), Err(NotKnown::Missing(2, 3)));
+        assert_eq!(as_of(&broken, 11), Err(UnknownVersion::Missing(2, 3)));
         assert_eq!(as_of(&broken, 12).map(|v| v.number), Ok(4));
     }
 }

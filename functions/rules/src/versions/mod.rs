@@ -13,7 +13,7 @@ mod plan;
 pub use change::{Change, Changes};
 use history::image_bytes;
 pub use history::{
-    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, NotKnown, REVISION_ATTRIBUTE,
+    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, REVISION_ATTRIBUTE, UnknownVersion,
     VERSION_ATTRIBUTE, VERSION_NUMBER_MAX, Version, VersionEvent, as_of, fingerprint,
     has_known_begin, number_of_version, version_text,
 };
@@ -50,7 +50,7 @@ pub fn history_key(key: &Item) -> String {
 }
 
 impl Versions {
-    /// Returns the record's stamp, if its change can become a version.
+    /// Returns the stamp of the record, if the record's change can become a version.
     fn stamp_of(&self, record: &LambdaRecord) -> Result<Stamp, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let change = &record.record;
@@ -81,15 +81,16 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
     };
     fits_into_a_version(key, image)?;
     let before = change.old_image.as_ref().filter(|_| change.event_name != EventName::Insert);
-    let follows = before.map(fingerprint);
+    let previous_fingerprint = before.map(fingerprint);
     // The item before the change may be too large for a base. The history then begins with the change
-    // and does not cover the time before. Otherwise the change itself would be lost.
+    // and does not cover the time before. A base that is too large would cause the loss of the change
+    // itself.
     let before = before.filter(|before| fits_into_a_version(key, Some(before)).is_ok());
     Ok(Change {
         event: VersionEvent::of_record(change.event_name),
         image: image.cloned(),
         before: before.cloned(),
-        follows,
+        previous_fingerprint,
         // Some senders write 0 for an absent time.
         at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
         by_ttl: change.is_time_to_live(),
@@ -101,7 +102,7 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
 /// fit into the item too.
 ///
 /// # Errors
-/// The reason why it cannot.
+/// Returns the reason why the version cannot hold the image.
 pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > PARTITION_KEY_BYTES_MAX {
         return Err(Refusal(format!(
@@ -127,9 +128,9 @@ pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Returns whether DynamoDB's message means that the content of an item is rejected. No retry and
-/// no other deployment can help in this case. It can happen because DynamoDB may count more bytes
-/// than [`fits_into_a_version`].
+/// Returns whether DynamoDB's message means that the content of an item is rejected. Neither a
+/// retry nor another deployment helps in this case. The rejection is possible because DynamoDB may
+/// count more bytes than [`fits_into_a_version`].
 #[must_use]
 pub fn is_refused_for_size(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
@@ -138,7 +139,8 @@ pub fn is_refused_for_size(message: &str) -> bool {
         .any(|text| message.contains(text))
 }
 
-/// Returns whether a migration only added or removed its mark. Such a change becomes no version.
+/// Returns whether a migration only added or removed its mark. Such a change does not become a
+/// version.
 fn is_only_touched(record: &LambdaRecord) -> bool {
     let marked = |item: &Item| item.contains_key(TOUCH);
     let images = record.record.old_image.as_ref().zip(record.record.new_image.as_ref());
@@ -155,7 +157,7 @@ impl Rule for Versions {
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let keys = records.iter().map(|record| history_key(&record.record.keys));
         // DynamoDB rejects a whole request that contains a key that is too long. No history has such a
-        // key, so it is left out.
+        // key, so the key is left out.
         let heads = keys.filter(|key| fits_into_a_version(key, None).is_ok()).collect();
         Needs { heads, ..Needs::default() }
     }

@@ -20,15 +20,15 @@ use super::change::{Change, Changes};
 use super::history::{Head, Version, image_bytes};
 use crate::stamp::Stamp;
 
-/// The maximum number of changes that one plan adds. A plan has further writes: as many moved versions,
-/// a base, the head, and the versions that expire or are pruned ([`PUSHED_OUT_MAX`] plus one for each
-/// added change). Together they stay below the 100 operations of a transaction.
+/// The maximum number of changes that one plan adds. A plan also contains at most as many moved
+/// versions, a base, the head, and the versions that expire or are pruned ([`PUSHED_OUT_MAX`] plus one
+/// for each added change). Together they stay below the 100 operations of a transaction.
 pub const CHANGES_MAX: usize = 24;
 /// The maximum number of versions that one plan moves because of a late change.
 pub const RENUMBERED_MAX: usize = 24;
-/// The maximum size in bytes of the images that one plan adds, and also of those that it moves. A base
-/// and one image that is always accepted may add 400 KB each. A plan stays below the 4 MB of a
-/// transaction.
+/// The maximum size in bytes of the images that one plan adds, and likewise of the images that it
+/// moves. A base and one image that is always accepted may add 400 KB each. A plan thus stays below
+/// the 4 MB of a transaction.
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
 /// The maximum number of versions that one plan prunes or expires, in addition to one for each added
 /// change.
@@ -74,7 +74,7 @@ pub struct Plan {
 /// The error for a change that comes so late that too many versions would have to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "a change came after {0} later ones were recorded; at most {RENUMBERED_MAX} versions of {IMAGE_BYTES_MAX} bytes can be moved, so it can no longer be inserted"
+    "a change arrived after {0} later changes were recorded and can no longer be inserted: at most {RENUMBERED_MAX} versions with {IMAGE_BYTES_MAX} bytes in total can be renumbered"
 )]
 pub struct TooLate(usize);
 
@@ -104,7 +104,7 @@ pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
 
 impl Head {
     /// Returns whether the last versions must be read to add `changes`. They are not needed if all
-    /// changes come after the current version. A current version that is a base is needed
+    /// changes come after the current version. If the current version is a base, it is needed
     /// nevertheless, because the first change may correct it.
     #[must_use]
     pub fn needs_tail(&self, changes: &Changes) -> bool {
@@ -113,7 +113,7 @@ impl Head {
 }
 
 /// A version of the history that is being planned.
-struct Place {
+struct PlannedVersion {
     version: Version,
     /// The change of the version, if it is new.
     change: Option<Change>,
@@ -124,7 +124,7 @@ struct Place {
 /// empty if [`Head::needs_tail`] returns false, or if there is no head.
 ///
 /// # Errors
-/// Too many versions would have to move.
+/// When too many versions would have to move.
 pub fn plan(
     head: Option<&Head>,
     tail: &[Version],
@@ -188,13 +188,13 @@ fn moved<'t>(tail: &'t [Version], changes: &Changes) -> Result<&'t [Version], To
     Ok(moved)
 }
 
-fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
-    let known = tail
-        .iter()
-        .map(|version| (version.stamp.clone(), Place { version: version.clone(), change: None }));
-    let mut places: BTreeMap<Stamp, Place> = known.collect();
+fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, PlannedVersion> {
+    let known = tail.iter().map(|version| {
+        (version.stamp.clone(), PlannedVersion { version: version.clone(), change: None })
+    });
+    let mut places: BTreeMap<Stamp, PlannedVersion> = known.collect();
     for (stamp, change) in changes.iter() {
-        places.entry(stamp.clone()).or_insert_with(|| Place {
+        places.entry(stamp.clone()).or_insert_with(|| PlannedVersion {
             version: Version {
                 number: 0,
                 stamp: stamp.clone(),
@@ -204,7 +204,7 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
                 by_ttl: change.by_ttl,
                 event_id: change.event_id.clone(),
                 expires_at: None,
-                follows: change.follows,
+                previous_fingerprint: change.previous_fingerprint,
             },
             change: Some(change.clone()),
         });
@@ -219,10 +219,10 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
 /// A back-fill records the time at which it found the item. This time is kept if the back-fill found the
 /// same item and the first change came later. In any other case the back-fill found an item that had
 /// already changed, and the time of the base is unknown.
-fn set_base(places: &mut BTreeMap<Stamp, Place>) {
+fn set_base(places: &mut BTreeMap<Stamp, PlannedVersion>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);
-    let Some((_, Place { change: Some(first), .. })) = first else { return };
+    let Some((_, PlannedVersion { change: Some(first), .. })) = first else { return };
     match first.before.clone() {
         Some(image) => {
             let known = places.get(&lowest).map(|place| &place.version);
@@ -232,7 +232,7 @@ fn set_base(places: &mut BTreeMap<Stamp, Place>) {
             let changed_at = first.at_seconds;
             let at_seconds = at_seconds.filter(|at| changed_at.is_some_and(|it| *at <= it));
             let version = Version { expires_at, at_seconds, ..Version::base(image) };
-            places.insert(lowest, Place { version, change: None });
+            places.insert(lowest, PlannedVersion { version, change: None });
         }
         None => {
             places.remove(&lowest);
@@ -251,7 +251,8 @@ fn delete(
 ) -> u64 {
     for number in first..=cut {
         numbered.remove(&number);
-        // A higher number does not exist yet, and a transaction cannot both put and delete it.
+        // A version with a higher number does not exist yet, and a transaction cannot both put and
+        // delete it.
         if number <= latest_before {
             writes.push(Write::Delete(number));
         }
@@ -277,13 +278,13 @@ fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64,
     }
 }
 
-/// Sets the expiry of the versions with the numbers `those`. `kept` has the number of last versions to
-/// keep, and a delay in seconds. A newer version pushes a version out of the last ones. The delay
-/// counts from the time of this newer version. No version expires before the previous one. Returns the
-/// number of the last version with an expiry, and this expiry.
+/// Sets the expiry of the versions with the numbers `those`. `kept` is the number of last versions to
+/// keep, and the delay in seconds after which older versions expire. A newer version pushes a version
+/// out of the last ones. The delay counts from the time of this newer version. No version expires
+/// before the previous one. Returns the number of the last version with an expiry, and this expiry.
 ///
-/// After the setting was lowered, this newer version may not be part of the plan. The time of the
-/// plan's first version, which is later, then counts.
+/// After `KEEP_LAST` was lowered, this newer version may not be part of the plan. In that case, the
+/// time of the plan's first version, which is later, counts.
 fn expire(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,

@@ -10,8 +10,8 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, Number, StreamRecord, StreamViewType, json};
 use proptest::prelude::*;
 use rules::fan_out::{
-    CopyRule, FanOut, Look, Mark, Origin, OriginState, Sight, Update, look, mark_attribute,
-    parse_and_check, update_of, value_text,
+    CheckResult, CopyReads, CopyRule, FanOut, Mark, Origin, OriginState, Update, look,
+    mark_attribute, parse_and_check, update_of, value_text,
 };
 use rules::{Found, Join, Rule, fold};
 
@@ -148,7 +148,7 @@ impl Tables {
         let folded = fold(effects);
         let rule = &fan_out.rules[0];
         for (origin, joined) in folded.origins {
-            let mut known = rules::fan_out::Latest(self.jobs.get(&origin).cloned());
+            let mut known = rules::fan_out::LatestOriginState(self.jobs.get(&origin).cloned());
             known.join(joined.value);
             let state = known.0.unwrap();
             let update = update_of(rule, &origin, &state, 1);
@@ -166,7 +166,7 @@ impl Tables {
                 }
             }
         }
-        for (copy, joined) in folded.looks {
+        for (copy, joined) in folded.copy_checks {
             while self.look(rule, &copy.key, joined.value.0) {}
         }
     }
@@ -179,9 +179,9 @@ impl Tables {
         let (job, origin) = (self.jobs.get(&job), self.origins.get(&origin));
         let arrival = Some(arrival);
         let looked =
-            look(rule, &Sight { before: copy, job, origin, copy, nonce: 1 << 63, arrival });
-        let is_marking = matches!(looked, Look::Mark(_));
-        if let Look::Mark(update) | Look::Write(update) = looked {
+            look(rule, &CopyReads { before: copy, job, origin, copy, nonce: 1 << 63, arrival });
+        let is_marking = matches!(looked, CheckResult::Mark(_));
+        if let CheckResult::Mark(update) | CheckResult::Write(update) = looked {
             self.write(rule, key, &update);
         }
         is_marking

@@ -31,7 +31,7 @@ const TYPE_NAMES: [(&str, AttributeType); 9] = [
     ("LIST", AttributeType::L),
 ];
 
-/// Checks that no other operand is the same path as the first one.
+/// Checks that no other operand is the same path as the first operand.
 fn check_distinct<'o>(
     operator: &str,
     first: &Operand,

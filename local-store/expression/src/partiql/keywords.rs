@@ -255,7 +255,7 @@ const KEYWORDS: [&str; 248] = [
     "zone",
 ];
 
-/// The types after `IS` that the service knows but does not support, by their first words.
+/// The types after `IS` that DynamoDB knows but does not support, by their first words.
 const TYPES: &str = "missing null bool boolean smallint int2 integer2 int integer int4 integer4 int8 integer8 bigint \
     float real double decimal dec numeric timestamp date time char character varchar string symbol clob blob struct \
     tuple list sexp bag";

@@ -145,7 +145,7 @@ impl Parser<'_> {
         self.or_refuse(number, AttributeValue::Null)
     }
 
-    /// Parses a literal within another one. `place` is its place in the outer literal.
+    /// Parses a literal within another literal. `place` is its place in the outer literal.
     fn literal_below(&mut self, place: &str) -> Parsed<AttributeValue> {
         let (above, level) = (self.literal_place.below.len(), usize::from(!place.is_empty()));
         self.literal_place.below.push_str(place);
@@ -213,7 +213,7 @@ impl Parser<'_> {
         let duplicates = format!(
             "One or more parameter values were invalid: Input collection [{texts}] contains duplicates"
         );
-        // The service appends the place to a message that does not end with a full stop.
+        // DynamoDB appends the place to a message that does not end with a full stop.
         self.refuse(PartiqlError::new(if matches!(set, AttributeValue::Ns(_)) {
             format!("{duplicates}! under {}", self.literal_place)
         } else {
@@ -222,7 +222,7 @@ impl Parser<'_> {
         Ok(set)
     }
 
-    /// Returns the elements of a set as they are written, without binaries.
+    /// Returns the elements of a set as the statement spells them, without binaries.
     fn texts_of_elements(&self, from: usize) -> Vec<String> {
         let mut texts = vec![String::new()];
         for placed in self.tokens_from(from).iter().take(self.position.saturating_sub(from + 1)) {

@@ -1,9 +1,9 @@
 //! PartiQL statements: from text and parameters to the values that other operations use: conditions,
 //! updates, projections and items.
 //!
-//! The module is pure. The server decides which item or index a statement reads. For that it gets
-//! the values of keys from a [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Texts follow
-//! the service's answers, as public conformance suites recorded them.
+//! The module is pure. The server decides which item or index a statement reads. For that it gets the values
+//! of keys from a [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Texts follow DynamoDB's answers,
+//! as public conformance suites recorded them.
 
 mod conditions;
 mod keywords;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use model::{AttributeValue, Item};
 use thiserror::Error;
 
-pub use self::reads::Reads;
+pub use self::reads::SelectReads;
 pub use self::statement_text::StatementText;
 use crate::comparator::Comparator;
 use crate::condition::Condition;
@@ -102,21 +102,21 @@ pub struct Select {
     pub projection: Option<Projection>,
     /// The condition of the items.
     pub condition: Where,
-    /// The attributes of `ORDER BY`, and whether forward; empty without it.
+    /// The attributes of `ORDER BY`, each with true for ascending order; empty without the clause.
     pub order: Vec<(String, bool)>,
 }
 
 /// A `RETURNING` clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Returning {
-    /// Whether it returns `ALL` attributes, or only the `MODIFIED` ones.
+    /// Whether the clause returns `ALL` attributes, or only the `MODIFIED` ones.
     pub all: bool,
-    /// Whether it returns the item after the write (`NEW`), or before (`OLD`).
+    /// Whether the clause returns the item after the write (`NEW`), or before the write (`OLD`).
     pub new: bool,
 }
 
 impl Returning {
-    /// Returns the clause as it is written.
+    /// Returns the clause as the statement spells it.
     #[must_use]
     pub fn text(self) -> String {
         let what = if self.all { "ALL" } else { "MODIFIED" };

@@ -8,7 +8,7 @@ use model::{AttributeType, AttributeValue, Item};
 
 use super::keywords::{is_keyword, is_operator, is_type};
 use super::literals::LiteralPlace;
-use super::token::{Placed, Token, place};
+use super::token::{PositionedToken, Token, place};
 use super::{PartiqlError, Returning, Select, Statement, Where};
 use crate::path::{Path, PathElement};
 use crate::update::{Action, SetOperand, SetValue, Update};
@@ -17,7 +17,7 @@ use crate::value_table::ValueIndex;
 /// The maximum nesting of parentheses, literals and functions, inclusive: more than the 32 levels of a
 /// value, and few enough for a small stack.
 const DEPTH_MAX: usize = 40;
-/// The maximum number of values in one statement, inclusive. They are indexed with 16 bits.
+/// The maximum number of values in one statement, inclusive. Values are indexed with 16 bits.
 const VALUES_MAX: usize = 60_000;
 
 /// The largest list index in a statement.
@@ -32,14 +32,14 @@ pub(super) const PARAMETERS_MISMATCH: &str =
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
-/// A statement, and its parameters whose values the parser did not use: their positions, and the
-/// indexes of their values in the conditions. If only these values change, the rest of the
-/// statement stays the same.
+/// A statement, and its parameters whose values the parser did not read. For each such parameter:
+/// its position, and the index of its value in the conditions. If only these values change, the
+/// rest of the statement stays the same.
 pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
 
 pub(super) fn parse(
     text: &str,
-    tokens: &[Placed],
+    tokens: &[PositionedToken],
     parameters: Vec<AttributeValue>,
 ) -> Parsed<WithEqual> {
     let mut parser = Parser {
@@ -79,7 +79,7 @@ pub(super) fn parse(
 
 pub(super) struct Parser<'p> {
     text: &'p str,
-    tokens: &'p [Placed],
+    tokens: &'p [PositionedToken],
     pub(super) position: usize,
     /// The number of parameters.
     pub(super) given: usize,
@@ -101,7 +101,7 @@ impl Parser<'_> {
         self.ahead(0)
     }
 
-    pub(super) fn tokens_from(&self, position: usize) -> &[Placed] {
+    pub(super) fn tokens_from(&self, position: usize) -> &[PositionedToken] {
         self.tokens.get(position..).unwrap_or_default()
     }
 

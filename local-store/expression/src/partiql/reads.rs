@@ -1,10 +1,9 @@
-//! The reads into which the service decomposes a `SELECT`: one for each value of the partition key and
-//! each range of the sort key in its conditions. The service refuses some statements because of their
-//! reads.
+//! The reads into which DynamoDB decomposes a `SELECT`: one for each value of the partition key and each
+//! range of the sort key in its conditions. DynamoDB refuses some statements because of their reads.
 //!
-//! This store reads each item collection once, and refuses the same statements. Sources: AWS, "PartiQL
-//! select statements for DynamoDB" (50 values of a partition key), and the service's answers, as public
-//! conformance suites recorded them in September and October 2026.
+//! This store reads each item collection once, and refuses the same statements. Sources: AWS, "PartiQL select
+//! statements for DynamoDB" (50 values of a partition key), and DynamoDB's answers, as public conformance
+//! suites recorded them in September and October 2026.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -20,7 +19,8 @@ use crate::set_order::in_set_order;
 
 /// The maximum number of reads of one statement, inclusive.
 const READS_MAX: usize = 50;
-/// The maximum number of reads that are computed. A statement with more has too many.
+/// The maximum number of reads that are computed. A statement with more reads is refused without
+/// computing the rest.
 const READS_LOOKED_AT_MAX: usize = 1000;
 
 const TOO_MANY: &str = "Too many decomposed read operations for a given query.";
@@ -28,13 +28,13 @@ const OVERLAP: &str = "Overlapping conditions with range keys are not supported 
 
 /// A position in the order of sort keys.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
-enum Point {
+enum SortPosition {
     Number(Number),
     Bytes(Vec<u8>),
 }
 
 /// The range of sort keys of a read.
-type Keys = (Bound<Point>, Bound<Point>);
+type Keys = (Bound<SortPosition>, Bound<SortPosition>);
 
 /// One read, as far as the conditions determine it.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ struct Read<'w> {
     keys: Keys,
     /// The first condition on the sort key.
     range: Option<Range>,
-    /// Whether a condition excludes a sort key. The service allows such a read to overlap.
+    /// Whether a condition excludes a sort key. DynamoDB allows such a read to overlap.
     is_negated: bool,
     /// Whether the conditions require two different values of the partition key.
     is_contradictory: bool,
@@ -85,16 +85,16 @@ impl<'n> Names<'n> {
     }
 }
 
-/// The reads of a `SELECT` that the service accepts.
+/// The reads of a `SELECT` that DynamoDB accepts.
 #[derive(Debug)]
-pub struct Reads<'w> {
-    /// The reads in the order of the partition keys. `None` if one of them has no partition key, so
-    /// that the whole table or index must be read.
+pub struct SelectReads<'w> {
+    /// The reads in the order of the partition keys. `None` if one of the reads has no partition
+    /// key, so that the whole table or index must be read.
     of_collections: Option<Vec<Read<'w>>>,
     names: Names<'w>,
 }
 
-impl Reads<'_> {
+impl SelectReads<'_> {
     /// Returns the item collections to read, in the order of the partition keys, each with its partition
     /// key and the part to read; `None` if everything must be read. Every item that is read must still
     /// be tested against all conditions.
@@ -122,7 +122,7 @@ impl Reads<'_> {
     }
 
     /// Returns attributes that the conditions need and an index does not hold. If there are any,
-    /// the service refuses the statement. The result is that of the last read, in the order of the
+    /// DynamoDB refuses the statement. The result is that of the last read, in the order of the
     /// partition keys. It is empty if the whole index is read, or if one read needs only attributes
     /// that the index holds.
     #[must_use]
@@ -148,7 +148,7 @@ impl Where {
         &'w self,
         partition: &'w str,
         sort: Option<&'w str>,
-    ) -> Result<Reads<'w>, PartiqlError> {
+    ) -> Result<SelectReads<'w>, PartiqlError> {
         let names = Names { partition, sort };
         let pins = self.tests().iter().any(|test| self.pins(test, names));
         let reads = self.product(self.tests(), names);
@@ -164,7 +164,7 @@ impl Where {
                 place(one).partial_cmp(&place(other)).unwrap_or(Ordering::Equal)
             });
         }
-        Ok(Reads { of_collections, names })
+        Ok(SelectReads { of_collections, names })
     }
 
     /// Returns the attributes of the key with the values that the conditions compare them with, in the
@@ -230,7 +230,7 @@ impl Where {
         }
     }
 
-    /// Returns whether a test has a condition on the key that makes the service decompose an `OR`.
+    /// Returns whether a test has a condition on the key that makes DynamoDB decompose an `OR`.
     fn names_key(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) | Test::Or(members) => {
@@ -379,10 +379,10 @@ fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
 
 /// Returns the stricter bound.
 fn inner(
-    one: &Bound<Point>,
-    other: &Bound<Point>,
-    is_tighter: fn(&Point, &Point) -> bool,
-) -> Bound<Point> {
+    one: &Bound<SortPosition>,
+    other: &Bound<SortPosition>,
+    is_tighter: fn(&SortPosition, &SortPosition) -> bool,
+) -> Bound<SortPosition> {
     match (one, other) {
         (Bound::Unbounded, bound) | (bound, Bound::Unbounded) => bound.clone(),
         (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
@@ -392,11 +392,11 @@ fn inner(
     }
 }
 
-fn point(value: &AttributeValue) -> Option<Point> {
+fn point(value: &AttributeValue) -> Option<SortPosition> {
     match value {
-        AttributeValue::N(number) => Some(Point::Number(*number)),
-        AttributeValue::S(text) => Some(Point::Bytes(text.as_bytes().to_vec())),
-        AttributeValue::B(bytes) => Some(Point::Bytes(bytes.clone())),
+        AttributeValue::N(number) => Some(SortPosition::Number(*number)),
+        AttributeValue::S(text) => Some(SortPosition::Bytes(text.as_bytes().to_vec())),
+        AttributeValue::B(bytes) => Some(SortPosition::Bytes(bytes.clone())),
         _ => None,
     }
 }
@@ -427,8 +427,8 @@ fn keys_of(range: &Range) -> Option<Keys> {
 }
 
 /// Returns the bound after all keys with a prefix.
-fn behind(prefix: &Point) -> Bound<Point> {
-    let Point::Bytes(bytes) = prefix else { return Bound::Unbounded };
+fn behind(prefix: &SortPosition) -> Bound<SortPosition> {
+    let SortPosition::Bytes(bytes) = prefix else { return Bound::Unbounded };
     let Some(last) = bytes.iter().rposition(|byte| *byte != u8::MAX) else {
         return Bound::Unbounded;
     };
@@ -436,7 +436,7 @@ fn behind(prefix: &Point) -> Bound<Point> {
     if let Some(byte) = end.last_mut() {
         *byte = byte.saturating_add(1);
     }
-    Bound::Excluded(Point::Bytes(end))
+    Bound::Excluded(SortPosition::Bytes(end))
 }
 
 fn is_empty(keys: &Keys) -> bool {
@@ -471,7 +471,7 @@ mod tests {
         conditions(text).reads("pk", Some("sk")).err().map(|error| error.to_string())
     }
 
-    /// Goal: exactly the overlapping reads that the service refuses are refused.
+    /// Goal: exactly the overlapping reads that DynamoDB refuses are refused.
     #[test]
     fn overlapping_reads_are_refused() {
         for condition in [

@@ -1,9 +1,8 @@
 //! Refusals of statements that can be parsed.
 //!
-//! The service parses a statement to its end before it checks it, so a malformed statement is
-//! always reported as malformed. If a part of the statement is refused, the parser therefore
-//! remembers the refusal and continues with a replacement for that part. It reports the first
-//! refusal at the end.
+//! DynamoDB parses a statement to its end before it checks it, so a malformed statement is always
+//! reported as malformed. If a part of the statement is refused, the parser therefore remembers the
+//! refusal and continues with a replacement for that part. It reports the first refusal at the end.
 
 use super::PartiqlError;
 use super::parser::{Parsed, Parser};
@@ -15,8 +14,8 @@ impl Parser<'_> {
         self.refused.get_or_insert(refusal);
     }
 
-    /// Returns what was parsed. If that is refused, remembers the refusal and returns `otherwise`.
-    /// If the statement is malformed, returns the error, which ends the parsing.
+    /// Returns the parsed value. If the value is refused, remembers the refusal and returns
+    /// `otherwise`. If the statement is malformed, returns the error, which ends the parsing.
     pub(super) fn or_refuse<T>(&mut self, read: Parsed<T>, otherwise: T) -> Parsed<T> {
         match read {
             Err(refusal) if !refusal.is_malformed() => {

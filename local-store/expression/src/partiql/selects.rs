@@ -1,7 +1,7 @@
 //! The grammar of `SELECT`: the columns, the table or index, and the order.
 //!
-//! A PartiQL statement that the service does not support is parsed to its end and then refused, in the
-//! service's order: clauses, then the table, then the columns.
+//! A PartiQL statement that DynamoDB does not support is parsed to its end and then refused, in DynamoDB's
+//! order: clauses, then the table, then the columns.
 
 use super::conditions::is_comparison;
 use super::keywords::is_keyword;
@@ -81,7 +81,7 @@ impl Parser<'_> {
         Ok(refusal)
     }
 
-    /// Parses `GROUP BY`, `HAVING` and `LIMIT`, which the service refuses in this order.
+    /// Parses `GROUP BY`, `HAVING` and `LIMIT`, which DynamoDB refuses in this order.
     fn clauses_behind(&mut self, refusals: &mut Refusals) -> Parsed<()> {
         if self.take_word("GROUP") {
             self.expect_word("BY")?;
@@ -165,8 +165,8 @@ impl Parser<'_> {
         Ok((!has_star).then_some(columns))
     }
 
-    /// Parses a column and its name in the result: its last name and the list indexes after it. `None`
-    /// if it is not a path, which is refused later.
+    /// Parses a column and its name in the result: its last name and the list indexes after it. Returns
+    /// `None` if the column is not a path; such a column is refused later.
     fn column(&mut self, refusals: &mut Refusals) -> Parsed<Option<(String, Path)>> {
         let at = self.position;
         if self.is_literal() {
@@ -225,7 +225,8 @@ impl Parser<'_> {
         self.place_at(at)
     }
 
-    /// Remembers why a column is refused, and skips it up to the next comma or `FROM`.
+    /// Remembers the reason why a column is refused, and skips the column up to the next comma or
+    /// `FROM`.
     fn refuse_column(
         &mut self,
         refusals: &mut Refusals,
@@ -246,7 +247,7 @@ impl Parser<'_> {
         Ok(None)
     }
 
-    /// Parses the attributes after `ORDER`, each with whether it is forward.
+    /// Parses the attributes after `ORDER`, each with true for ascending order.
     fn order(&mut self) -> Parsed<Vec<(String, bool)>> {
         self.expect_word("BY")?;
         let mut terms = Vec::new();

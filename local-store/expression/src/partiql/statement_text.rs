@@ -8,7 +8,7 @@ use std::sync::Arc;
 use model::AttributeValue;
 
 use super::parser;
-use super::token::{self, Placed, Token};
+use super::token::{self, PositionedToken, Token};
 use super::{PartiqlError, Statement, Where};
 use crate::value_table::ValueIndex;
 
@@ -20,19 +20,19 @@ const CONDITIONAL_WRITES: [&str; 3] = ["UPDATE", "DELETE", "FROM"];
 #[derive(Clone, Debug)]
 pub struct StatementText<'t> {
     text: &'t str,
-    tokens: Vec<Placed>,
-    kept: Kept,
+    tokens: Vec<PositionedToken>,
+    cache: CachedParse,
 }
 
 /// The cached result of parsing.
 #[derive(Clone, Debug)]
-enum Kept {
+enum CachedParse {
     /// Nothing yet, because most texts occur only once.
     Nothing,
     /// The text was parsed once. The next result is cached.
-    Next,
+    CacheNext,
     /// A cached statement.
-    Known(Box<Known>),
+    Cached(Box<CachedStatement>),
     /// Never cached: the statements differ in more than values of equality conditions, or are of
     /// another kind.
     Never,
@@ -40,15 +40,15 @@ enum Kept {
 
 /// A parsed statement that can be reused with other parameters.
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedStatement {
     statement: Statement,
     parameters: Vec<AttributeValue>,
-    /// The parameters that may differ, with the indexes of their values in the conditions. Each occurs
-    /// once.
+    /// The parameters that may differ, with the indexes of their values in the conditions. Each parameter
+    /// occurs once.
     equal: Vec<(usize, ValueIndex)>,
 }
 
-impl Known {
+impl CachedStatement {
     /// Returns whether these parameters give the same statement, apart from values that the parser does
     /// not read.
     fn is_of(&self, parameters: &[AttributeValue]) -> bool {
@@ -58,7 +58,8 @@ impl Known {
             && both.all(|(at, (known, value))| is_free(at) || known == value)
     }
 
-    /// Returns the statement with these parameters. The caller has checked them with [`Known::is_of`].
+    /// Returns the statement with these parameters. The caller has checked them with
+    /// [`CachedStatement::is_of`].
     fn with(&self, mut parameters: Vec<AttributeValue>) -> Statement {
         let mut statement = self.statement.clone();
         if let Some(condition) = condition_of(&mut statement) {
@@ -91,11 +92,11 @@ impl<'t> StatementText<'t> {
     pub fn new(text: &'t str) -> Result<Self, PartiqlError> {
         let tokens = token::tokenize(text)?;
         let is_write = |word: &str| CONDITIONAL_WRITES.iter().any(|w| w.eq_ignore_ascii_case(word));
-        let kept = match tokens.first().map(|placed| &placed.token) {
-            Some(Token::Word(word)) if is_write(word) => Kept::Nothing,
-            _ => Kept::Never,
+        let cache = match tokens.first().map(|placed| &placed.token) {
+            Some(Token::Word(word)) if is_write(word) => CachedParse::Nothing,
+            _ => CachedParse::Never,
         };
-        Ok(Self { text, tokens, kept })
+        Ok(Self { text, tokens, cache })
     }
 
     /// Returns whether the text is equal to this one.
@@ -109,19 +110,22 @@ impl<'t> StatementText<'t> {
     /// # Errors
     /// The first error that DynamoDB would report, with its text.
     pub fn with(&mut self, parameters: Vec<AttributeValue>) -> Result<Statement, PartiqlError> {
-        let kept = match &self.kept {
-            Kept::Known(known) if known.is_of(&parameters) => return Ok(known.with(parameters)),
-            Kept::Next => Some(parameters.clone()),
-            Kept::Nothing | Kept::Known(_) | Kept::Never => None,
+        let kept = match &self.cache {
+            CachedParse::Cached(known) if known.is_of(&parameters) => {
+                return Ok(known.with(parameters));
+            }
+            CachedParse::CacheNext => Some(parameters.clone()),
+            CachedParse::Nothing | CachedParse::Cached(_) | CachedParse::Never => None,
         };
-        self.kept = match self.kept {
-            Kept::Nothing => Kept::Next,
-            _ => Kept::Never,
+        self.cache = match self.cache {
+            CachedParse::Nothing => CachedParse::CacheNext,
+            _ => CachedParse::Never,
         };
         let (statement, equal) = parser::parse(self.text, &self.tokens, parameters)?;
         if let Some(parameters) = kept {
             let statement = statement.clone();
-            self.kept = Kept::Known(Box::new(Known { statement, parameters, equal }));
+            self.cache =
+                CachedParse::Cached(Box::new(CachedStatement { statement, parameters, equal }));
         }
         Ok(statement)
     }
@@ -182,7 +186,8 @@ mod tests {
                     let mut said = StatementText::new(text).unwrap();
                     let before = said.with(given.clone());
                     assert_eq!(said.with(given.clone()), before, "{text} {given:?}");
-                    let is_known = matches!(&said.kept, Kept::Known(known) if known.is_of(&other));
+                    let is_known =
+                        matches!(&said.cache, CachedParse::Cached(known) if known.is_of(&other));
                     shared += usize::from(is_known && other != given);
                     let (again, alone) = (said.with(other.clone()), parse_statement(text, &other));
                     assert_eq!(again, alone, "{text} {given:?} {other:?}");
@@ -200,7 +205,7 @@ mod tests {
         let mut text = StatementText::new("UPDATE t SET x = ? WHERE k = ?").unwrap();
         for (x, expected) in [("1", false), ("1", true), ("1", true), ("2", false), ("2", false)] {
             text.with(vec![x.into(), "key".into()]).unwrap();
-            assert_eq!(matches!(text.kept, Kept::Known(_)), expected, "{x}");
+            assert_eq!(matches!(text.cache, CachedParse::Cached(_)), expected, "{x}");
         }
     }
 

@@ -27,7 +27,7 @@ const SYMBOLS: [&str; 24] = [
 
 /// A token and its byte range in the statement.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Placed {
+pub(crate) struct PositionedToken {
     pub(crate) token: Token,
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Placed {
 
 /// Returns the place of a token for error texts: `line:column:length`. Lines and columns count from 1,
 /// in characters.
-pub(crate) fn place(text: &str, placed: &Placed) -> String {
+pub(crate) fn place(text: &str, placed: &PositionedToken) -> String {
     let before = text.get(..placed.start).unwrap_or("");
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
@@ -44,7 +44,7 @@ pub(crate) fn place(text: &str, placed: &Placed) -> String {
 }
 
 /// Splits a statement into tokens.
-pub(crate) fn tokenize(text: &str) -> Result<Vec<Placed>, PartiqlError> {
+pub(crate) fn tokenize(text: &str) -> Result<Vec<PositionedToken>, PartiqlError> {
     let mut tokens = Vec::new();
     let mut rest = text;
     loop {
@@ -79,7 +79,7 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<Placed>, PartiqlError> {
             }
         };
         let (start, end) = (text.len() - rest.len(), text.len() - after.len());
-        tokens.push(Placed { token, start, end });
+        tokens.push(PositionedToken { token, start, end });
         rest = after;
     }
 }

@@ -32,7 +32,7 @@ impl Node {
         let stopped = |error: &dyn std::error::Error| Response::Refused(error.to_string());
         match message.request {
             Request::Append(request) => {
-                self.inner.heard_of_leader.store(true, Ordering::Relaxed);
+                self.inner.has_heard_leader.store(true, Ordering::Relaxed);
                 match raft.append_entries(request).await {
                     Ok(response) => Response::Append(response),
                     Err(error) => stopped(&error),
@@ -42,7 +42,7 @@ impl Node {
                 // After a start, the library rejects votes for a while to protect the leader that
                 // this node's disk names. If the node has not heard from a leader since its start,
                 // there is no leader to protect.
-                request.leadership_transfer |= !self.inner.heard_of_leader.load(Ordering::Relaxed);
+                request.leadership_transfer |= !self.inner.has_heard_leader.load(Ordering::Relaxed);
                 match raft.vote(request).await {
                     Ok(response) => Response::Vote(response),
                     Err(error) => stopped(&error),

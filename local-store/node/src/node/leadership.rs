@@ -18,7 +18,8 @@ impl Node {
         self.index_to_show().is_some_and(|told| self.inner.replica.has_applied(told))
     }
 
-    /// Returns the log index that this node must have applied to show everything, if it is known to lead.
+    /// Returns the log index that this node must have applied to show everything, if the node is known to
+    /// lead.
     pub(super) fn index_to_show(&self) -> Option<u64> {
         let own = self.ballot()?;
         if own.node != self.inner.id || own.term <= self.inner.earlier_term {
@@ -29,7 +30,7 @@ impl Node {
                 && electorate.voters.contains(&self.inner.id)
                 && self.is_majority(own, &electorate.voters)
         });
-        leads.then(|| self.inner.told.load(Ordering::SeqCst))
+        leads.then(|| self.inner.announced_commit.load(Ordering::SeqCst))
     }
 
     /// Returns whether a majority of the voters last voted for this node's ballot.

@@ -11,8 +11,8 @@ impl Node {
     /// the state as learners. One further step makes them voters and removes all other members.
     ///
     /// # Errors
-    /// When this node does not lead, or another change is in progress. A partial change stays; the call
-    /// can be repeated.
+    /// When this node does not lead, or another change is in progress. A partial change is not undone; repeat
+    /// the call to complete it.
     pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), String> {
         let describe = |error: &dyn std::error::Error| error.to_string();
         let raft = &self.inner.raft;
@@ -41,7 +41,7 @@ impl Node {
     pub async fn admit(&self, slot: u64) -> Result<NodeId, SubmitError> {
         let not_done = |reason: String| SubmitError::NotDone(reason);
         if self.leader() != Some(self.id()) {
-            return Err(not_done(format!("node {} does not lead", slot_of(self.id()))));
+            return Err(not_done(format!("node {} is not the leader", slot_of(self.id()))));
         }
         // A leader with a quorum knows every assigned identity from its membership. A deposed
         // leader may lack some.
@@ -56,7 +56,7 @@ impl Node {
     }
 
     /// Starts an election at once. Use it when all nodes have just started, so that there is no
-    /// leader to wait for. It does no harm if there is a leader.
+    /// leader to wait for. An election does no harm if there is a leader.
     pub async fn stand(&self) {
         if let Err(error) = self.inner.raft.trigger().elect(false).await {
             tracing::debug!(%error, "a node stopped before it could start an election");

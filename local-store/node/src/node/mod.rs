@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use partition::mutation::{self, Mutation};
-use partition::{Catalogue, Command, Reply, Seat, TableId, View};
+use partition::{ArcPosition, Catalogue, Command, Reply, TableId, View};
 use storage::Storage;
 use storage::disk::Damage;
 
@@ -38,7 +38,7 @@ use crate::{maintenance, network, receiver, replica, scrub};
 
 pub use self::settings::{Parts, Settings};
 
-/// Longest pause between two attempts if there is no leader, or it cannot be reached.
+/// Longest pause between two attempts if there is no leader, or the leader cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
 /// Time-out for the leader's response to a forwarded request; long enough for some slow syncs of a
 /// majority.
@@ -63,10 +63,10 @@ struct Inner {
     /// The last term before this start. A node that led this term may have lost entries that it had
     /// applied, so its leadership of this term proves nothing.
     earlier_term: u64,
-    /// See [`network::Network::told`].
-    told: Arc<AtomicU64>,
+    /// See [`network::Network::announced_commit`].
+    announced_commit: Arc<AtomicU64>,
     /// Whether the node has heard from a leader since its start.
-    heard_of_leader: AtomicBool,
+    has_heard_leader: AtomicBool,
     damage: Damage,
     scrub: scrub::Scrub,
 }
@@ -97,14 +97,25 @@ impl Node {
     /// # Errors
     /// When its log or state cannot be read, or they are inconsistent.
     pub async fn start(parts: Parts) -> Result<Self, String> {
-        let Parts { id, arc, log, home, worker, transport, clock, settings, .. } = parts;
+        let Parts {
+            id,
+            arc,
+            log,
+            state_location: location,
+            worker,
+            transport,
+            clock,
+            settings,
+            ..
+        } = parts;
         let (seed, damage) = (parts.seed, parts.damage);
         let on_failure = FailureHandler::new(damage.clone(), parts.on_fatal);
         let describe = |error: io::Error| error.to_string();
-        let seat = Seat { arc, arcs: settings.arcs };
+        let position = ArcPosition { arc, arcs: settings.arcs };
         let (neighbours, end) = (settings.has_neighbours, on_failure.clone());
-        let replica = Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), neighbours, end)
-            .map_err(describe)?;
+        let replica =
+            Replica::open(position, Arc::clone(&location), Arc::clone(&worker), neighbours, end)
+                .map_err(describe)?;
         clock.reach(replica.now());
         let shared = replica.shared();
         check_continuity(&log, arc, &*shared.view())?;
@@ -114,13 +125,13 @@ impl Node {
         let (earlier_term, _) = log.position(arc);
         let persist_due = replica.persist_due();
         let before_recent = replica.before_recent();
-        let (transfers, told) = (Arc::default(), Arc::<AtomicU64>::default());
+        let (transfers, announced_commit) = (Arc::default(), Arc::<AtomicU64>::default());
         let network = network::Network {
             id,
             arc,
             transport: Arc::clone(&transport),
             transfers,
-            told: Arc::clone(&told),
+            announced_commit: Arc::clone(&announced_commit),
             snapshot_part: settings.snapshot_part,
         };
         let config = Arc::new(settings.config()?);
@@ -145,7 +156,7 @@ impl Node {
         let inner = Inner {
             id,
             arc,
-            receiver: receiver::Receiver::new(home, worker, settings.snapshot_part),
+            receiver: receiver::Receiver::new(location, worker, settings.snapshot_part),
             proposer: Proposer::start(raft.clone(), Arc::clone(&clock)),
             clock,
             reader: Reader::start(raft.clone()),
@@ -155,8 +166,8 @@ impl Node {
             transport,
             settings,
             earlier_term,
-            told,
-            heard_of_leader: AtomicBool::new(false),
+            announced_commit,
+            has_heard_leader: AtomicBool::new(false),
             damage,
             scrub: scrub::Scrub::default(),
         };
@@ -175,7 +186,7 @@ impl Node {
         self.inner.arc
     }
 
-    /// Returns whether it believes that it leads its group.
+    /// Returns whether this node believes that it leads its group.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leader() == Some(self.inner.id)
@@ -223,7 +234,8 @@ impl Node {
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
 
-    /// Submits the commands to the leader, this node or another, until one has applied them.
+    /// Submits the commands to the leader, this node or another, until a leader has applied the
+    /// commands.
     async fn submit_inner(&self, mut submission: Submission) -> Result<Vec<Reply>, SubmitError> {
         let mut leader = self.leader();
         loop {
@@ -252,8 +264,8 @@ impl Node {
         }
     }
 
-    /// Submits the commands to another node that may lead. Returns `None` if it has not applied
-    /// them, and never will.
+    /// Submits the commands to another node that may lead. Returns `None` if that node has not
+    /// applied them and never will.
     async fn submit_to(
         &self,
         leader: NodeId,
@@ -407,7 +419,7 @@ impl Node {
             biased;
             answer = self.inner.transport.call(message, FORWARD_TIMEOUT) => answer,
             () = self.leader_changes(Some(leader)) => {
-                Err(CallError::Lost(format!("node {leader} no longer leads")))
+                Err(CallError::Lost(format!("node {leader} is no longer the leader")))
             }
         }
     }

@@ -9,9 +9,9 @@ use storage::disk::Damage;
 
 use crate::clock::Clock;
 use crate::failure::OnFatal;
-use crate::home::StorageHome;
 use crate::node_log::NodeLog;
 use crate::ring::ArcId;
+use crate::state_location::StateLocation;
 use crate::transport::Transport;
 use crate::types::NodeId;
 use crate::worker::Worker;
@@ -37,12 +37,13 @@ pub struct Settings {
     /// times out, the leader sends the snapshot to it from the beginning, and nothing else
     /// meanwhile.
     pub snapshot_part: Duration,
-    /// Time-out of a request, including elections and forwarding; after it, the outcome is unknown.
+    /// Time-out of a request, including elections and forwarding. After a time-out, the outcome is
+    /// unknown.
     pub request: Duration,
     /// The number of arcs of the ring.
     pub arcs: u32,
     /// Whether this process has other replicas of the group. If so, the first replica that applies
-    /// an entry keeps the result for the others for a while.
+    /// an entry keeps the result for the other replicas for a while.
     pub has_neighbours: bool,
 }
 
@@ -100,12 +101,12 @@ impl Settings {
 pub struct Parts {
     /// The identity of the node.
     pub id: NodeId,
-    /// The arc, which is also the group.
+    /// The arc that this node replicates. Each arc is one Raft group.
     pub arc: ArcId,
     /// The log of the node.
     pub log: NodeLog,
     /// The location of the state.
-    pub home: Arc<dyn StorageHome>,
+    pub state_location: Arc<dyn StateLocation>,
     /// The worker for blocking work on the state; not the log's worker.
     pub worker: Arc<dyn Worker>,
     /// The transport of messages to the peers.

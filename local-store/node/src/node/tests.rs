@@ -20,11 +20,11 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::failure::OnFatal;
-use crate::home::MemoryHome;
 use crate::leadership::Ballot;
 use crate::local_transport::LocalTransport;
 use crate::payload::Payload;
 use crate::replica::COMPARED_EVERY;
+use crate::state_location::MemoryLocation;
 use crate::status::Role;
 use crate::transport::{
     BoxFuture, CallError, Envelope, Request, Response, SnapshotPart, Transport,
@@ -97,7 +97,7 @@ impl Transport for Wires {
 
 struct Cluster {
     disks: BTreeMap<NodeId, SimulatedDisk>,
-    homes: BTreeMap<NodeId, MemoryHome>,
+    homes: BTreeMap<NodeId, MemoryLocation>,
     nodes: BTreeMap<NodeId, Node>,
     wires: Wires,
     settings: Settings,
@@ -121,7 +121,7 @@ impl Cluster {
         for id in 1..=3 {
             cluster.clocks.insert(id, Arc::new(AtomicU64::new(1_000)));
             cluster.disks.insert(id, SimulatedDisk::new());
-            cluster.homes.insert(id, MemoryHome::default());
+            cluster.homes.insert(id, MemoryLocation::default());
             cluster.start_node(id).await;
         }
         cluster.nodes[&1].initialize(BTreeSet::from([1, 2, 3])).await.unwrap();
@@ -150,7 +150,7 @@ impl Cluster {
             arc: ArcId::FIRST,
             log: NodeLog::open(log, worker(), Arc::clone(&on_fatal)).unwrap(),
             damage: Damage::default(),
-            home: Arc::new(self.homes[&id].clone()),
+            state_location: Arc::new(self.homes[&id].clone()),
             worker: worker(),
             transport: Arc::new(self.wires.clone()),
             clock: Arc::new(Clock::with_source(
@@ -262,7 +262,7 @@ async fn a_node_with_a_diverged_state_stops() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes the state of this node differently");
+    let differs = |reason: &String| reason.contains("changes this node's state differently");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
     leader.submit(vec![put("others continue")]).await.unwrap();
 }
@@ -282,7 +282,7 @@ async fn bytes_that_differ_from_the_proposal_are_detected() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes the state of this node differently");
+    let differs = |reason: &String| reason.contains("changes this node's state differently");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
 }
 
@@ -381,7 +381,7 @@ async fn a_leader_waits_for_entries_that_it_announced() {
     let leader = &cluster.nodes[&cluster.leader()];
     let applied = leader.status().applied.unwrap();
     assert_eq!(leader.index_to_show(), Some(applied));
-    leader.inner.told.fetch_max(applied + 1, Ordering::SeqCst);
+    leader.inner.announced_commit.fetch_max(applied + 1, Ordering::SeqCst);
     assert!(!leader.shows_all());
     let (read, written) = tokio::join!(
         async {
@@ -524,7 +524,7 @@ async fn a_node_whose_state_lacks_truncated_entries_does_not_start() {
     let follower = cluster.follower();
     assert!(cluster.nodes[&follower].status().purged > Some(20));
     cluster.crash(follower, 1).await;
-    let state = cluster.homes.insert(follower, MemoryHome::default()).unwrap();
+    let state = cluster.homes.insert(follower, MemoryLocation::default()).unwrap();
     let refused = cluster.try_to_start(follower).await.unwrap_err();
     assert!(refused.contains("lacks the entries 0 to"), "{refused}");
     // With its own state, the node starts.

@@ -38,7 +38,7 @@ pub(super) struct Group {
     first: u64,
     slots: VecDeque<Slot>,
     /// Number of slots from the front whose entries are not in memory any more.
-    forgotten: usize,
+    evicted: usize,
     /// Bytes of the entries in memory.
     pub(super) kept_bytes: usize,
     /// The payloads of the newest entries, oldest first, and the bytes that they count.
@@ -47,16 +47,16 @@ pub(super) struct Group {
 }
 
 /// An entry, or its position in the log.
-pub(super) enum Found {
-    Here(Entry),
-    At(u64),
+pub(super) enum FoundEntry {
+    InMemory(Entry),
+    OnDisk(u64),
 }
 
 impl Group {
     /// Adds the record at this position. Keeps its entry in memory if `keep`.
     ///
     /// # Errors
-    /// When the record does not continue the previous ones.
+    /// When the record does not continue the previous records.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
         match record {
             Record::Vote(vote) => self.vote = Some(vote),
@@ -77,7 +77,7 @@ impl Group {
                     self.note_new(&entry);
                 } else {
                     self.forget_all();
-                    self.forgotten += 1;
+                    self.evicted += 1;
                 }
                 let entry = keep.then_some(entry);
                 self.slots.push_back(Slot { position, term: at.leader_id.term, entry });
@@ -99,7 +99,7 @@ impl Group {
         }
     }
 
-    /// Returns the index after that of the last entry.
+    /// Returns the index of the next entry: the index of the last entry plus one.
     pub(super) fn next(&self) -> u64 {
         if self.slots.is_empty() {
             return self.purged.map_or(0, |at| at.index + 1);
@@ -136,13 +136,13 @@ impl Group {
     }
 
     /// Returns the existing entries from `from` (inclusive) to `to` (exclusive).
-    pub(super) fn find(&self, from: u64, to: u64) -> Vec<Found> {
+    pub(super) fn find(&self, from: u64, to: u64) -> Vec<FoundEntry> {
         let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let from = from.max(self.first);
         let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
         let found = |slot: &Slot| match &slot.entry {
-            Some(entry) => Found::Here(entry.clone()),
-            None => Found::At(slot.position),
+            Some(entry) => FoundEntry::InMemory(entry.clone()),
+            None => FoundEntry::OnDisk(slot.position),
         };
         self.slots.iter().skip(skip).take(count).map(found).collect()
     }
@@ -151,19 +151,19 @@ impl Group {
     /// `bytes_max` bytes are kept.
     pub(super) fn shrink(&mut self, written: u64, bytes_max: usize) {
         while self.kept_bytes > bytes_max
-            && let Some(slot) = self.slots.get_mut(self.forgotten)
+            && let Some(slot) = self.slots.get_mut(self.evicted)
             && slot.position < written
         {
             if let Some(entry) = slot.entry.take() {
                 self.kept_bytes -= bytes_of(&entry);
             }
-            self.forgotten += 1;
+            self.evicted += 1;
         }
     }
 
     fn forget_all(&mut self) {
         self.shrink(u64::MAX, 0);
-        self.forgotten = self.slots.len();
+        self.evicted = self.slots.len();
     }
 
     fn cut(&mut self, from: u64) {
@@ -172,7 +172,7 @@ impl Group {
         {
             self.drop_slot(&slot);
         }
-        self.forgotten = self.forgotten.min(self.slots.len());
+        self.evicted = self.evicted.min(self.slots.len());
     }
 
     fn purge(&mut self, upto: LogId) {
@@ -181,7 +181,7 @@ impl Group {
             if let Some(slot) = self.slots.pop_front() {
                 self.drop_slot(&slot);
             }
-            self.forgotten = self.forgotten.saturating_sub(1);
+            self.evicted = self.evicted.saturating_sub(1);
         }
         self.purged = self.purged.max(Some(upto));
     }
@@ -215,8 +215,8 @@ mod tests {
 
     fn indexes(group: &Group, from: u64, to: u64) -> Vec<String> {
         let show = |found| match found {
-            Found::Here(entry) => format!("entry {}", entry.index()),
-            Found::At(position) => format!("at {position}"),
+            FoundEntry::InMemory(entry) => format!("entry {}", entry.index()),
+            FoundEntry::OnDisk(position) => format!("at {position}"),
         };
         group.find(from, to).into_iter().map(show).collect()
     }

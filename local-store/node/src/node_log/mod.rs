@@ -29,7 +29,7 @@ use partition::mutation::{self, Mutation};
 use tokio::sync::oneshot;
 
 pub(super) use self::group::bytes_of;
-use self::group::{Found, Group};
+use self::group::{FoundEntry, Group};
 pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
 use self::record::{HEAD_BYTES, Record};
 use crate::failure::FailureHandler;
@@ -54,7 +54,7 @@ const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
 
 /// A queued item for the disk.
-enum Item {
+enum QueuedItem {
     Record(log::Entry),
     Done(Completion),
     /// All earlier entries are durable in the state: truncate the log up to this position,
@@ -72,13 +72,14 @@ enum Completion {
 
 struct State {
     groups: BTreeMap<ArcId, Group>,
-    queue: Vec<Item>,
+    queue: Vec<QueuedItem>,
     /// The largest record that the log accepts, in bytes.
     record_bytes_max: usize,
     /// Bytes of the queued records, and of those that a job has taken but not synced yet.
     queued_bytes: usize,
-    taken_bytes: usize,
-    /// Whether a job is running; it schedules another one for records that are queued meanwhile.
+    writing_bytes: usize,
+    /// Whether a job is running. A running job schedules the next job for records that are queued
+    /// meanwhile.
     running: bool,
     next_position: u64,
     /// Set permanently by the first failure.
@@ -131,7 +132,7 @@ impl NodeLog {
             queue: Vec::new(),
             record_bytes_max: log.payload_bytes_max(),
             queued_bytes: 0,
-            taken_bytes: 0,
+            writing_bytes: 0,
             running: false,
             next_position: log.next_index(),
             failed: None,
@@ -157,7 +158,7 @@ impl NodeLog {
     }
 
     /// Returns the progress of a group: the term of its vote, and the index of its last entry, even
-    /// if it was purged; 0 and `None` before the first ones.
+    /// if it was purged; 0 before the first vote, and `None` before the first entry.
     pub fn position(&self, arc: ArcId) -> (u64, Option<u64>) {
         let state = self.shared.lock();
         let group = state.groups.get(&arc);
@@ -193,9 +194,9 @@ impl NodeLog {
     }
 
     /// Before a group starts, removes entries that a later leader has replaced: the entry at the
-    /// index of the state's last one, if it has another term, and all entries after it. A power
-    /// loss can leave such entries, because an entry that a majority of other nodes has synced is
-    /// applied without waiting for the local sync.
+    /// index of the state's last entry, if the two have different terms, and all later entries. A
+    /// power loss can leave such entries, because an entry that a majority of other nodes has
+    /// synced is applied without waiting for the local sync.
     pub(super) fn cut_replaced(&self, arc: ArcId, applied: crate::log_id::LogId) -> io::Result<()> {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
@@ -219,12 +220,12 @@ impl NodeLog {
         for record in records {
             state.push(arc, record)?;
         }
-        state.queue.extend(completion.map(Item::Done));
+        state.queue.extend(completion.map(QueuedItem::Done));
         self.shared.schedule(&mut state);
-        Ok(state.queued_bytes + state.taken_bytes)
+        Ok(state.queued_bytes + state.writing_bytes)
     }
 
-    /// Queues records like [`NodeLog::write`], and waits until all of them are durable.
+    /// Queues records like [`NodeLog::write`], and waits until all these records are durable.
     async fn write_durably(
         &self,
         arc: ArcId,
@@ -235,7 +236,7 @@ impl NodeLog {
         durable.await.map_err(|_| io::Error::other("the log has stopped"))
     }
 
-    /// Purges a group's entries, and truncates the files as far as no group needs them.
+    /// Purges a group's entries, and truncates the files up to the first entry that a group needs.
     fn purge(&self, arc: ArcId, upto: crate::log_id::LogId) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
@@ -325,10 +326,10 @@ impl NodeLog {
             state.check()?;
             let found =
                 state.groups.get(&arc).map(|group| group.find(from, to)).unwrap_or_default();
-            if found.iter().all(|found| matches!(found, Found::Here(_))) {
+            if found.iter().all(|found| matches!(found, FoundEntry::InMemory(_))) {
                 let here = found.into_iter().filter_map(|found| match found {
-                    Found::Here(entry) => Some(entry),
-                    Found::At(_) => None,
+                    FoundEntry::InMemory(entry) => Some(entry),
+                    FoundEntry::OnDisk(_) => None,
                 });
                 return Ok(take_bytes(here, bytes_max));
             }
@@ -368,7 +369,7 @@ fn corrupt(position: u64, reason: String) -> log::Error {
     log::Error::Corrupt {
         file: format!("record {position}"),
         offset: 0,
-        expected: "records that continue each other".to_owned(),
+        expected: "consecutive records".to_owned(),
         found: reason,
     }
 }
@@ -398,8 +399,8 @@ impl State {
         let (term, payload) = record::encode(arc, &record).map_err(io::Error::other)?;
         let (bytes, bytes_max) = (payload.len(), self.record_bytes_max);
         if bytes > bytes_max {
-            // The record is rejected here, because in the queue it would stop the log for all
-            // groups.
+            // The record is rejected here, because a queued record of this size would stop the log
+            // for all groups.
             return Err(io::Error::other(format!(
                 "the record has {bytes} bytes; the log accepts at most {bytes_max}"
             )));
@@ -408,7 +409,7 @@ impl State {
         let group = self.groups.entry(arc).or_default();
         group.take(position, record, true).map_err(io::Error::other)?;
         self.queued_bytes += payload.len();
-        self.queue.push(Item::Record(log::Entry { index: position, term, payload }));
+        self.queue.push(QueuedItem::Record(log::Entry { index: position, term, payload }));
         self.next_position += 1;
         Ok(())
     }
@@ -434,16 +435,16 @@ impl Shared {
 
     /// Runs the first job: appends the items that a full disk rejected before, and everything
     /// queued.
-    fn append(self: Arc<Self>, refused: Vec<Item>) {
+    fn append(self: Arc<Self>, refused: Vec<QueuedItem>) {
         let mut items = refused;
         {
             let mut state = self.lock();
             items.append(&mut state.queue);
-            state.taken_bytes += std::mem::take(&mut state.queued_bytes);
+            state.writing_bytes += std::mem::take(&mut state.queued_bytes);
         }
         let mut entries = Vec::new();
         for item in &mut items {
-            if let Item::Record(entry) = item {
+            if let QueuedItem::Record(entry) = item {
                 entries.push(std::mem::take(entry));
             }
         }
@@ -455,7 +456,7 @@ impl Shared {
                 tracing::error!(%error, "the disk is full; writes wait until there is space");
                 let mut entries = entries.into_iter();
                 for item in &mut items {
-                    if let Item::Record(entry) = item {
+                    if let QueuedItem::Record(entry) = item {
                         *entry = entries.next().unwrap_or_default();
                     }
                 }
@@ -465,8 +466,8 @@ impl Shared {
         }
     }
 
-    /// Runs the second job: syncs the items of the first one, and reports them, in order.
-    fn sync(self: Arc<Self>, items: Vec<Item>) {
+    /// Runs the second job: syncs the items of the first job, and reports them, in order.
+    fn sync(self: Arc<Self>, items: Vec<QueuedItem>) {
         let synced = self.sync_log(&items);
         let (written, log_bytes) = match synced {
             Ok(written) => written,
@@ -474,15 +475,15 @@ impl Shared {
         };
         for item in items {
             match item {
-                Item::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
+                QueuedItem::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
                 // The receiver may have stopped waiting.
-                Item::Done(Completion::Signal(signal)) => drop(signal.send(())),
-                Item::Record(_) | Item::Shorten(_) | Item::Shrink => {}
+                QueuedItem::Done(Completion::Signal(signal)) => drop(signal.send(())),
+                QueuedItem::Record(_) | QueuedItem::Shorten(_) | Item::Shrink => {}
             }
         }
         let mut state = self.lock();
         state.syncs += 1;
-        state.taken_bytes = 0;
+        state.writing_bytes = 0;
         state.log_bytes = log_bytes;
         for group in state.groups.values_mut() {
             group.shrink(written, KEPT_BYTES_MAX);
@@ -491,12 +492,12 @@ impl Shared {
         self.schedule(&mut state);
     }
 
-    fn sync_log(&self, items: &[Item]) -> Result<(u64, u64), log::Error> {
+    fn sync_log(&self, items: &[QueuedItem]) -> Result<(u64, u64), log::Error> {
         let mut log = self.lock_log();
         log.sync()?;
         for item in items {
             let changed = match item {
-                Item::Shorten(upto) => {
+                QueuedItem::Shorten(upto) => {
                     let last = log.last_index();
                     log.truncate_prefix((*upto).min(last))
                 }
@@ -543,7 +544,7 @@ impl Shared {
         Ok(Some((last, bytes)))
     }
 
-    fn read_found(&self, found: Vec<Found>, bytes_max: usize) -> io::Result<Vec<Entry>> {
+    fn read_found(&self, found: Vec<FoundEntry>, bytes_max: usize) -> io::Result<Vec<Entry>> {
         let log = self.lock_log();
         let read = |position: u64| -> io::Result<Entry> {
             let mut entries = log.read(position, position + 1).map_err(io::Error::other)?;
@@ -560,8 +561,8 @@ impl Shared {
         let mut bytes = 0;
         for found in found {
             let entry = match found {
-                Found::Here(entry) => entry,
-                Found::At(position) => read(position)?,
+                FoundEntry::InMemory(entry) => entry,
+                FoundEntry::OnDisk(position) => read(position)?,
             };
             bytes += bytes_of(&entry);
             if !entries.is_empty() && bytes > bytes_max {

@@ -48,8 +48,8 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
 }
 
 impl RaftLogReader<TypeConfig> for GroupLog {
-    /// Reads in parts. A node that starts applies the entries that its state lacks. They may be
-    /// most of the log, and must not all be in memory at once.
+    /// Reads in parts. A node that starts applies the entries that its state lacks. These entries
+    /// may be most of the log, and must not all be in memory at the same time.
     async fn entries_stream<R>(
         &mut self,
         range: R,

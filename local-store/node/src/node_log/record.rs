@@ -29,7 +29,7 @@ const PURGED: u8 = 6;
 pub(super) enum Record {
     /// An entry of the group.
     Entry(Entry),
-    /// The node's vote, or the leader that it has learned.
+    /// The node's vote, or the leader that the node has learned.
     Vote(Vote),
     /// Removes the entries from this index on, inclusive.
     Cut(u64),
@@ -39,7 +39,7 @@ pub(super) enum Record {
 
 /// An error of a record that cannot be decoded: damage, or another version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("log record: {0}")]
+#[error("invalid log record: {0}")]
 pub(super) struct RecordError(String);
 
 /// Returns the term of the record's log entry, and its payload.

@@ -16,10 +16,10 @@ use openraft::{EntryPayload, StorageError};
 
 use super::*;
 use crate::OnFatal;
-use crate::home::MemoryHome;
 use crate::log_id::{LogId, log_id};
 use crate::node::tests::TaskWorker;
 use crate::replica::Replica;
+use crate::state_location::MemoryLocation;
 use crate::types::{Payload, Vote};
 use storage::disk::{Damage, Disk, SimulatedDisk};
 use storage::log::Options;
@@ -43,8 +43,8 @@ impl StoreBuilder<TypeConfig, GroupLog, Replica> for Builder {
         let log = open(&SimulatedDisk::new(), 64 * 1024).group(ARC);
         let worker = Arc::new(TaskWorker::start(Duration::ZERO));
         let replica = Replica::open(
-            partition::Seat::default(),
-            Arc::new(MemoryHome::default()),
+            partition::ArcPosition::default(),
+            Arc::new(MemoryLocation::default()),
             worker,
             true,
             die(),

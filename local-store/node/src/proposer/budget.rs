@@ -16,8 +16,8 @@ const WRITES_MAX: usize = 4096;
 /// Roughly the most bytes that the writes of an entry produce, including the items that they
 /// replace. A node applies this many bytes in some tenths of a second.
 const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The least number of writes that an entry accepts. This many writes produce the bytes above if
-/// each replaces an item of the largest size by another one.
+/// The least number of writes that an entry accepts. This many writes produce [`REPLY_BYTES_MAX`]
+/// bytes if each replaces an item of the largest size by another item of this size.
 const WRITES_MIN: usize = REPLY_BYTES_MAX / (2 * ITEM_BYTES_MAX);
 
 /// The limit of writes per entry, from the sizes in earlier entries.

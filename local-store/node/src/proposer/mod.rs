@@ -25,7 +25,7 @@ use crate::error::SubmitError;
 use crate::forward::Submission;
 use crate::proposer::budget::{Budget, writes_of};
 use crate::raft::Raft;
-use crate::types::{CallBack, NodeId, Payload, TypeConfig};
+use crate::types::{NodeId, OutcomeCallback, Payload, TypeConfig};
 
 /// The most proposals in one entry: as many as there are connections to a node.
 const PROPOSALS_PER_ENTRY: usize = 1024;
@@ -51,14 +51,14 @@ pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
 /// The reason why a proposal has no replies.
 pub(super) enum Unproposed {
-    /// It was not proposed, because this node does not lead or because it was too old. Contains the
-    /// leader, if known, and the commands.
+    /// The commands were not proposed, because this node does not lead or because they were too
+    /// old. Contains the leader, if known, and the commands.
     NotLeader(Option<NodeId>, Submission),
-    /// It failed after it was accepted, or could not be accepted.
+    /// The proposal failed after it was accepted, or could not be accepted.
     Failed(SubmitError),
 }
 
-/// The reason why the leader did not answer a question.
+/// The reason why a question to the leader has no answer.
 pub(super) enum Rejection {
     /// This node does not lead.
     NotLeader,
@@ -77,16 +77,16 @@ impl From<Unproposed> for Rejection {
 
 /// The commands of one request, and the channel for their replies.
 pub(super) struct Proposal {
-    submission: Held,
+    submission: PendingCommands,
     outcome: oneshot::Sender<Outcome>,
 }
 
 /// The commands of a request, until they are added to an entry or their client has gone. Without a
 /// majority or on a full disk, abandoned commands must not stay in memory.
 #[derive(Clone)]
-struct Held(Arc<Mutex<Option<Submission>>>);
+struct PendingCommands(Arc<Mutex<Option<Submission>>>);
 
-impl Held {
+impl PendingCommands {
     fn new(submission: Submission) -> Self {
         Self(Arc::new(Mutex::new(Some(submission))))
     }
@@ -98,9 +98,9 @@ impl Held {
 
 /// A guard of a waiting client. When it is dropped, it removes the client's commands from the
 /// queue.
-struct Waiting(Held);
+struct AbandonGuard(PendingCommands);
 
-impl Drop for Waiting {
+impl Drop for AbandonGuard {
     fn drop(&mut self) {
         self.0.take();
     }
@@ -120,13 +120,13 @@ impl Proposer {
         Self { proposals }
     }
 
-    /// Proposes commands, in order, in one entry, and waits until it is applied here.
+    /// Proposes commands, in order, in one entry, and waits until the entry is applied here.
     pub(super) async fn propose(&self, submission: Submission) -> Outcome {
         let (outcome, received) = oneshot::channel();
         let stopping =
             || Unproposed::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
-        let submission = Held::new(submission);
-        let _waiting = Waiting(submission.clone());
+        let submission = PendingCommands::new(submission);
+        let _waiting = AbandonGuard(submission.clone());
         self.proposals.send(Proposal { submission, outcome }).await.map_err(|_| stopping())?;
         let unknown = "the node stopped before the outcome was known".to_owned();
         received.await.unwrap_or(Err(Unproposed::Failed(SubmitError::Unknown(unknown))))
@@ -135,7 +135,7 @@ impl Proposer {
 
 /// A request that waits for the replies of an entry.
 struct Waiter {
-    /// The number of its commands in the entry.
+    /// The number of the request's commands in the entry.
     commands: usize,
     /// The time of the submission.
     asked_at: EpochMillis,
@@ -143,11 +143,11 @@ struct Waiter {
 }
 
 /// An entry, its bytes, and the requests that wait for it, in the order of their commands.
-struct Gathered {
+struct EntryDraft {
     entry: Arc<Entry>,
     bytes: Bytes,
     waiters: Vec<Waiter>,
-    /// The most items that its commands may write.
+    /// The most items that the entry's commands may write.
     writes: usize,
 }
 
@@ -157,10 +157,10 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
     let mut bytes_before = 0;
     while let Some(first) = waiting.recv().await {
         let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return };
-        // The size of the last entry is the best estimate for this one.
+        // The size of the last entry is the best estimate for the next entry.
         let encoder = EntryEncoder::with_room(bytes_before);
         let gathered = gather(encoder, first, &mut waiting, &clock, budget.writes_max());
-        let Gathered { entry, bytes, waiters, writes } = match gathered {
+        let EntryDraft { entry, bytes, waiters, writes } = match gathered {
             Ok(gathered) => gathered,
             Err(error) => {
                 // A defect: nothing was proposed, and dropping the waiters reports that.
@@ -174,7 +174,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         bytes_before = bytes.len();
         let payload = Payload::of(bytes, Arc::clone(&entry));
         let learner = Arc::clone(&budget);
-        let answer = CallBack::new(move |result: ClientWriteResult<TypeConfig>| {
+        let answer = OutcomeCallback::new(move |result: ClientWriteResult<TypeConfig>| {
             if let Ok(response) = &result {
                 learner.learn(writes, &response.data.0);
             }
@@ -183,7 +183,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         });
         // If this fails, the node has stopped, and dropping the waiters reports that.
         if raft.client_write_ff(payload, Some(answer)).await.is_err() {
-            tracing::debug!("a proposal came after the node had stopped");
+            tracing::debug!("dropped a proposal because the node had stopped");
         }
     }
 }
@@ -196,14 +196,14 @@ fn gather(
     waiting: &mut mpsc::Receiver<Proposal>,
     clock: &Clock,
     writes_max: usize,
-) -> Result<Gathered, EntryError> {
+) -> Result<EntryDraft, EntryError> {
     let (mut commands, mut waiters) = (Vec::new(), Vec::new());
     let mut writes = 0;
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // The client has gone. It can be skipped, because no client was told that the commands
-            // were applied.
+            // The client has gone. Its commands can be skipped, because no client was notified that
+            // the commands were applied.
             next = waiting.try_recv().ok();
             continue;
         };
@@ -234,7 +234,7 @@ fn gather(
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);
     let entry = Arc::new(Entry { now, commands });
-    Ok(Gathered { entry, bytes, waiters, writes })
+    Ok(EntryDraft { entry, bytes, waiters, writes })
 }
 
 /// Returns the replies to commands that do not fit into any entry.
@@ -243,7 +243,7 @@ pub(super) fn refuse_as_too_large(commands: &[Command]) -> Vec<Reply> {
         Command::Transaction(_) | Command::Prepare(_) => TRANSACTION_TOO_LARGE.to_owned(),
         _ => format!(
             "The request is too large: its values and names take more than {PROPOSAL_BYTES_MAX} \
-             bytes, counted once for each expression that they stand in"
+             bytes, counted once for each expression that uses them"
         ),
     };
     commands.iter().map(|command| Reply::Invalid(refuse(command))).collect()
@@ -310,7 +310,7 @@ mod tests {
         for _ in 0..41 {
             let (outcome, received) = oneshot::channel();
             let commands = vec![transaction(100)];
-            let submission = Held::new(Submission { asked_at: clock.now(), commands });
+            let submission = PendingCommands::new(Submission { asked_at: clock.now(), commands });
             proposals.try_send(Proposal { submission, outcome }).ok().unwrap();
             outcomes.push(received);
         }

@@ -27,7 +27,7 @@ impl Arrivals {
     }
 
     /// Notifies the tasks of the tables in a batch, which must be part of the state already.
-    pub(crate) fn tell(&self, batch: &Batch) {
+    pub(crate) fn notify(&self, batch: &Batch) {
         let waiting = self.0.read();
         if waiting.is_empty() {
             return;

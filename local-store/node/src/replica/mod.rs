@@ -18,11 +18,10 @@ use locks::{Mutex, RwLock};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use partition::mutation::{self, Mutation};
-use partition::{Batch, Catalogue, Machine, Op, Reply, Seat, TableId, View};
+use partition::{ArcPosition, Batch, Catalogue, Machine, Op, Reply, TableId, View};
 use tokio::sync::{Notify, watch};
 
 use crate::failure::FailureHandler;
-use crate::home::{StagedStorage, StorageHome};
 use crate::leadership::Electorate;
 use crate::log_id::LogId;
 use crate::node_log::{NodeLog, bytes_of};
@@ -30,6 +29,7 @@ use crate::payload::{Outcome, Payload};
 use crate::replica::arrivals::Arrivals;
 use crate::replica::recent_entries::{RecentBoundary, RecentEntries};
 use crate::ring::ArcId;
+use crate::state_location::{StagedStorage, StateLocation};
 use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::Storage;
@@ -131,11 +131,11 @@ pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>
 
 /// The state machine of one group.
 pub struct Replica {
-    seat: Seat,
+    arc_position: ArcPosition,
     machine: Machine,
     applied: Option<LogId>,
     membership: StoredMembership,
-    home: Arc<dyn StorageHome>,
+    state_location: Arc<dyn StateLocation>,
     worker: Arc<dyn Worker>,
     shared: Arc<Shared>,
     unpersisted_bytes: usize,
@@ -147,19 +147,19 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Opens the state in `home`, and persists it. With neighbours, its results are kept for them:
-    /// see [`crate::Settings::has_neighbours`].
+    /// Opens the state in `location`, and persists it. With neighbours, its results are kept for
+    /// them: see [`crate::Settings::has_neighbours`].
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub(super) fn open(
-        seat: Seat,
-        home: Arc<dyn StorageHome>,
+        position: ArcPosition,
+        location: Arc<dyn StateLocation>,
         worker: Arc<dyn Worker>,
         has_neighbours: bool,
         on_failure: impl Into<FailureHandler>,
     ) -> Result<Self, io::Error> {
-        let storage = home.open().map_err(io::Error::other)?;
+        let storage = location.open().map_err(io::Error::other)?;
         storage.persist().map_err(io::Error::other)?;
         let view = storage.patient_view();
         let (mut applied, membership) = read_place(&*view)?;
@@ -168,7 +168,7 @@ impl Replica {
         {
             at.index = at.index.saturating_sub(1);
         }
-        let machine = Machine::open_in(seat, &*view).map_err(io::Error::other)?;
+        let machine = Machine::open_in(position, &*view).map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             storage: RwLock::new(storage),
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
@@ -180,11 +180,11 @@ impl Replica {
         });
         let (unpersisted_bytes, persist_due) = (0, Arc::new(Notify::new()));
         Ok(Self {
-            seat,
+            arc_position: position,
             machine,
             applied,
             membership,
-            home,
+            state_location: location,
             worker,
             shared,
             unpersisted_bytes,
@@ -200,7 +200,7 @@ impl Replica {
         self.applied
     }
 
-    /// Returns the last entry that is not recent.
+    /// Returns the shared handle on the last entry that is not recent.
     pub(super) fn before_recent(&self) -> RecentBoundary {
         self.recent.before()
     }
@@ -253,7 +253,7 @@ impl Replica {
         // Only the proposing replica notifies. It does so after the entry is visible, so that every
         // task that it wakes sees the entry.
         if is_asked {
-            self.shared.arrivals.tell(&batch);
+            self.shared.arrivals.notify(&batch);
         }
         Ok(Replies(replies))
     }
@@ -267,7 +267,7 @@ impl Replica {
         applied: Op,
         is_asked: bool,
     ) -> Result<(Arc<Batch>, Vec<Reply>), io::Error> {
-        let place = (self.seat.arc, at);
+        let place = (self.arc_position.arc, at);
         let known = payload.outcome(place);
         let is_compared = at.index.is_multiple_of(COMPARED_EVERY);
         // A comparison must decode the bytes itself instead of using the proposer's commands.
@@ -321,12 +321,13 @@ impl Replica {
     }
 
     async fn install(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
-        let (seat, home, meta) = (self.seat, Arc::clone(&self.home), meta.clone());
+        let (position, location, meta) =
+            (self.arc_position, Arc::clone(&self.state_location), meta.clone());
         let installed = run_on(&*self.worker, move || -> Result<_, io::Error> {
             let staged = match data {
                 SnapshotData::Received(staged) => staged,
                 SnapshotData::View(view) => {
-                    let staged = home.begin().map_err(io::Error::other)?;
+                    let staged = location.begin().map_err(io::Error::other)?;
                     copy(&*view, &*staged.storage)?;
                     staged
                 }
@@ -338,9 +339,9 @@ impl Replica {
             }
             ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?.into()));
             storage.apply(&Batch { ops }).map_err(io::Error::other)?;
-            home.adopt(&staged).map_err(io::Error::other)?;
+            location.adopt(&staged).map_err(io::Error::other)?;
             let machine =
-                Machine::open_in(seat, &*storage.patient_view()).map_err(io::Error::other)?;
+                Machine::open_in(position, &*storage.patient_view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
         });
         let lost = || Err(io::Error::other("the worker has stopped"));
@@ -441,8 +442,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
 fn differs(at: LogId) -> io::Error {
     io::Error::other(format!(
-        "entry {at} changes the state of this node differently from that of another node of this \
-         process: one of them is damaged"
+        "entry {at} changes this node's state differently than the state of another node in this process: one of the two states is damaged"
     ))
 }
 
@@ -450,7 +450,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, io::Error> {
     postcard::to_stdvec(value).map_err(io::Error::other)
 }
 
-/// Returns the last log position in a state, and the membership as of it.
+/// Returns the last log position in a state, and the membership at that position.
 fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::Error> {
     let read = |key: &[u8]| view.get(key).map_err(io::Error::other);
     let applied = match read(&APPLIED_KEY)? {
@@ -536,22 +536,23 @@ mod tests {
     use super::*;
     use crate::log_id::log_id;
     use crate::node::tests::TaskWorker;
-    use crate::{MemoryHome, OnFatal};
+    use crate::{MemoryLocation, OnFatal};
 
     #[tokio::test(start_paused = true)]
     async fn results_are_kept_only_for_neighbours() {
         let nothing = partition::Entry { now: EpochMillis(7), commands: Vec::new() };
         for has_neighbours in [true, false] {
-            let home = Arc::new(MemoryHome::default());
+            let location = Arc::new(MemoryLocation::default());
             let worker = Arc::new(TaskWorker::start(Duration::ZERO));
             let die: OnFatal = Arc::new(|reason| panic!("{reason}"));
             let mut replica =
-                Replica::open(Seat::default(), home, worker, has_neighbours, die).unwrap();
+                Replica::open(ArcPosition::default(), location, worker, has_neighbours, die)
+                    .unwrap();
             let (at, payload) = (log_id(1, 1), Bytes::from(encode_entry(&nothing).unwrap()));
             let payload = Payload::new(payload);
             let entry = Entry::new(at, EntryPayload::Normal(payload.clone()));
             replica.apply_entry(entry, false).unwrap();
-            let kept = payload.outcome((Seat::default().arc, at));
+            let kept = payload.outcome((ArcPosition::default().arc, at));
             assert_eq!(kept.is_some(), has_neighbours);
         }
     }
@@ -561,8 +562,9 @@ mod tests {
     async fn entries_without_changes_count() {
         let worker = Arc::new(TaskWorker::start(Duration::ZERO));
         let die: OnFatal = Arc::new(|reason| panic!("{reason}"));
-        let home = Arc::new(MemoryHome::default());
-        let mut replica = Replica::open(Seat::default(), home, worker, false, die).unwrap();
+        let location = Arc::new(MemoryLocation::default());
+        let mut replica =
+            Replica::open(ArcPosition::default(), location, worker, false, die).unwrap();
         let due = replica.persist_due();
         let is_due = || due.notified().now_or_never().is_some();
         let key = PrimaryKey { partition: KeyValue::S("k".to_owned()), sort: None };

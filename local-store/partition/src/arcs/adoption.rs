@@ -18,7 +18,7 @@ use crate::table::time_to_live::TimeToLive;
 
 /// Creates an arc's part of a new table: its own partitions, all empty.
 pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: EpochMillis) -> Table {
-    let count = u32::try_from(definition.placement.stretches.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(definition.placement.ranges.len()).unwrap_or(u32::MAX);
     let partitions = partitions_in(&definition.placement, arc, even_partitions(count));
     let mut table = Table {
         next_partition: arc.first_number() + u32::try_from(partitions.len()).unwrap_or(u32::MAX),
@@ -62,9 +62,9 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
     !has_followed(own, definition) && !is_giving_up
 }
 
-/// Changes a table to its definition. TTL is the exception to a change at once: the table first
-/// disables its old attribute, and enables the new one when the same definition arrives again, see
-/// [`has_followed`].
+/// Changes a table to its definition. Every setting changes at once, except TTL: the table first
+/// disables its old attribute, and enables the new attribute when the same definition arrives
+/// again. See [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
     definition: &Table,
@@ -99,7 +99,7 @@ fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now:
     }
     if let Some(wanted) = definition.enabled_stream() {
         stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
-        // All arcs share one stream, so its creation time is the definition's.
+        // All arcs share one stream, so the stream's creation time is that of the definition.
         if let Some(own) = table.streams.last_mut() {
             own.created_at = wanted.created_at;
         }

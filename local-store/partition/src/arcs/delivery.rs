@@ -23,7 +23,7 @@ pub struct Delivery {
 /// Changes of index entries from one arc for another, numbered without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryBatch {
-    /// The arc that sends them.
+    /// The arc that sends the changes.
     pub from: ArcId,
     /// The number of the first change. Each further change has the next number.
     pub first: u64,

@@ -38,7 +38,7 @@ pub(crate) fn push(
     outbox::write_progress(overlay, to, progress)
 }
 
-/// Returns the next changes that this arc has for another one; `None` if there are none.
+/// Returns the next changes to deliver from this arc to another arc; `None` if there are none.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -63,7 +63,7 @@ pub fn read_delivery_batch(
 ///
 /// # Errors
 /// When the storage cannot be read.
-pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadError> {
+pub fn unacknowledged_changes(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadError> {
     let mut found = Vec::new();
     for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
         let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
@@ -74,7 +74,7 @@ pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadEr
     Ok(found)
 }
 
-/// Returns whether each arc has acknowledged its changes up to these numbers, inclusive.
+/// Returns whether each arc has acknowledged the changes for it up to the given number, inclusive.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -128,22 +128,22 @@ pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Re
 }
 
 /// The decision of a receiving arc about a change.
-enum Verdict {
-    /// Apply it: the index exists here.
-    Take,
-    /// Discard it: the table or the index was deleted.
-    Drop,
-    /// Refuse it for now: the index is not known here yet.
+enum ReceiveDecision {
+    /// Apply the change: the index exists here.
+    Apply,
+    /// Discard the change: the table or the index was deleted.
+    Discard,
+    /// Refuse the change for now: the index is not known here yet.
     TooEarly,
 }
 
-fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
+fn judge(catalogue: &Catalogue, delivery: &Delivery) -> ReceiveDecision {
     // Items are written only after every arc has the table, so a missing table was deleted.
-    let Some(table) = catalogue.get(delivery.table) else { return Verdict::Drop };
+    let Some(table) = catalogue.get(delivery.table) else { return ReceiveDecision::Discard };
     match table.indexes.iter().find(|index| index.number == delivery.index) {
-        Some(index) if index.status != IndexStatus::Deleting => Verdict::Take,
-        None if delivery.index.0 >= table.next_index => Verdict::TooEarly,
-        Some(_) | None => Verdict::Drop,
+        Some(index) if index.status != IndexStatus::Deleting => ReceiveDecision::Apply,
+        None if delivery.index.0 >= table.next_index => ReceiveDecision::TooEarly,
+        Some(_) | None => ReceiveDecision::Discard,
     }
 }
 
@@ -164,9 +164,9 @@ pub(crate) fn receive(
             break;
         }
         match judge(catalogue, delivery) {
-            Verdict::Take => take(overlay, delivery)?,
-            Verdict::Drop => {}
-            Verdict::TooEarly => break,
+            ReceiveDecision::Apply => take(overlay, delivery)?,
+            ReceiveDecision::Discard => {}
+            ReceiveDecision::TooEarly => break,
         }
         received = received.max(number);
     }

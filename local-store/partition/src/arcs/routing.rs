@@ -76,7 +76,7 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
         | Command::Prepare(_)
         | Command::Decide(_)
         | Command::Finish(_)
-        | Command::Settle { .. } => Destination::Addressed,
+        | Command::CompleteTransaction { .. } => Destination::Addressed,
     }
 }
 
@@ -154,7 +154,7 @@ pub fn sum_values(values: &[Value]) -> Result<Option<Value>, ReadError> {
 
 /// A part of a key range that is in one arc.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct ArcRange {
     /// The arc.
     pub arc: ArcId,
     /// The first key, inclusive.
@@ -167,10 +167,10 @@ pub struct Piece {
 ///
 /// # Errors
 /// When ranges of this family are not read across arcs.
-pub fn cut(catalogue: &Catalogue, from: &[u8], to: &[u8]) -> Result<Vec<Piece>, ReadError> {
+pub fn cut(catalogue: &Catalogue, from: &[u8], to: &[u8]) -> Result<Vec<ArcRange>, ReadError> {
     let unknown = || ReadError(format!("no arcs can be found for the range from: {from:02x?}"));
     let (family, table, rest) = split_key(from).ok_or_else(unknown)?;
-    let whole = |arc| vec![Piece { arc, from: from.to_vec(), to: to.to_vec() }];
+    let whole = |arc| vec![ArcRange { arc, from: from.to_vec(), to: to.to_vec() }];
     let prefix_bytes = if family == Family::Item as u8 {
         9
     } else if family == Family::IndexEntry as u8 {
@@ -185,22 +185,22 @@ pub fn cut(catalogue: &Catalogue, from: &[u8], to: &[u8]) -> Result<Vec<Piece>, 
     Ok(pieces(&table.placement, prefix, from, to))
 }
 
-fn pieces(placement: &Placement, prefix: &[u8], from: &[u8], to: &[u8]) -> Vec<Piece> {
+fn pieces(placement: &Placement, prefix: &[u8], from: &[u8], to: &[u8]) -> Vec<ArcRange> {
     let at = |token: Token| [prefix, &token.0.to_be_bytes()].concat();
-    let stretches = &placement.stretches;
-    if stretches.is_empty() {
-        return vec![Piece { arc: ArcId::FIRST, from: from.to_vec(), to: to.to_vec() }];
+    let ranges = &placement.ranges;
+    if ranges.is_empty() {
+        return vec![ArcRange { arc: ArcId::FIRST, from: from.to_vec(), to: to.to_vec() }];
     }
-    let ends = stretches.iter().skip(1).map(|next| at(next.first));
+    let ends = ranges.iter().skip(1).map(|next| at(next.first));
     let ends = ends.chain([end_of_prefix(prefix)]);
-    stretches
+    ranges
         .iter()
         .zip(ends)
         .enumerate()
-        .map(|(place, (stretch, end))| {
+        .map(|(place, (range, end))| {
             // The first part begins at the prefix itself, which sorts before every token.
-            let start = if place == 0 { prefix.to_vec() } else { at(stretch.first) };
-            Piece { arc: stretch.arc, from: start.max(from.to_vec()), to: end.min(to.to_vec()) }
+            let start = if place == 0 { prefix.to_vec() } else { at(range.first) };
+            ArcRange { arc: range.arc, from: start.max(from.to_vec()), to: end.min(to.to_vec()) }
         })
         .filter(|piece| piece.from < piece.to)
         .collect()

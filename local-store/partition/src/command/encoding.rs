@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{Command, Write, WriteAction};
 use crate::mutation::{self, Mutation};
 
-/// A command as an entry stores it.
+/// A command in the form in which an entry stores it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum CommandEncoding<'c> {
     /// The command itself.
@@ -29,8 +29,8 @@ pub(crate) enum CommandEncoding<'c> {
 }
 
 impl<'c> CommandEncoding<'c> {
-    /// Encodes a command as a delta to the last write that is stored whole, or whole if it differs
-    /// in more than a delta can express.
+    /// Encodes a command as a delta to the last write that is stored whole, or whole if the command
+    /// differs in more than a delta can express.
     pub(crate) fn relative_to(command: &'c Command, model: Option<&Write>) -> Self {
         let delta = match (command, model) {
             (Command::Write(write), Some(model)) => delta(write, model),

@@ -89,7 +89,7 @@ pub enum Command {
         table: TableId,
         /// The partition.
         partition: PartitionNumber,
-        /// The token at which it splits.
+        /// The token at which to split the partition.
         at: SplitPoint,
     },
     /// Continues the splits of a table that have begun.
@@ -118,17 +118,18 @@ pub enum Command {
         /// The number of the last acknowledged change.
         upto: u64,
     },
-    /// Locks the items of a transaction over several arcs and checks whether it can be applied.
+    /// Locks the items of a transaction over several arcs, and checks whether the transaction can
+    /// be applied.
     Prepare(Box<Prepare>),
     /// Decides a transaction over several arcs.
     Decide(Box<Decide>),
     /// Applies the decision in this arc and releases its locks.
     Finish(Finish),
     /// Records that every arc has applied the decision about a transaction.
-    Settle {
+    CompleteTransaction {
         /// The transaction.
         id: TransactionId,
-        /// When it began.
+        /// The time at which the transaction began.
         began: EpochMillis,
     },
     /// Forgets the next transactions that have ended and are old.
@@ -178,8 +179,8 @@ pub struct Prepare {
     /// The transaction.
     pub id: TransactionId,
     /// The arc that decides.
-    pub home: ArcId,
-    /// When the transaction began, by its coordinator's clock.
+    pub deciding_arc: ArcId,
+    /// The time at which the transaction began, by its coordinator's clock.
     pub began: EpochMillis,
     /// The operations for this arc.
     pub operations: Vec<Write>,
@@ -192,11 +193,11 @@ pub struct Prepare {
 pub struct Decide {
     /// The transaction.
     pub id: TransactionId,
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// Whether to commit the transaction.
     pub commit: bool,
-    /// The client's token and the fingerprint of all operations, if it sent one.
+    /// The client's token and the fingerprint of all operations, if the client sent a token.
     pub token: Option<(String, u128)>,
     /// For each operation of the transaction: bytes of the item before and after.
     pub sizes: Vec<(usize, usize)>,
@@ -209,11 +210,11 @@ pub struct Decide {
 pub struct Finish {
     /// The transaction.
     pub id: TransactionId,
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
-    /// Whether it was committed.
+    /// Whether the transaction was committed.
     pub commit: bool,
-    /// The number of its operations in this arc.
+    /// The number of the transaction's operations in this arc.
     pub operations: u32,
 }
 
@@ -226,9 +227,9 @@ pub struct CreateTable {
     pub key_schema: KeySchema,
     /// Its billing mode.
     pub billing: Billing,
-    /// Whether it is protected from deletion.
+    /// Whether the table is protected from deletion.
     pub deletion_protection: bool,
-    /// The view type and label of its stream, if it has one.
+    /// The view type and label of the table's stream, if the table has a stream.
     pub stream: Option<(StreamViewType, String)>,
     /// Its indexes; their names are unique.
     pub indexes: Vec<IndexDefinition>,
@@ -243,9 +244,10 @@ pub struct UpdateTable {
     pub table: TableId,
     /// Its billing mode.
     pub billing: Option<Billing>,
-    /// Whether it is protected from deletion.
+    /// Whether the table is protected from deletion.
     pub deletion_protection: Option<bool>,
-    /// Its stream: `Some(Some(..))` enables one with this view type and label, `Some(None)` disables it.
+    /// The change of the table's stream: `Some(Some(..))` enables a stream with this view type and label,
+    /// `Some(None)` disables the stream.
     pub stream: Option<Option<(StreamViewType, String)>>,
     /// Changes of its indexes, in order of application.
     pub indexes: Vec<IndexChange>,
@@ -296,10 +298,10 @@ pub struct Write {
     pub return_on_failure: bool,
 }
 
-/// How an item changes.
+/// The change that a write makes to an item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WriteAction {
-    /// Replace the item by this one, whose size and key were validated.
+    /// Replace the item by the given item, whose size and key were validated.
     Put(EncodedItem),
     /// Delete the item.
     Delete,

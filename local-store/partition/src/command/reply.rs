@@ -26,7 +26,7 @@ pub enum Reply {
     EmptyIndexKey(String),
     /// The item collection would become too large; nothing changed.
     ItemCollectionTooLarge,
-    /// The table as it is now.
+    /// The current definition of the table.
     Table(Box<Table>),
     /// The table does not exist.
     TableNotFound,
@@ -34,7 +34,7 @@ pub enum Reply {
     TableExists,
     /// Every operation of the transaction was applied.
     Transacted {
-        /// What each operation changed, in order.
+        /// The change that each operation made, in order.
         writes: Vec<Written>,
         /// Whether an earlier command with the same token applied the transaction, so that this
         /// command changed nothing.
@@ -53,7 +53,7 @@ pub enum Reply {
     Conflict,
     /// The operations of a transaction over several arcs can be applied, and their items are locked.
     Prepared {
-        /// What each operation will change, in order.
+        /// The change that each operation will make, in order.
         writes: Vec<Written>,
     },
     /// An earlier attempt at the transaction with this token has not finished; nothing changed.
@@ -72,21 +72,21 @@ pub enum Reply {
     },
 }
 
-/// Why a transaction was cancelled, for one of its operations.
+/// The reason why a transaction was cancelled, for one of its operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CancellationReason {
     /// The operation did not cause the cancellation.
     None,
-    /// Its condition does not hold.
+    /// The operation's condition does not hold.
     ConditionFailed {
         /// The item, if it was requested and exists.
         item: Option<Item>,
     },
     /// The operation is invalid for this item. Contains DynamoDB's error text.
     Invalid(String),
-    /// Another transaction has locked its item.
+    /// Another transaction has locked the operation's item.
     Conflict,
-    /// Its item collection would become too large.
+    /// The operation's item collection would become too large.
     ItemCollectionTooLarge,
 }
 
@@ -99,7 +99,7 @@ pub struct ItemCollection {
     pub bytes: u64,
 }
 
-/// What a write changed.
+/// The result of a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// The item before the write, if it was requested and existed.

@@ -37,14 +37,14 @@ fn number(command: &Command) -> u8 {
         Command::Prepare(_) => 19,
         Command::Decide(_) => 20,
         Command::Finish(_) => 21,
-        Command::Settle { .. } => 22,
+        Command::CompleteTransaction { .. } => 22,
         Command::ForgetTransactions => 23,
         Command::LimitItemCollections { .. } => 24,
     }
 }
 
 fn one_of_each(definition: &Table) -> Vec<Command> {
-    let (id, began, home) = (TransactionId(7), EpochMillis(0), ArcId::FIRST);
+    let (id, began, deciding_arc) = (TransactionId(7), EpochMillis(0), ArcId::FIRST);
     let table = TABLE;
     let decide = Decide {
         id,
@@ -83,14 +83,14 @@ fn one_of_each(definition: &Table) -> Vec<Command> {
         Command::TrimOutbox { to: ArcId(1), upto: 0 },
         Command::Prepare(Box::new(Prepare {
             id,
-            home,
+            deciding_arc,
             began,
             operations: Vec::new(),
             return_items: false,
         })),
         Command::Decide(Box::new(decide)),
         Command::Finish(Finish { id, began, commit: false, operations: 0 }),
-        Command::Settle { id, began },
+        Command::CompleteTransaction { id, began },
         Command::ForgetTransactions,
         Command::LimitItemCollections { bytes_max: 1 << 30 },
     ]
@@ -157,12 +157,12 @@ fn the_effect_of_an_entry_never_changes() {
 /// Returns commands whose stream records have several rows: full rows, rows of transactions, and
 /// one that continues after a transaction over several arcs.
 fn commands_of_rows() -> Vec<Command> {
-    let (id, began, home) = (TransactionId(8), EpochMillis(START), ArcId::FIRST);
+    let (id, began, deciding_arc) = (TransactionId(8), EpochMillis(START), ArcId::FIRST);
     let Command::Transaction(all) = together(vec![large(1, 1), large(2, 2)]) else {
         panic!("not a transaction");
     };
     let operations = all.operations.clone();
-    let prepare = Prepare { id, home, began, operations, return_items: false };
+    let prepare = Prepare { id, deciding_arc, began, operations, return_items: false };
     let finish = Finish { id, began, commit: true, operations: 2 };
     let mut commands = (0..45).map(|value| large(0, value)).collect::<Vec<_>>();
     commands.push(Command::Transaction(all));
@@ -183,7 +183,7 @@ fn expiry(number: u8) -> u64 {
 /// Returns a command of each kind that has work to do, and some that create work for others.
 fn history_commands() -> Vec<Command> {
     let began = EpochMillis(START + 1_000_000_000);
-    let (id, home) = (TransactionId(7), ArcId::FIRST);
+    let (id, deciding_arc) = (TransactionId(7), ArcId::FIRST);
     let write = |command| match command {
         Command::Write(write) => *write,
         other => panic!("{other:?} is not a write"),
@@ -198,7 +198,7 @@ fn history_commands() -> Vec<Command> {
         commit: true,
         token: Some(("other".to_owned(), 1)),
         sizes: vec![(1, 2)],
-        participants: vec![(home, 2)],
+        participants: vec![(deciding_arc, 2)],
     };
     let attribute_type = KeyAttributeType::N;
     let index = IndexDefinition {
@@ -231,14 +231,14 @@ fn history_commands() -> Vec<Command> {
         Command::Transaction(Box::new(Transaction { token: token(), operations: operations() })),
         Command::Prepare(Box::new(Prepare {
             id,
-            home,
+            deciding_arc,
             began,
             operations: operations(),
             return_items: false,
         })),
         Command::Decide(Box::new(decide)),
         Command::Finish(Finish { id, began, commit: true, operations: 2 }),
-        Command::Settle { id, began },
+        Command::CompleteTransaction { id, began },
     ]);
     commands
 }

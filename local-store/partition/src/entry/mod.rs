@@ -16,7 +16,7 @@ use crate::command::{Command, Write};
 /// One entry of the log: commands that were ready at the same time.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The proposer's time. The machine's time never goes back, even if this does.
+    /// The proposer's time. The machine's time never decreases, even if the proposer's time does.
     pub now: EpochMillis,
     /// The commands, in order of application; each has its own reply. Together they take at most
     /// 99,999 positions.
@@ -34,7 +34,7 @@ impl Entry {
 
 /// A log entry that cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("log entry: {0}")]
+#[error("invalid log entry: {0}")]
 pub struct EntryError(String);
 
 impl EntryError {
@@ -87,7 +87,8 @@ pub struct EncodedEntry {
 }
 
 impl EntryEncoder {
-    /// Creates an encoder with capacity for about `bytes` bytes of commands; it grows if needed.
+    /// Creates an encoder with capacity for about `bytes` bytes of commands; the encoder grows if
+    /// needed.
     #[must_use]
     pub fn with_room(bytes: usize) -> Self {
         let mut room = Vec::with_capacity(ENTRY_HEAD_BYTES_MAX + bytes);
@@ -113,7 +114,7 @@ impl EntryEncoder {
             let before = self.bytes.len();
             let end = before.saturating_add(bytes_max - counted);
             let encoding = CommandEncoding::relative_to(command, model.map(|(write, _)| write));
-            let room = Room { bytes: &mut self.bytes, end };
+            let room = BoundedBuffer { bytes: &mut self.bytes, end };
             let fits = match postcard::serialize_with_flavor(&encoding, room) {
                 Ok(()) => true,
                 Err(postcard::Error::SerializeBufferFull) => false,
@@ -149,7 +150,8 @@ impl EntryEncoder {
         let Self { mut bytes, count, counted: counts } = self;
         let head = postcard::to_extend(&(counts, now, count), vec![ENTRY_VERSION])
             .map_err(EntryError::encoding)?;
-        let too_long = || EntryError(format!("its head takes {} bytes", head.len()));
+        let too_long =
+            || EntryError(format!("its head has {} bytes, which is too long", head.len()));
         let begins_at = ENTRY_HEAD_BYTES_MAX.checked_sub(head.len()).ok_or_else(too_long)?;
         let room = bytes.get_mut(begins_at..ENTRY_HEAD_BYTES_MAX).ok_or_else(too_long)?;
         room.copy_from_slice(&head);
@@ -158,12 +160,12 @@ impl EntryEncoder {
 }
 
 /// A buffer that may grow up to `end` bytes.
-struct Room<'b> {
+struct BoundedBuffer<'b> {
     bytes: &'b mut Vec<u8>,
     end: usize,
 }
 
-impl Flavor for Room<'_> {
+impl Flavor for BoundedBuffer<'_> {
     type Output = ();
 
     fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
@@ -204,7 +206,7 @@ pub fn decode_entry(payload: &[u8]) -> Result<Entry, EntryError> {
         Some((&ENTRY_VERSION, rest)) => {
             let (_, now, encodings): (usize, _, _) =
                 postcard::from_bytes(rest).map_err(EntryError::encoding)?;
-            let nothing = || EntryError("a delta has no write before it".to_owned());
+            let nothing = || EntryError("a delta has no preceding write".to_owned());
             Ok(Entry { now, commands: decode_commands(encodings).ok_or_else(nothing)? })
         }
         first => Err(EntryError(format!("unknown version: {:?}", first.map(|(byte, _)| byte)))),

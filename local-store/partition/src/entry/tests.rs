@@ -186,7 +186,7 @@ fn an_entry_that_begins_with_a_delta_is_damaged() {
     let alike = [&one[..first - 1], &[1], &two[one.len()..]].concat();
     assert!(decode_entry(&[&alike[..first - 1], &[0]].concat()).is_ok());
     let error = decode_entry(&alike).unwrap_err().to_string();
-    assert!(error.ends_with("a delta has no write before it"), "{error}");
+    assert!(error.ends_with("a delta has no preceding write"), "{error}");
 }
 
 /// Items with a few attribute names and several types.

@@ -15,11 +15,12 @@ use crate::storage::{ReadError, View};
 use crate::table::Table;
 use crate::table::identifiers::{IndexNumber, TableId};
 use crate::table::index::{IndexStatus, SecondaryIndex};
-use crate::table::placement::{ArcId, Seat};
+use crate::table::placement::{ArcId, ArcPosition};
 
 /// The most items that one step reads; few in tests, so that other commands run between the steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// The most entries that one step removes; fewer if the entries are large. Few in tests, too.
+/// The most entries that one step removes; fewer if the entries are large. The number is small in
+/// tests, too.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Returns the tables with an index that is being built or removed.
@@ -41,7 +42,7 @@ pub fn adds_entries(table: &Table) -> bool {
 pub(crate) fn step(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
-    seat: Seat,
+    position: ArcPosition,
 ) -> Result<bool, ReadError> {
     let working = |index: &SecondaryIndex| index.status != IndexStatus::Active;
     let Some(mut index) = table.indexes.iter().find(|index| working(index)).cloned() else {
@@ -50,9 +51,9 @@ pub(crate) fn step(
     let number = index.number;
     match index.status.clone() {
         IndexStatus::Creating { cursor } => {
-            index.status = match add_entries(overlay, table, &index, seat.arc, cursor)? {
+            index.status = match add_entries(overlay, table, &index, position.arc, cursor)? {
                 Some(key) => IndexStatus::Creating { cursor: Some(key) },
-                None => match outbox::under_way(overlay, seat.arcs)? {
+                None => match outbox::unacknowledged_changes(overlay, position.arcs)? {
                     until if until.is_empty() => IndexStatus::Active,
                     until => IndexStatus::Delivering { until },
                 },
@@ -99,7 +100,7 @@ fn add_entries(
     for entry in entries {
         // An entry that is already in this arc was added by a later write, so it is the same or
         // newer. An entry for another arc is always sent, because this arc cannot look it up. A
-        // repeated entry is harmless: it is that of the current item.
+        // repeated entry is harmless, because it is derived from the current item.
         if entry.arc != here || overlay.get(&entry.key)?.is_none() {
             replace_entry(overlay, table, index, here, None, Some(entry))?;
         }

@@ -87,7 +87,7 @@ pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     }
 }
 
-/// Does the same as [`check_put`] for an item in its stored form, of which it decodes little.
+/// Does the same as [`check_put`] for an item in its stored form, and decodes little of it.
 ///
 /// # Errors
 /// When the bytes are damaged.

@@ -34,14 +34,14 @@ pub(crate) struct IndexEntry<'i> {
 }
 
 impl IndexEntry<'_> {
-    /// Copies the parts that it borrows from its item.
+    /// Copies the parts that the entry borrows from its item.
     pub(crate) fn into_owned(self) -> IndexEntry<'static> {
         IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
     }
 }
 
 impl SecondaryIndex {
-    /// Returns the entry of an item in this index, if it has one.
+    /// Returns the entry of an item in this index, if the item has one.
     pub(crate) fn entry_of<'i>(
         &self,
         table: &Table,

@@ -1,6 +1,7 @@
 //! Key: `[1]`. Value: the machine's state that must survive a restart, in addition to the tables.
 //!
-//! It is part of every batch, so the storage always records exactly which log entries it contains.
+//! The state is part of every batch, so the storage always records exactly which log entries it
+//! contains.
 
 use model::EpochMillis;
 use serde::{Deserialize, Serialize};
@@ -9,12 +10,12 @@ use super::{Family, decode_value, encode_value};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 
-/// The progress of a replica.
+/// The state of a machine that must survive a restart, in addition to its tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineState {
     /// The last applied log index; 0 before the first.
     pub(crate) applied_index: u64,
-    /// The latest time of all applied entries; it never goes back.
+    /// The latest time of all applied entries; it never decreases.
     pub(crate) now: EpochMillis,
     /// The id of the next table.
     pub(crate) next_table: u64,

@@ -98,7 +98,7 @@ pub(crate) fn read_behind(
     found
 }
 
-/// Returns the error for an outbox that lacks a change it still has to deliver.
+/// Returns the error for an outbox that lacks an undelivered change.
 pub(crate) fn missing(to: ArcId, number: u64) -> ReadError {
     ReadError(format!("change {number} of index entries for arc {} is missing", to.0))
 }

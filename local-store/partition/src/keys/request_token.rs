@@ -14,10 +14,10 @@ use crate::storage::{ReadError, View};
 
 /// A transaction that was committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
+pub(crate) struct TokenResult {
     /// Hash of the operations. It shows whether a request with the same token is the same request.
     pub(crate) fingerprint: u128,
-    /// The time at which it is forgotten.
+    /// The time at which the transaction is forgotten.
     pub(crate) expires_at: EpochMillis,
     /// For each operation: bytes of the item before and after.
     pub(crate) sizes: Vec<(usize, usize)>,
@@ -32,14 +32,14 @@ fn expiry_key(expires_at: EpochMillis, token: &str) -> Vec<u8> {
         .concat()
 }
 
-pub(crate) fn read(view: &dyn View, token: &str) -> Result<Option<Remembered>, ReadError> {
+pub(crate) fn read(view: &dyn View, token: &str) -> Result<Option<TokenResult>, ReadError> {
     view.get(&key(token))?.map(|bytes| decode_value(&bytes)).transpose()
 }
 
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     token: &str,
-    remembered: &Remembered,
+    remembered: &TokenResult,
 ) -> Result<(), ReadError> {
     overlay.put(key(token), encode_value(remembered)?);
     overlay.put(expiry_key(remembered.expires_at, token), Vec::new());
@@ -90,7 +90,7 @@ mod tests {
         let mut storage = MapStorage::default();
         let below = storage.clone();
         let mut overlay = Overlay::new(&below);
-        let remembered = |at| Remembered {
+        let remembered = |at| TokenResult {
             fingerprint: u128::MAX,
             expires_at: EpochMillis(at),
             sizes: vec![(0, 7)],

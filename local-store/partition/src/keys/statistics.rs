@@ -12,7 +12,7 @@ use crate::table::identifiers::{PartitionNumber, TableId};
 pub struct Statistics {
     /// Number of items.
     pub items: u64,
-    /// Their sizes as DynamoDB counts them, in bytes.
+    /// The total size of the items in bytes, as DynamoDB counts it.
     pub bytes: u64,
 }
 

@@ -55,7 +55,7 @@ enum Content<'a> {
     Keys(Item),
     Old(EncodedItem),
     New(EncodedItem),
-    /// Both images: the old one, and the difference of the new one from it.
+    /// Both images: the old image, and the difference of the new image from it.
     Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 
@@ -108,12 +108,12 @@ pub(crate) fn visit_row(
         match (rest.is_empty(), sequence == last) {
             (true, true) => return Ok(ControlFlow::Continue(())),
             (false, false) => {}
-            _ => return Err(unreadable("the last record of its row is not the one in the key")),
+            _ => return Err(unreadable("the last record of its row is not the record in the key")),
         }
     }
 }
 
-/// Returns when the records of a row were made, in seconds since 1970, without decoding the
+/// Returns the creation time of a row's records, in seconds since 1970, without decoding the
 /// records.
 pub(crate) fn decode_created_seconds(row: &[u8]) -> Result<u64, ReadError> {
     split_row(row).map(|(created_seconds, _)| created_seconds)

@@ -36,7 +36,7 @@ use crate::table::identifiers::{IndexNumber, PartitionNumber, TableId};
 use crate::table::index::{IndexStatus, SecondaryIndex};
 use crate::table::options::TableOptions;
 use crate::table::partition::{SplitPoint, even_partitions, partitions_in};
-use crate::table::placement::{Placement, Seat};
+use crate::table::placement::{ArcPosition, Placement};
 use crate::table::time_to_live::TimeToLive;
 use crate::time_to_live;
 use crate::transaction;
@@ -57,7 +57,7 @@ const CHANGES_EXPECTED_MAX: usize = 8;
 /// The state of one replica, apart from its storage.
 #[derive(Debug)]
 pub struct Machine {
-    seat: Seat,
+    arc_position: ArcPosition,
     state: MachineState,
     catalogue: Arc<Catalogue>,
     /// The locks of prepared transactions, in a form for fast lookup.
@@ -73,15 +73,15 @@ impl Machine {
     /// # Errors
     /// When the storage cannot be read.
     pub fn open(view: &dyn View) -> Result<Self, ReadError> {
-        Self::open_in(Seat::default(), view)
+        Self::open_in(ArcPosition::default(), view)
     }
 
     /// Restores the machine of an arc from its storage. An arc must always be opened with the same
-    /// seat.
+    /// position.
     ///
     /// # Errors
     /// When the storage cannot be read.
-    pub fn open_in(seat: Seat, view: &dyn View) -> Result<Self, ReadError> {
+    pub fn open_in(position: ArcPosition, view: &dyn View) -> Result<Self, ReadError> {
         let mut catalogue = Catalogue::default();
         table_key::read_all(view)?.into_iter().for_each(|table| catalogue.put(table));
         let mut state = machine_state::read(view)?;
@@ -89,7 +89,13 @@ impl Machine {
             state.applied_index = state.applied_index.saturating_sub(1);
         }
         let locks = Locks::read(view)?;
-        Ok(Self { seat, state, catalogue: Arc::new(catalogue), locks, changes_of_a_command: 1 })
+        Ok(Self {
+            arc_position: position,
+            state,
+            catalogue: Arc::new(catalogue),
+            locks,
+            changes_of_a_command: 1,
+        })
     }
 
     /// Returns the last log index whose entry the storage contains; 0 before the first.
@@ -158,10 +164,10 @@ impl Machine {
         Ok((batch, replies))
     }
 
-    /// Advances past the entry at `index`, whose batch another machine with the same state and seat
-    /// has computed. The caller adds that batch to the storage. Returns false and does nothing if
-    /// the entry was applied before, or if it has commands that change more than items: these also
-    /// change this machine.
+    /// Advances past the entry at `index`, whose batch another machine with the same state and
+    /// position has computed. The caller adds that batch to the storage. Returns false and does nothing if
+    /// the entry was applied before, or if the entry has commands that change more than items,
+    /// because such commands also change this machine.
     pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
         if index <= self.state.applied_index || !entry.only_writes() {
             return false;
@@ -179,7 +185,7 @@ impl Machine {
         command: &Command,
         stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
-        let (seat, now) = (self.seat, self.state.now);
+        let (position, now) = (self.arc_position, self.state.now);
         let (catalogue, locks) = (&self.catalogue, &mut self.locks);
         match command {
             Command::Write(write) => self.write(overlay, at, write, stored),
@@ -199,7 +205,7 @@ impl Machine {
                 self.step_table(overlay, *table, time_to_live::step)
             }
             Command::StepIndexes { table } => self.step_table(overlay, *table, |overlay, table| {
-                index::build::step(overlay, table, seat)
+                index::build::step(overlay, table, position)
             }),
             Command::RotateShards { table } => self.step_table(overlay, *table, |_, table| {
                 stream::rotate(table, at, now);
@@ -231,7 +237,9 @@ impl Machine {
             Command::Finish(finish) => {
                 two_phase_commit::finish(overlay, catalogue, locks, at, now, finish)
             }
-            Command::Settle { id, began } => two_phase_commit::settle(overlay, *id, *began),
+            Command::CompleteTransaction { id, began } => {
+                two_phase_commit::complete_transaction(overlay, *id, *began)
+            }
             Command::ForgetTransactions => two_phase_commit::forget(overlay, now).map(more),
         }
     }
@@ -312,7 +320,7 @@ impl Machine {
         placement: &Placement,
     ) -> Result<Reply, ReadError> {
         let definition = &Table { placement: placement.clone(), ..definition.clone() };
-        let (arc, now) = (self.seat.arc, self.state.now);
+        let (arc, now) = (self.arc_position.arc, self.state.now);
         let own = self.table(definition.id);
         let adopted = match &own {
             Some(own) => adoption::follow(own, definition, sequence, now),
@@ -356,8 +364,8 @@ impl Machine {
         let id = TableId(self.state.next_table);
         let all = even_partitions(partition_count(create.billing));
         let firsts = all.iter().map(|partition| partition.first_token);
-        let placement = Placement::deal(id, firsts, self.seat.arcs);
-        let partitions = partitions_in(&placement, self.seat.arc, all);
+        let placement = Placement::deal(id, firsts, self.arc_position.arcs);
+        let partitions = partitions_in(&placement, self.arc_position.arc, all);
         let mut table = Table {
             id,
             name: create.name.clone(),
@@ -396,7 +404,7 @@ impl Machine {
         sequence: Sequence,
         update: &UpdateTable,
     ) -> Result<Reply, ReadError> {
-        let (now, arcs) = (self.state.now, self.seat.arcs);
+        let (now, arcs) = (self.state.now, self.arc_position.arcs);
         self.change_table(overlay, update.table, |table| {
             count_version(table, arcs);
             match (&update.stream, table.enabled_stream().is_some()) {
@@ -437,7 +445,7 @@ impl Machine {
         id: TableId,
         change: &TimeToLiveChange,
     ) -> Result<Reply, ReadError> {
-        let arcs = self.seat.arcs;
+        let arcs = self.arc_position.arcs;
         let is_empty = match self.table(id) {
             Some(table) => read_statistics(overlay, &table)?.items == 0,
             None => false,

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use crate::keys::{Family, removal};
 use crate::storage::overlay::Overlay;
-use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::storage::{ReadError, View, end_of_prefix, successor};
 use crate::table::identifiers::TableId;
 
-/// The most bytes that a step reads, about ten items of the largest size. Its last value may exceed
-/// the limit.
+/// The most bytes that a step reads, about ten items of the largest size. The last value that the
+/// step reads may exceed the limit.
 pub(crate) const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The remaining work of a step.
+/// The remaining budget of a step: the entries and bytes that it may still process.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     entries: usize,
@@ -25,7 +25,7 @@ impl Allowance {
         Self { entries, bytes: STEP_BYTES_MAX }
     }
 
-    /// Counts an entry. Breaks after the last one that is allowed.
+    /// Counts an entry. Breaks after the last entry that is allowed.
     pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(key.len() + value.len());
@@ -52,7 +52,7 @@ pub(crate) fn visit_items(
     let first = Family::Item.of_table(table);
     let end = end_of_prefix(&first);
     let mut stopped_at = Ok(None);
-    view.scan(&cursor.map_or(first, behind), &end, false, &mut |key, value| {
+    view.scan(&cursor.map_or(first, successor), &end, false, &mut |key, value| {
         let next = visit(key, value);
         match next {
             Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
@@ -76,7 +76,7 @@ pub(crate) fn remove_under(
 ) -> Result<(), ReadError> {
     let mut from = prefix.to_vec();
     if let Some(removed) = removal::read(overlay, place)? {
-        from = from.max(behind(removed));
+        from = from.max(successor(removed));
     }
     let to = end_of_prefix(prefix);
     if from >= to {

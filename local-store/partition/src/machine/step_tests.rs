@@ -70,7 +70,7 @@ fn large_items_expire_in_several_entries() {
         assert!(found.commands.len() <= STEP_BYTES_MAX / ITEM_BYTES + 1);
         replica.apply(index, &entry(0, found.commands));
         entries += 1;
-        if found.behind.is_none() {
+        if found.next_position.is_none() {
             break;
         }
     }
@@ -84,7 +84,7 @@ fn an_entry_expires_a_bounded_number_of_items_and_at_least_one() {
     let far = EpochMillis(START + 3_600_000);
     for (limit, count, more) in [(0, 0, false), (1, 1, true), (10, 10, true), (11, 10, false)] {
         let found = find_expired(&replica.storage, replica.table(), far, limit, None).unwrap();
-        let told = (found.commands.len(), found.behind.is_some());
+        let told = (found.commands.len(), found.next_position.is_some());
         assert_eq!(told, (count, more), "{limit}");
     }
 }
@@ -99,7 +99,7 @@ fn a_search_continues_after_the_previous_one() {
         let place: Option<&[u8]> = behind.as_deref();
         let look = find_expired(&replica.storage, replica.table(), far, 3, place).unwrap();
         found.extend(look.commands);
-        behind = look.behind;
+        behind = look.next_position;
     }
     let all = find_expired(&replica.storage, replica.table(), far, 500, None).unwrap();
     assert_eq!(behind, None);

@@ -356,7 +356,7 @@ proptest! {
         let far = EpochMillis(START + 100 * STREAM_RETENTION_MS);
         let expiring = items.values().filter(|item| item.contains_key("ttl")).count();
         let found = find_expired(&replica.storage, replica.table(), far, 1000, None).unwrap();
-        prop_assert_eq!((found.commands.len(), found.behind), (expiring, None));
+        prop_assert_eq!((found.commands.len(), found.next_position), (expiring, None));
 
         // The log alone gives the same bytes again, entry by entry or decoded from its payloads,
         // and applying an entry twice changes nothing.
@@ -559,8 +559,8 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
         let mut of_arcs: Vec<Table> = Vec::new();
         for arc in 0..arcs {
             let storage = MapStorage::default();
-            let seat = Seat { arc: ArcId(arc), arcs };
-            let mut machine = Machine::open_in(seat, &storage).unwrap();
+            let position = ArcPosition { arc: ArcId(arc), arcs };
+            let mut machine = Machine::open_in(position, &storage).unwrap();
             let entry = match of_arcs.first() {
                 None => created.clone(),
                 Some(table) => {

@@ -17,20 +17,20 @@ use crate::keys::statistics::Statistics;
 use crate::keys::{Family, item, statistics};
 use crate::machine::step::STEP_BYTES_MAX;
 use crate::storage::overlay::Overlay;
-use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::storage::{ReadError, View, end_of_prefix, successor};
 use crate::stream;
 use crate::table::Table;
 use crate::table::billing::partition_count;
 use crate::table::identifiers::{PartitionNumber, TableId};
 use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
-use crate::table::placement::Seat;
+use crate::table::placement::ArcPosition;
 use crate::table::token_range::TokenRange;
 
 /// The most items that one step counts, so that no entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
 
 /// The result of a counting step.
-enum Counted {
+enum CountResult {
     /// There are more items to count.
     More(Split),
     /// The lower part was counted completely; the upper part begins here.
@@ -59,7 +59,7 @@ pub(crate) fn begin(
         SplitPoint::Half => None,
         SplitPoint::Token(token) if range.first < token && token <= range.last => Some(token),
         SplitPoint::Token(_) => {
-            return refuse("the token is outside it, or its first one");
+            return refuse("the token is outside the partition, or is its first token");
         }
     };
     let split = Split { at, lower: PartitionNumber(table.next_partition), cursor: None };
@@ -88,17 +88,17 @@ pub(crate) fn step(
     };
     let lower = split.lower;
     match count_next(overlay, table, place, number, split)? {
-        Counted::More(split) => {
+        CountResult::More(split) => {
             if let Some(partition) = table.partitions.get_mut(place) {
                 partition.split = Some(split);
             }
         }
-        Counted::Whole(at) => {
+        CountResult::Whole(at) => {
             divide(overlay, table, place, number, lower, at)?;
             let parent = table.partitions.get_mut(place).and_then(|lower| lower.shard.take());
             stream::split_shard(table, place, parent, sequence, now);
         }
-        Counted::Indivisible => {
+        CountResult::Indivisible => {
             let bytes = statistics::read(overlay, table.id, number)?.bytes;
             statistics::delete(overlay, table.id, lower);
             if let Some(partition) = table.partitions.get_mut(place) {
@@ -110,7 +110,7 @@ pub(crate) fn step(
     Ok(splits_of(table) > 0)
 }
 
-/// Replaces one partition by two. The lower one keeps the shard for now.
+/// Replaces one partition by two. The lower partition keeps the shard for now.
 fn divide(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -145,9 +145,9 @@ fn count_next(
     place: usize,
     number: PartitionNumber,
     mut split: Split,
-) -> Result<Counted, ReadError> {
+) -> Result<CountResult, ReadError> {
     let Some(range) = table.token_range(place) else {
-        return Ok(Counted::Indivisible);
+        return Ok(CountResult::Indivisible);
     };
     let lower = split.lower;
     let all = statistics::read(overlay, table.id, number)?;
@@ -155,18 +155,18 @@ fn count_next(
     let walk = walk(overlay, table, range, &split, all, &mut below)?;
     split.cursor = walk.cursor;
     let counted = match (walk.end, split.at) {
-        (WalkEnd::Half(at), _) => Counted::Whole(at),
-        (WalkEnd::Limit, _) => Counted::More(split),
-        (WalkEnd::Bound, Some(at)) => Counted::Whole(at),
+        (WalkEnd::Half(at), _) => CountResult::Whole(at),
+        (WalkEnd::Limit, _) => CountResult::More(split),
+        (WalkEnd::Bound, Some(at)) => CountResult::Whole(at),
         (WalkEnd::Bound, None) => match edge_token(overlay, table, range, true)? {
             // The items of the last token have at least half of the bytes. They become the upper
             // part, and the items below them are counted again.
             Some(last) if edge_token(overlay, table, range, false)? != Some(last) => {
                 below = Statistics::default();
-                Counted::More(Split { at: Some(last), cursor: None, ..split })
+                CountResult::More(Split { at: Some(last), cursor: None, ..split })
             }
-            Some(_) => Counted::Indivisible,
-            None => range.middle().map_or(Counted::Indivisible, Counted::Whole),
+            Some(_) => CountResult::Indivisible,
+            None => range.middle().map_or(CountResult::Indivisible, CountResult::Whole),
         },
     };
     statistics::write(overlay, table.id, lower, &below)?;
@@ -197,7 +197,7 @@ fn walk(
     below: &mut Statistics,
 ) -> Result<Walk, ReadError> {
     let (first, end) = bounds(table.id, range);
-    let from = split.cursor.as_ref().map_or(first, |key| behind(key.clone()));
+    let from = split.cursor.as_ref().map_or(first, |key| successor(key.clone()));
     let to = split.at.map_or(end, |at| item::token_prefix(table.id, at));
     let mut walk = Walk { cursor: split.cursor.clone(), end: WalkEnd::Bound };
     let mut last = split.cursor.as_deref().map(item::decode_token).transpose()?;
@@ -244,7 +244,7 @@ fn bounds(table: TableId, range: TokenRange) -> (Vec<u8>, Vec<u8>) {
     (item::token_prefix(table, range.first), end)
 }
 
-/// Returns the token of the first item of a range, or of the last one if `reverse`.
+/// Returns the token of the first item of a range, or of the last item if `reverse`.
 fn edge_token(
     view: &dyn View,
     table: &Table,
@@ -271,13 +271,14 @@ pub fn find_split_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Table
 }
 
 /// Returns the partitions to split regardless of their traffic: those with more than `bytes_max`
-/// bytes, and the widest one of a table that has too few for its throughput setting.
+/// bytes, and the widest partition of a table that has too few partitions for its throughput
+/// setting.
 ///
 /// # Errors
 /// When the storage cannot be read.
 pub fn find_due_splits<'a>(
     view: &dyn View,
-    seat: Seat,
+    position: ArcPosition,
     tables: impl Iterator<Item = &'a Table>,
     bytes_max: u64,
 ) -> Result<Vec<(TableId, PartitionNumber, SplitPoint)>, ReadError> {
@@ -293,7 +294,7 @@ pub fn find_due_splits<'a>(
         }
         let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
         // This arc needs its share of the partitions, which is proportional to its stretches.
-        let (own, all) = table.placement.share_of(seat.arc);
+        let (own, all) = table.placement.share_of(position.arc);
         let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));
         if table.partitions.len() + splits_of(table) < wanted.min(PARTITIONS_MAX) {
             due.extend(widest(table));

@@ -95,7 +95,8 @@ fn items_with_one_partition_key_stay_together() {
     // ... and is not tried again until it has grown.
     let due = |replica: &Replica| {
         let table = Table::clone(replica.table());
-        find_due_splits(&replica.storage, Seat::default(), [&table].into_iter(), 1000).unwrap()
+        find_due_splits(&replica.storage, ArcPosition::default(), [&table].into_iter(), 1000)
+            .unwrap()
     };
     assert_eq!(due(&replica), []);
     apply(&mut replica, sized(last + 2, 100_000));
@@ -173,7 +174,7 @@ fn invalid_splits_are_refused() {
         assert!(matches!(&reply, Reply::Invalid(text) if text.contains(why)), "{reply:?}");
     };
     refused(7, SplitPoint::Half, "does not exist");
-    refused(0, SplitPoint::Token(Token(0)), "outside it");
+    refused(0, SplitPoint::Token(Token(0)), "outside the partition");
     assert_eq!(
         begin(&mut replica, 0, SplitPoint::Token(Token(1))),
         Reply::Done { more: true },
@@ -200,9 +201,13 @@ fn a_table_gets_the_partitions_for_its_throughput() {
     apply(&mut replica, update);
     for _ in 0..5 {
         let table = Table::clone(replica.table());
-        let due =
-            find_due_splits(&replica.storage, Seat::default(), [&table].into_iter(), u64::MAX)
-                .unwrap();
+        let due = find_due_splits(
+            &replica.storage,
+            ArcPosition::default(),
+            [&table].into_iter(),
+            u64::MAX,
+        )
+        .unwrap();
         for (table, partition, at) in due {
             apply(&mut replica, Command::SplitPartition { table, partition, at });
         }

@@ -61,7 +61,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the key that it changes.
+    /// Returns the key that the operation changes.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         match self {
@@ -90,7 +90,7 @@ impl Batch {
 }
 
 /// Returns the direct successor of a key.
-pub(crate) fn behind(mut key: Vec<u8>) -> Vec<u8> {
+pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
 }

@@ -23,7 +23,7 @@ use crate::keys::stream_row;
 use crate::machine::step::Allowance;
 use crate::mutation::{self, Mutation};
 use crate::storage::overlay::Overlay;
-use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::storage::{ReadError, View, end_of_prefix, successor};
 use crate::table::Table;
 use crate::table::identifiers::{ShardNumber, TableId};
 use crate::table::stream::{Shard, Stream};
@@ -109,9 +109,10 @@ fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequenc
 }
 
 /// Returns the label of the next stream of a table: the wanted label if it is greater than the last
-/// one, otherwise the last label with one more digit. The wanted label comes from the clock of the
-/// process that received the request, and the clocks of two processes differ. Consumers order what
-/// they store by label. A label with one more digit still sorts before the next millisecond.
+/// label, otherwise the last label with one more digit. The wanted label comes from the clock of
+/// the process that received the request, and the clocks of two processes differ. Consumers order
+/// their stored records by label. A label with one more digit still sorts before the next
+/// millisecond.
 pub(crate) fn next_label(table: &Table, wanted: String) -> String {
     match table.streams.last() {
         Some(last) if wanted <= last.label => format!("{}1", last.label),
@@ -253,7 +254,7 @@ fn close_numbered(
     Some(shard.id.clone())
 }
 
-/// The most rows of records that one trim removes; fewer if they are large.
+/// The most rows of records that one trim removes; fewer if the rows are large.
 const TRIM_ROWS_MAX: usize = 1000;
 
 /// Removes records older than 24 hours, then closed shards and disabled streams without records.
@@ -282,7 +283,7 @@ pub(crate) fn trim(
 }
 
 /// Returns whether all records of a shard or stream that closed at this time have expired; false if
-/// it is still open.
+/// the shard or stream is still open.
 fn is_gone(closed_at: Option<EpochMillis>, now: EpochMillis) -> bool {
     closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
 }
@@ -320,7 +321,7 @@ fn old_rows(
 /// over the tombstones of all trimmed rows each time.
 pub(crate) fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
-        Some(trimmed) => behind(stream_row::encode(table, shard.number, trimmed)),
+        Some(trimmed) => successor(stream_row::encode(table, shard.number, trimmed)),
         None => stream_row::shard_prefix(table, shard.number),
     }
 }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A permanent table id: a table that is deleted and created again has another id.
+/// The id of a table, which is never reused: a table that is deleted and recreated has a new id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableId(pub u64);
 

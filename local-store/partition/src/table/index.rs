@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::table::identifiers::IndexNumber;
 use crate::table::placement::ArcId;
 
-/// The kind of an index: whether it shares the table's partition key.
+/// The kind of an index: whether the index shares the table's partition key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexKind {
     /// The table's partition key and another sort key.
@@ -39,7 +39,7 @@ pub struct IndexDefinition {
     pub kind: IndexKind,
     /// Its key. A local index has the table's partition key, and always a sort key of one attribute.
     pub key_schema: IndexKeySchema,
-    /// The attributes that its entries hold.
+    /// The attributes that the index's entries hold.
     pub projection: IndexProjection,
     /// Read and write capacity units of a global index of a provisioned table.
     pub throughput: Option<(u64, u64)>,
@@ -53,9 +53,9 @@ pub enum IndexStatus {
         /// The item key after which building continues; `None` at the start.
         cursor: Option<Vec<u8>>,
     },
-    /// It has an entry for each item with its key attributes.
+    /// The index has an entry for each item that has the index's key attributes.
     Active,
-    /// Writes no longer maintain it, and its entries are being removed.
+    /// Writes no longer maintain the index, and its entries are being removed.
     Deleting,
     /// Every item was read, but some entries are not delivered to other arcs yet.
     Delivering {
@@ -80,7 +80,7 @@ impl IndexStatus {
 /// A secondary index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondaryIndex {
-    /// Its number. An index that is deleted and created again has another one.
+    /// The number of the index. An index that is deleted and recreated has a new number.
     pub number: IndexNumber,
     /// Its definition.
     pub definition: IndexDefinition,
@@ -100,7 +100,7 @@ pub enum IndexChange {
 }
 
 /// One entry of an index that a write put, replaced or removed. If the index key of an item
-/// changed, there are two: one removed, one put.
+/// changed, there are two values: one for the removed entry and one for the put entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexWrite {
     /// The index.
@@ -139,8 +139,8 @@ impl IndexDefinition {
         self.key_schema.contains(attribute) || table.contains(attribute)
     }
 
-    /// Returns the key attributes of an entry: the index's, then those of the table that are not
-    /// among them.
+    /// Returns the key attributes of an entry: the key attributes of the index, then the remaining
+    /// key attributes of the table.
     pub fn entry_attributes<'a>(
         &'a self,
         table: &'a KeySchema,

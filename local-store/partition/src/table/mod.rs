@@ -38,17 +38,17 @@ pub struct Table {
     pub key_schema: KeySchema,
     /// Its billing mode.
     pub billing: Billing,
-    /// When it was created.
+    /// The time at which the table was created.
     pub created_at: EpochMillis,
     /// Whether `DeleteTable` is rejected.
     pub deletion_protection: bool,
-    /// Its partitions, by first token. A table that was read from one arc of several has only the
-    /// partitions of that arc.
+    /// Its partitions, by first token. In a ring of several arcs, a table that was read from one
+    /// arc has only the partitions of that arc.
     pub partitions: Vec<Partition>,
     /// The number of the next partition.
     pub next_partition: u32,
-    /// Its streams, oldest first: at most one is enabled, and it is the last. A disabled stream
-    /// can be read until its records are trimmed.
+    /// Its streams, oldest first: at most one stream is enabled, and it is the last one in the
+    /// list. A disabled stream can be read until its records are trimmed.
     pub streams: Vec<Stream>,
     /// The number of the next shard.
     pub next_shard: u32,
@@ -90,7 +90,8 @@ impl Table {
         Some(TokenRange { first, last: last.min(self.placement.end_of(first)) })
     }
 
-    /// Returns the index of the partition with a number; `None` if there is none, or no longer.
+    /// Returns the index of the partition with a number; `None` if there is no such partition, or
+    /// no longer.
     #[must_use]
     pub fn find_partition(&self, number: PartitionNumber) -> Option<usize> {
         self.partitions.iter().position(|partition| partition.number == number)
@@ -102,7 +103,7 @@ impl Table {
         self.streams.last().filter(|stream| stream.disabled_at.is_none())
     }
 
-    /// Returns the table without the data that each arc has of its own: its partitions, and the
+    /// Returns the table without the data that differs from arc to arc: its partitions, and the
     /// shards of its streams. Together these may be too large for one log entry.
     #[must_use]
     pub fn definition(&self) -> Self {
@@ -139,7 +140,7 @@ impl Table {
         }
     }
 
-    /// Returns its local or its global indexes.
+    /// Returns the local or the global indexes of the table.
     pub fn indexes_of(&self, kind: IndexKind) -> impl Iterator<Item = &SecondaryIndex> {
         self.indexes.iter().filter(move |index| index.definition.kind == kind)
     }

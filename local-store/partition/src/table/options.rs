@@ -15,7 +15,7 @@ use crate::table::billing::Billing;
 const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };
 /// Milliseconds of a day; the days for throughput decreases begin at 00:00 UTC.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// Error text for a policy that is not the one that the request expected.
+/// Error text for a policy that differs from the policy that the request expected.
 pub const POLICY_CHANGED: &str = "the resource policy is not the expected one";
 
 /// Reads and writes per second.
@@ -57,7 +57,7 @@ pub struct ResourcePolicy {
 /// The setting of point-in-time recovery. The store does not implement recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
-    /// When it was enabled.
+    /// The time at which point-in-time recovery was enabled.
     pub since: EpochMillis,
     /// The recovery period in days: 1 to 35.
     pub days: u8,
@@ -84,13 +84,13 @@ pub struct TableOptions {
     pub latest_policy_revision: u64,
     /// Point-in-time recovery, if it is enabled.
     pub recovery: Option<Recovery>,
-    /// When the table was last made on-demand.
+    /// The time at which the table was last made on-demand.
     pub on_demand_at: Option<EpochMillis>,
-    /// When its provisioned throughput last grew.
+    /// The time at which the table's provisioned throughput last grew.
     pub increased_at: Option<EpochMillis>,
-    /// When its provisioned throughput last shrank.
+    /// The time at which the table's provisioned throughput last shrank.
     pub decreased_at: Option<EpochMillis>,
-    /// How often it shrank on the day of `decreased_at`.
+    /// The number of decreases on the day of `decreased_at`.
     pub decreases: u32,
 }
 
@@ -167,7 +167,7 @@ impl TableOptions {
         self.at_least(self.warm, billing, None)
     }
 
-    /// Returns the warm throughput of an index; `units` are its provisioned ones.
+    /// Returns the warm throughput of an index; `units` is its provisioned throughput.
     #[must_use]
     pub fn warm_of_index(&self, name: &str, billing: Billing, units: Option<(u64, u64)>) -> Units {
         let asked = self.indexes.get(name).map_or_else(Units::default, |index| index.warm);

@@ -47,12 +47,12 @@ pub enum SplitPoint {
 /// An unfinished split.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
-    /// The first token of the upper part, once it is known.
+    /// The first token of the upper part, once the token is known.
     pub at: Option<Token>,
     /// The number of the partition that the lower part becomes. Its statistics already contain the
     /// items counted so far.
     pub lower: PartitionNumber,
-    /// The key of the last item that was counted; `None` before the first one.
+    /// The key of the last item that was counted; `None` before the first item.
     pub(crate) cursor: Option<Vec<u8>>,
 }
 

@@ -50,14 +50,14 @@ impl fmt::Display for ArcId {
 
 /// The arc of a machine, and the number of arcs of its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct ArcPosition {
     /// The arc.
     pub arc: ArcId,
     /// The number of arcs of the ring: 1 to [`ARCS_MAX`].
     pub arcs: u32,
 }
 
-impl Default for Seat {
+impl Default for ArcPosition {
     /// Returns the only arc of a ring of one.
     fn default() -> Self {
         Self { arc: ArcId::FIRST, arcs: 1 }
@@ -66,7 +66,7 @@ impl Default for Seat {
 
 /// Tokens of a table that are in one arc: from `first` to the next stretch's `first`, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stretch {
+pub struct PlacementRange {
     /// The first token, inclusive.
     pub first: Token,
     /// The arc that holds the tokens.
@@ -80,7 +80,7 @@ pub struct Placement {
     pub version: u64,
     /// Stretches by their first tokens, beginning with 0; empty if the whole table is in the first
     /// arc.
-    pub stretches: Vec<Stretch>,
+    pub ranges: Vec<PlacementRange>,
 }
 
 impl Placement {
@@ -91,34 +91,33 @@ impl Placement {
             return Self::default();
         }
         let arc = |number: u64| u32::try_from((table.0.wrapping_add(number)) % u64::from(arcs));
-        let stretch = |(number, first)| Stretch { first, arc: ArcId(arc(number).unwrap_or(0)) };
-        Self { version: 1, stretches: (0..).zip(firsts).map(stretch).collect() }
+        let stretch =
+            |(number, first)| PlacementRange { first, arc: ArcId(arc(number).unwrap_or(0)) };
+        Self { version: 1, ranges: (0..).zip(firsts).map(stretch).collect() }
     }
 
     /// Returns the arc of a token.
     #[must_use]
     pub fn arc_of(&self, token: Token) -> ArcId {
-        self.stretch_of(token).map_or(ArcId::FIRST, |stretch| stretch.arc)
+        self.range_of(token).map_or(ArcId::FIRST, |stretch| stretch.arc)
     }
 
-    fn stretch_of(&self, token: Token) -> Option<&Stretch> {
-        let next = self.stretches.partition_point(|stretch| stretch.first <= token);
-        self.stretches.get(next.checked_sub(1)?)
+    fn range_of(&self, token: Token) -> Option<&PlacementRange> {
+        let next = self.ranges.partition_point(|stretch| stretch.first <= token);
+        self.ranges.get(next.checked_sub(1)?)
     }
 
     /// Returns the last token, inclusive, of the stretch that contains a token.
     #[must_use]
     pub fn end_of(&self, token: Token) -> Token {
-        let next = self.stretches.partition_point(|stretch| stretch.first <= token);
-        self.stretches
-            .get(next)
-            .map_or(Token(u64::MAX), |next| Token(next.first.0.saturating_sub(1)))
+        let next = self.ranges.partition_point(|stretch| stretch.first <= token);
+        self.ranges.get(next).map_or(Token(u64::MAX), |next| Token(next.first.0.saturating_sub(1)))
     }
 
     /// Returns the arcs that hold a part of the table, each once.
     #[must_use]
     pub fn arcs(&self) -> Vec<ArcId> {
-        let mut arcs: Vec<ArcId> = self.stretches.iter().map(|stretch| stretch.arc).collect();
+        let mut arcs: Vec<ArcId> = self.ranges.iter().map(|stretch| stretch.arc).collect();
         arcs.sort_unstable();
         arcs.dedup();
         if arcs.is_empty() { vec![ArcId::FIRST] } else { arcs }
@@ -126,11 +125,11 @@ impl Placement {
 
     /// Returns how many stretches are in an arc, and how many there are in all.
     pub(crate) fn share_of(&self, arc: ArcId) -> (usize, usize) {
-        if self.stretches.is_empty() {
+        if self.ranges.is_empty() {
             return (usize::from(arc == ArcId::FIRST), 1);
         }
-        let own = self.stretches.iter().filter(|stretch| stretch.arc == arc).count();
-        (own, self.stretches.len())
+        let own = self.ranges.iter().filter(|stretch| stretch.arc == arc).count();
+        (own, self.ranges.len())
     }
 }
 

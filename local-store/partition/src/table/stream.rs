@@ -16,9 +16,9 @@ pub struct Stream {
     pub label: String,
     /// The images that records carry.
     pub view_type: StreamViewType,
-    /// When it was enabled.
+    /// The time at which the stream was enabled.
     pub created_at: EpochMillis,
-    /// When it was disabled.
+    /// The time at which the stream was disabled.
     pub disabled_at: Option<EpochMillis>,
     /// Its shards, parents before children.
     pub shards: Vec<Shard>,
@@ -31,15 +31,15 @@ pub struct Shard {
     pub number: ShardNumber,
     /// `shardId-<20 digits of milliseconds>-<8 hexadecimal digits>`.
     pub id: String,
-    /// The id of the shard whose records precede its own.
+    /// The id of the parent: the shard whose records precede those of this shard.
     pub parent: Option<String>,
-    /// The sequence from which it accepts records, inclusive.
+    /// The first sequence for which the shard accepts records.
     pub first: Sequence,
-    /// The sequence at which it was closed, inclusive; `None` while it is open.
+    /// The sequence at which the shard was closed, inclusive; `None` while the shard is open.
     pub last: Option<Sequence>,
-    /// When it was opened.
+    /// The time at which the shard was opened.
     pub opened_at: EpochMillis,
-    /// When it was closed.
+    /// The time at which the shard was closed.
     pub closed_at: Option<EpochMillis>,
     /// The last record that was trimmed because of its age; a reader at an earlier position has
     /// missed records.

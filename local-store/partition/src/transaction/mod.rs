@@ -22,7 +22,7 @@ use crate::command::reply::{CancellationReason, Reply, Written};
 use crate::command::{Transaction, Write};
 use crate::entry::sequence::Sequence;
 use crate::keys::item;
-use crate::keys::request_token::{self, Remembered};
+use crate::keys::request_token::{self, TokenResult};
 use crate::mutation::{self, Mutation};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
@@ -34,7 +34,7 @@ const FORGOTTEN_MAX: usize = 1000;
 /// DynamoDB's text for a transaction that is too large.
 pub const TRANSACTION_TOO_LARGE: &str = "Transaction payload size cannot exceed 4 MB";
 
-/// Applies a transaction, unless an earlier one with its token was applied.
+/// Applies a transaction, unless an earlier transaction with the same token was applied.
 pub(crate) fn apply(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -46,15 +46,15 @@ pub(crate) fn apply(
     let Transaction { token, operations } = transaction;
     let fingerprint = if token.is_some() { fingerprint(operations)? } else { 0 };
     if let Some(token) = token
-        && let Some(reply) = recall_token(overlay, now, token, fingerprint)?
+        && let Some(reply) = find_token_result(overlay, now, token, fingerprint)?
     {
         return Ok(reply);
     }
     if let Some(reasons) = locks.conflicts(operations) {
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // The operations run in an overlay of their own. It becomes part of the state only if all of
-    // them succeed.
+    // The operations run in a separate overlay, which becomes part of the state only if all
+    // operations succeed.
     let mut attempt = Overlay::new(overlay);
     let writes = match attempt_all(&mut attempt, catalogue, first, now, operations)? {
         Ok(writes) => writes,
@@ -66,7 +66,7 @@ pub(crate) fn apply(
         && !mutation::is_active(Mutation::ForgetToken)
     {
         let sizes = writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
-        remember(overlay, now, token, fingerprint, sizes)?;
+        record_token_result(overlay, now, token, fingerprint, sizes)?;
     }
     Ok(Reply::Transacted { writes, repeated: false })
 }
@@ -113,17 +113,17 @@ pub(crate) fn attempt_all(
 ///
 /// # Errors
 /// When the storage cannot be read.
-pub fn recall(
+pub fn find_result(
     view: &dyn View,
     now: EpochMillis,
     transaction: &Transaction,
 ) -> Result<Option<Reply>, ReadError> {
     let Some(token) = &transaction.token else { return Ok(None) };
-    recall_token(view, now, token, fingerprint(&transaction.operations)?)
+    find_token_result(view, now, token, fingerprint(&transaction.operations)?)
 }
 
-/// Does the same as [`recall`] by token and fingerprint.
-pub(crate) fn recall_token(
+/// Does the same as [`find_result`] by token and fingerprint.
+pub(crate) fn find_token_result(
     view: &dyn View,
     now: EpochMillis,
     token: &str,
@@ -144,13 +144,13 @@ fn remembered(
     view: &dyn View,
     now: EpochMillis,
     token: &str,
-) -> Result<Option<Remembered>, ReadError> {
+) -> Result<Option<TokenResult>, ReadError> {
     Ok(request_token::read(view, token)?.filter(|known| now < known.expires_at))
 }
 
 /// Remembers the result of the transaction with a token. Replaces an expired result of the same
 /// token.
-pub(crate) fn remember(
+pub(crate) fn record_token_result(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
     token: &str,
@@ -161,10 +161,10 @@ pub(crate) fn remember(
         request_token::delete(overlay, token, known.expires_at);
     }
     let expires_at = EpochMillis(now.0.saturating_add(REQUEST_TOKEN_LIFE_MS));
-    request_token::write(overlay, token, &Remembered { fingerprint, expires_at, sizes })
+    request_token::write(overlay, token, &TokenResult { fingerprint, expires_at, sizes })
 }
 
-fn repeat(known: &Remembered, fingerprint: u128) -> Reply {
+fn repeat(known: &TokenResult, fingerprint: u128) -> Reply {
     if known.fingerprint != fingerprint {
         return Reply::TokenMismatch;
     }

@@ -41,53 +41,53 @@ impl TransactionId {
 /// The decision about a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When the transaction began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// Whether it is committed.
     pub commit: bool,
-    /// The arcs that have to finish it, each with the number of its operations.
+    /// The arcs that have to finish the transaction, each with the number of its operations.
     pub participants: Vec<(ArcId, u32)>,
 }
 
 /// An item that a transaction has locked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Locked {
+pub struct LockedItem {
     /// The table.
     pub table: TableId,
     /// The key of the item.
     pub key: PrimaryKey,
-    /// What happens to the item when the transaction commits.
-    pub fate: Fate,
+    /// The change of the item when the transaction commits.
+    pub change: LockedChange,
 }
 
 /// The change of a locked item when its transaction commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Fate {
+pub enum LockedChange {
     /// No change: the transaction only has a condition on it.
-    Stays,
-    /// The item is replaced by this one, or deleted if `None`.
-    Becomes(Option<EncodedItem>),
+    Unchanged,
+    /// The item is replaced by the given item, or deleted if `None`.
+    Replaced(Option<EncodedItem>),
 }
 
 /// The operations that a transaction has prepared in an arc. The encoding begins with the fields of
 /// [`PreparedHead`], which can be decoded alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// The arc that decides.
-    pub home: ArcId,
+    pub deciding_arc: ArcId,
     /// Its items, in the order of its operations.
-    pub items: Vec<Locked>,
+    pub items: Vec<LockedItem>,
 }
 
 /// The part of [`Prepared`] that ending a transaction needs, without the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedHead {
-    /// When it began.
+    /// The time at which the transaction began.
     pub began: EpochMillis,
     /// The arc that decides.
-    pub home: ArcId,
-    /// The number of its operations in this arc.
+    pub deciding_arc: ArcId,
+    /// The number of the transaction's operations in this arc.
     pub operations: u32,
 }

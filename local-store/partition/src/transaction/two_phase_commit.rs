@@ -24,7 +24,9 @@ use crate::mutation::{self, Mutation};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::transaction::locks::Locks;
-use crate::transaction::state::{Decision, Fate, Locked, Prepared, PreparedHead, TransactionId};
+use crate::transaction::state::{
+    Decision, LockedChange, LockedItem, Prepared, PreparedHead, TransactionId,
+};
 use crate::transaction::{self, TRANSACTION_TOO_LARGE};
 use crate::write;
 
@@ -33,7 +35,7 @@ const TRANSACTION_LIFE_MS: u64 = 60_000;
 /// The most records of transactions that one command forgets.
 const FORGOTTEN_MAX: usize = 1000;
 /// The most bytes of the resulting items of a transaction in one arc: they are stored as one value,
-/// and a message of a snapshot transfer must have space for it.
+/// and a message of a snapshot transfer must have space for this value.
 const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Returns whether a transaction is too old for a step that changes state.
@@ -42,7 +44,7 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
 }
 
 /// Checks the operations of a transaction and locks their items, or replies why it cannot. A
-/// repeated command finds the locks of the first one and replies with a conflict.
+/// repeated command finds the locks of the first command and replies with a conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -51,7 +53,7 @@ pub(crate) fn prepare(
     now: EpochMillis,
     prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
-    let &Prepare { id, home, began, ref operations, return_items } = prepare;
+    let &Prepare { id, deciding_arc, began, ref operations, return_items } = prepare;
     // A transaction without operations has no locks by which to recognise a repetition.
     if operations.is_empty() || is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
@@ -76,20 +78,20 @@ pub(crate) fn prepare(
         if return_items {
             written.new = new.as_ref().map(EncodedItem::decode).transpose().map_err(damaged)?;
         }
-        let fate = match write.action {
-            WriteAction::Check => Fate::Stays,
-            _ => Fate::Becomes(new),
+        let change = match write.action {
+            WriteAction::Check => LockedChange::Unchanged,
+            _ => LockedChange::Replaced(new),
         };
-        if let Fate::Becomes(Some(new)) = &fate {
+        if let LockedChange::Replaced(Some(new)) = &change {
             bytes += new.as_bytes().len();
         }
-        items.push(Locked { table, key, fate });
+        items.push(LockedItem { table, key, change });
     }
     drop(attempt);
     if bytes > PREPARED_BYTES_MAX {
         return Ok(Reply::Invalid(TRANSACTION_TOO_LARGE.to_owned()));
     }
-    let prepared = Prepared { began, home, items };
+    let prepared = Prepared { began, deciding_arc, items };
     keys::write_prepared(overlay, id, &prepared)?;
     keys::count_step(overlay)?;
     locks.add(id, &prepared);
@@ -110,13 +112,14 @@ pub(crate) fn decide(
     // An old transaction may have been decided and forgotten already, so it is never committed.
     let commit = commit && !is_old(began, now);
     if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
-        if let Some(reply) = transaction::recall_token(overlay, now, token, *fingerprint)? {
-            // Another transaction with this token was committed in between, so this one is aborted.
+        if let Some(reply) = transaction::find_token_result(overlay, now, token, *fingerprint)? {
+            // Another transaction with this token was committed in between, so this transaction is
+            // aborted.
             let decision = Decision { began, commit: false, participants };
             keys::write_decision(overlay, id, &decision, true)?;
             return Ok(reply);
         }
-        transaction::remember(overlay, now, token, *fingerprint, sizes.clone())?;
+        transaction::record_token_result(overlay, now, token, *fingerprint, sizes.clone())?;
     }
     if mutation::is_active(Mutation::ForgetDecision) {
         return Ok(Reply::Decided { commit });
@@ -149,7 +152,7 @@ pub(crate) fn finish(
     locks.remove(id, &prepared);
     let mut writes = Vec::new();
     for (position, locked) in (first.position..).zip(prepared.items) {
-        let Fate::Becomes(new) = locked.fate else { continue };
+        let LockedChange::Replaced(new) = locked.change else { continue };
         // A table that was deleted meanwhile has no items.
         if let Some(table) = catalogue.get(locked.table).filter(|_| commit) {
             let sequence = Sequence { position, ..first };
@@ -163,7 +166,7 @@ pub(crate) fn finish(
 }
 
 /// Records that every arc has finished a transaction.
-pub(crate) fn settle(
+pub(crate) fn complete_transaction(
     overlay: &mut Overlay<'_>,
     id: TransactionId,
     began: EpochMillis,
@@ -218,7 +221,7 @@ pub fn read_prepared_heads(
 ///
 /// # Errors
 /// When the storage cannot be read.
-pub fn read_unsettled(view: &dyn View) -> Result<Vec<(TransactionId, Decision)>, ReadError> {
+pub fn read_incomplete(view: &dyn View) -> Result<Vec<(TransactionId, Decision)>, ReadError> {
     keys::read_unsettled(view)
 }
 

@@ -9,8 +9,8 @@ use crate::*;
 const BEGAN: EpochMillis = EpochMillis(START);
 
 fn prepare(id: u128, operations: Vec<Write>, return_items: bool) -> Command {
-    let (id, home) = (TransactionId(id), ArcId::FIRST);
-    Command::Prepare(Box::new(Prepare { id, home, began: BEGAN, operations, return_items }))
+    let (id, deciding_arc) = (TransactionId(id), ArcId::FIRST);
+    Command::Prepare(Box::new(Prepare { id, deciding_arc, began: BEGAN, operations, return_items }))
 }
 
 fn finish(id: u128, commit: bool) -> Command {
@@ -39,7 +39,7 @@ fn finishing_replies_whether_items_were_locked() {
         let replies = replica.apply(2, &entry(0, vec![prepare(7, operations, false)]));
         assert!(matches!(replies[..], [Reply::Prepared { .. }]), "{replies:?}");
         let heads = read_prepared_heads(&replica.storage).unwrap();
-        let head = PreparedHead { began: BEGAN, home: ArcId::FIRST, operations: 2 };
+        let head = PreparedHead { began: BEGAN, deciding_arc: ArcId::FIRST, operations: 2 };
         assert_eq!(heads, [(TransactionId(7), head)]);
         let ends = vec![finish(7, commit), finish(7, commit), finish(8, commit)];
         let replies = replica.apply(3, &entry(0, ends));

@@ -93,7 +93,7 @@ pub(super) fn read(head: &Parts) -> Result<Claim, ApiError> {
 fn from_header(head: &Parts, text: &str) -> Result<Claim, ApiError> {
     let (algorithm, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text, ""));
     let part = |name: &str| {
-        // Commas, blanks or both stand between the parts.
+        // The parts are separated by commas, blanks, or both.
         let parts = rest.split(|c: char| c == ',' || c.is_whitespace());
         let mut parts = parts.filter_map(|part| part.split_once('='));
         parts.find(|(found, value)| *found == name && !value.is_empty()).map(|(_, value)| value)

@@ -25,7 +25,7 @@ struct Key {
     account: Option<String>,
 }
 
-/// Leaves the secrets out, so that no log contains them.
+/// Omits the secrets, so that no log contains them.
 impl fmt::Debug for AccessKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
@@ -54,7 +54,7 @@ impl AccessKeys {
             return Err(format!("`{name}` is larger than {FILE_BYTES_MAX} bytes"));
         }
         if metadata.permissions().mode() & 0o077 != 0 {
-            tracing::warn!("`{name}` can be read by others on this machine: `chmod 600 {name}`");
+            tracing::warn!("other users of this machine can read `{name}`: run `chmod 600 {name}`");
         }
         let text =
             fs::read_to_string(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
@@ -109,7 +109,7 @@ impl AccessKeys {
         };
         if id.is_empty() || secret.is_empty() || id.contains(['/', ',', ' ']) {
             return Err(format!(
-                "line {line}: the key must not be empty, and its id must not contain `/`, `,` or a space"
+                "line {line}: the id and the secret must not be empty, and the id must not contain `/`, `,` or a space"
             ));
         }
         if account.as_deref().is_some_and(|account| !is_account(account)) {
@@ -158,9 +158,12 @@ mod tests {
             ("[a]\n[b]\naws_access_key_id = A\naws_secret_access_key = hidden", "line 1: the"),
             (
                 "[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden",
-                "line 1: the key must",
+                "line 1: the id and the secret must",
             ),
-            ("[a]\naws_access_key_id = A\naws_secret_access_key =", "line 1: the key must"),
+            (
+                "[a]\naws_access_key_id = A\naws_secret_access_key =",
+                "line 1: the id and the secret must",
+            ),
             (
                 "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\naws_account_id = 12",
                 "line 1: `aws_account_id` must",

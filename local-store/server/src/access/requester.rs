@@ -17,7 +17,7 @@ const REGION_LENGTH_MAX: usize = 32;
 /// The sender of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Requester {
-    /// The account of the access key, if it has one.
+    /// The account of the access key, if the key has an account.
     pub(crate) account: Option<String>,
     /// The Region for which the request is signed.
     pub(crate) region: String,
@@ -28,8 +28,8 @@ pub(super) fn is_account(text: &str) -> bool {
     text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reads the sender of a request; `None` if the request is not signed. The account of an access key is
-/// that in the file of access keys, or the key itself if it has twelve digits.
+/// Reads the sender of a request; `None` if the request is not signed. The account of an access key is stated
+/// in the file of access keys; without it, a key of twelve digits is its own account.
 ///
 /// # Errors
 /// `IncompleteSignatureException` or `InvalidSignatureException`: the signature is malformed.

@@ -1,7 +1,7 @@
 //! Verification of signatures: signs the request again with the secret of its access key, and compares.
 //!
-//! The comparison takes constant time. Checks and texts follow the service; AWS, "Troubleshoot Signature
-//! Version 4 signing for AWS API requests".
+//! The comparison takes constant time. Checks and error messages are DynamoDB's. Source: AWS, "Troubleshoot
+//! Signature Version 4 signing for AWS API requests".
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
@@ -21,7 +21,7 @@ const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
 /// The service in the scope of credentials, also for streams.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that determine what a request does. They must be signed if present. `Content-Encoding` is not
+/// Headers that determine the effect of a request. They must be signed if present. `Content-Encoding` is not
 /// among them, because the signature covers the body as it is sent.
 const MUST_BE_SIGNED: [(&str, &str); 3] = [
     ("x-amz-target", "X-Amz-Target"),

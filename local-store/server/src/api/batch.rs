@@ -24,7 +24,7 @@ pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Adds a failure if a key of the map is not a valid table name. `shown` is the map as the service quotes it.
+/// Adds a failure if a key of the map is not a valid table name. `shown` is the map as DynamoDB quotes it.
 pub(crate) fn constrain_names<'n>(
     constraints: &mut Constraints,
     mut names: impl Iterator<Item = &'n str>,

@@ -1,5 +1,5 @@
 //! `BatchExecuteStatement`: up to 25 PartiQL statements, all reads of single items or all writes. Each
-//! succeeds or fails by itself.
+//! statement succeeds or fails independently of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::item_write::{record_reply, written};
 use super::metering::{self, Admitted};
 use super::parameters::Parameters;
 use super::statements::{
-    Asked, EXISTS_MISPLACED, SEVERAL_KEY_ATTRIBUTES, StatementParameters, StatementWrite,
+    EXISTS_MISPLACED, SEVERAL_KEY_ATTRIBUTES, StatementParameters, StatementWrite, WriteContext,
     only_key_of,
 };
 use super::tables;
@@ -30,7 +30,7 @@ const STATEMENTS_MAX: usize = 25;
 const KEY_REQUIRED: &str = "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
 
 /// One statement with its own `ConsistentRead`.
-struct Member<'j> {
+struct MemberStatement<'j> {
     statement: StatementParameters<'j>,
     is_consistent: bool,
 }
@@ -42,12 +42,12 @@ struct Answer {
 }
 
 /// The error of a failed statement, and the capacity that the statement consumed.
-struct Refused {
+struct StatementFailure {
     error: ApiError,
     consumed: Option<Capacity>,
 }
 
-impl From<ApiError> for Refused {
+impl From<ApiError> for StatementFailure {
     fn from(error: ApiError) -> Self {
         Self { error, consumed: None }
     }
@@ -55,12 +55,12 @@ impl From<ApiError> for Refused {
 
 /// The consumed capacity by table. A table without a successful statement has no entry.
 #[derive(Default)]
-struct Consumed {
+struct ConsumedUnits {
     succeeded: BTreeMap<String, Consumption>,
     refused: BTreeMap<String, Capacity>,
 }
 
-impl Consumed {
+impl ConsumedUnits {
     fn into_tables(self) -> Vec<(String, Consumption)> {
         let Self { succeeded, mut refused } = self;
         let with_refused = succeeded.into_iter().map(|(table, mut consumption)| {
@@ -80,7 +80,10 @@ pub(super) async fn batch_execute_statement(
     let mut statements = Vec::new();
     for member in members.iter().flatten() {
         let is_consistent = member.boolean("ConsistentRead")?.unwrap_or(false);
-        statements.push(Member { statement: StatementParameters::read(*member)?, is_consistent });
+        statements.push(MemberStatement {
+            statement: StatementParameters::read(*member)?,
+            is_consistent,
+        });
     }
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity, RETURN_CONSUMED_CAPACITY);
@@ -116,7 +119,7 @@ async fn answer_all(
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
     out.push('[');
-    let mut consumed = Consumed::default();
+    let mut consumed = ConsumedUnits::default();
     let is_short = sent.len() <= SHORT_READ_KEYS;
     let answer = || write_answers(store, sent, replies, capacity_detail, &mut out, &mut consumed);
     if is_short {
@@ -136,11 +139,11 @@ async fn answer_all(
 /// Executes the reads, and appends the result of each statement in its place.
 fn write_answers(
     store: &Store,
-    sent: Vec<Result<Sent, ApiError>>,
+    sent: Vec<Result<Submission, ApiError>>,
     replies: Vec<Reply>,
     capacity_detail: CapacityDetail,
     out: &mut String,
-    consumed: &mut Consumed,
+    consumed: &mut ConsumedUnits,
 ) -> Result<(), ApiError> {
     let mut replies = replies.into_iter();
     for (position, sent) in sent.into_iter().enumerate() {
@@ -148,10 +151,10 @@ fn write_answers(
         match sent {
             Ok(sent) => {
                 let answer = match &sent {
-                    Sent::Read(read, admitted) => {
-                        answer_read(store, read, *admitted).map_err(Refused::from)
+                    Submission::Read(read, admitted) => {
+                        answer_read(store, read, *admitted).map_err(StatementFailure::from)
                     }
-                    Sent::Write(write) => {
+                    Submission::Write(write) => {
                         answer_write(store, write, replies.next(), capacity_detail)
                     }
                 };
@@ -168,8 +171,8 @@ fn write_answers(
 fn answer_members(
     out: &mut String,
     table: &str,
-    answer: Result<Answer, Refused>,
-    consumed: &mut Consumed,
+    answer: Result<Answer, StatementFailure>,
+    consumed: &mut ConsumedUnits,
 ) -> Result<(), ApiError> {
     match answer {
         Ok(answer) => {
@@ -201,7 +204,7 @@ fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
             Ok(Prepared::Read(read, taken))
         }
         Prepared::Write(planned, _) => {
-            let taken = metering::admit_write(store, &planned.asked.table, &planned.write, 1)?;
+            let taken = metering::admit_write(store, &planned.context.table, &planned.write, 1)?;
             Ok(Prepared::Write(planned, taken))
         }
     }
@@ -222,14 +225,14 @@ struct Read {
 }
 
 /// A submitted write, or a read, which needs no submission.
-enum Sent {
+enum Submission {
     Read(Box<Read>, Admitted),
     Write(SentWrite),
 }
 
 /// A write that was submitted.
 struct SentWrite {
-    asked: Asked,
+    context: WriteContext,
     partition: KeyValue,
     admitted: Admitted,
 }
@@ -242,25 +245,25 @@ impl Prepared {
         }
     }
 
-    /// Adds the write of the statement, if it is one, to the submitted writes.
-    fn send(self, writes: &mut Vec<Command>) -> Sent {
+    /// Adds the write of the statement to the submitted writes, if the statement is a write.
+    fn send(self, writes: &mut Vec<Command>) -> Submission {
         match self {
-            Self::Read(read, admitted) => Sent::Read(read, admitted),
+            Self::Read(read, admitted) => Submission::Read(read, admitted),
             Self::Write(planned, admitted) => {
-                let StatementWrite { write, asked } = *planned;
+                let StatementWrite { write, context } = *planned;
                 let partition = write.key.partition.clone();
                 writes.push(Command::Write(Box::new(write)));
-                Sent::Write(SentWrite { asked, partition, admitted })
+                Submission::Write(SentWrite { context, partition, admitted })
             }
         }
     }
 }
 
-impl Sent {
+impl Submission {
     fn table(&self) -> &Table {
         match self {
             Self::Read(read, _) => &read.table,
-            Self::Write(write) => &write.asked.table,
+            Self::Write(write) => &write.context.table,
         }
     }
 }
@@ -284,15 +287,15 @@ fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiErro
 
 fn prepare<'j>(
     store: &Store,
-    member: Member<'j>,
+    member: MemberStatement<'j>,
     text: &mut Option<StatementText<'j>>,
 ) -> Result<Prepared, ApiError> {
     let select = match member.statement.parse_after(text)? {
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {
-            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: the service never returns
-            // the item, although its documentation says so.
+            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: DynamoDB never returns the
+            // item, although its documentation says so.
             let planned = StatementWrite::of(store, write, false)?;
             return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }
@@ -329,17 +332,19 @@ fn answer_write(
     sent: &SentWrite,
     reply: Option<Reply>,
     detail: CapacityDetail,
-) -> Result<Answer, Refused> {
-    let SentWrite { asked, partition, admitted } = sent;
-    record_reply(store, &asked.table, partition, reply.as_ref(), *admitted);
+) -> Result<Answer, StatementFailure> {
+    let SentWrite { context, partition, admitted } = sent;
+    record_reply(store, &context.table, partition, reply.as_ref(), *admitted);
     let consumed = match &reply {
         Some(Reply::ConditionFailed { bytes, .. }) => Some(Capacity::of_write(*bytes, 0)),
         _ => None,
     };
-    let written = written(reply)
-        .map_err(|error| Refused { error: error.for_insert(asked.is_insert), consumed })?;
-    let consumption = Consumption::of_write(&asked.table, &written, detail);
-    Ok(Answer { item: asked.returned(&written), consumption })
+    let written = written(reply).map_err(|error| StatementFailure {
+        error: error.for_insert(context.is_insert),
+        consumed,
+    })?;
+    let consumption = Consumption::of_write(&context.table, &written, detail);
+    Ok(Answer { item: context.returned(&written), consumption })
 }
 
 fn answer_read(store: &Store, read: &Read, admitted: Admitted) -> Result<Answer, ApiError> {

@@ -24,7 +24,7 @@ use super::wording::{Checked, Wording};
 use crate::store::Store;
 use crate::store::long_reads::SHORT_READ_KEYS;
 
-/// The service's name for the request of one table.
+/// DynamoDB's name for the request of one table.
 const KIND: &str = "KeysAndAttributes";
 
 /// The request for one table, as it was sent.
@@ -46,7 +46,7 @@ struct Progress<'j> {
     capacities: Vec<(&'j str, Capacity)>,
     /// The number of keys that were looked up.
     read: usize,
-    /// Why throughput limits refused some of the keys, if they did.
+    /// The error of the throughput limits, if they refused some of the keys.
     throttled: Option<ApiError>,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn batch_get_item(
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
 
     let mut constraints = Constraints::new();
-    // The service reports errors of the map before all other errors.
+    // DynamoDB reports errors of the map before all other errors.
     if let Some(items) = items {
         constraints.list_at_least("RequestItems", reads.len(), 1);
         let names = reads.iter().map(|read| read.name);
@@ -119,8 +119,8 @@ fn answer_tables<'j>(
 ) -> Result<(), ApiError> {
     for (read, projection) in planned {
         answer_table(store, view, read, projection.as_ref(), progress).map_err(|error| {
-            // The service checks for duplicates before it looks up a table. Here keys are compared as they
-            // are written, and only if the result decides which error is returned.
+            // DynamoDB checks for duplicates before it looks up a table. Here keys are compared as they are
+            // written, and only if the result decides which error is returned.
             let is_first = error.is_resource_not_found()
                 && planned.iter().any(|(read, _)| has_duplicates(read));
             if is_first { ApiError::validation(batch::DUPLICATES) } else { error }

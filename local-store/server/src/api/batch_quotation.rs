@@ -1,7 +1,7 @@
-//! Quotes the map of a malformed batch as the service does: for `BatchGetItem` as JSON, for `BatchWriteItem`
-//! as the text of Java objects.
+//! Quotes the map of a malformed batch as DynamoDB does: for `BatchGetItem` as JSON, for `BatchWriteItem` as
+//! the text of Java objects.
 //!
-//! The callers decide which requests are quoted. A quotation has a bounded length; the service's own bound is
+//! The callers decide which requests are quoted. A quotation has a bounded length; DynamoDB's own bound is
 //! unknown.
 
 use std::fmt::Write as _;
@@ -69,18 +69,18 @@ fn write_json(out: &mut String, value: &Json<'_>) {
 }
 
 /// One request of a `BatchWriteItem` in a quotation.
-pub(crate) enum Shown {
+pub(crate) enum QuotedRequest {
     /// A `PutRequest` with its item, if the item is valid.
     Put(Option<Item>),
     /// A `DeleteRequest` with its key, if the key is valid.
     Delete(Option<Item>),
     /// A request that is neither a valid put nor a valid delete.
-    Unclear,
+    Invalid,
 }
 
 /// Returns `{table=[WriteRequest(…), …], …}`.
 pub(crate) fn writes_of<'j>(
-    tables: impl Iterator<Item = (&'j str, impl Iterator<Item = Shown>)>,
+    tables: impl Iterator<Item = (&'j str, impl Iterator<Item = QuotedRequest>)>,
 ) -> String {
     let mut out = String::from("{");
     for (position, (name, requests)) in tables.enumerate() {
@@ -104,20 +104,20 @@ pub(crate) fn writes_of<'j>(
     out
 }
 
-fn write_request(out: &mut String, request: &Shown) {
+fn write_request(out: &mut String, request: &QuotedRequest) {
     out.push_str("WriteRequest(putRequest=");
     match request {
-        Shown::Put(item) => {
+        QuotedRequest::Put(item) => {
             out.push_str("PutRequest(item=");
             write_item(out, item.as_ref());
             out.push_str(", workloadProfileName=null), deleteRequest=null)");
         }
-        Shown::Delete(key) => {
+        QuotedRequest::Delete(key) => {
             out.push_str("null, deleteRequest=DeleteRequest(key=");
             write_item(out, key.as_ref());
             out.push_str("))");
         }
-        Shown::Unclear => out.push_str("null, deleteRequest=null)"),
+        QuotedRequest::Invalid => out.push_str("null, deleteRequest=null)"),
     }
 }
 
@@ -249,7 +249,8 @@ mod tests {
             format!("AttributeValue({})", fields.join(", "))
         };
         let (n, pk) = (null("l", &format!("[{}]", null("n", "5"))), null("s", "x"));
-        let requests = [Shown::Put(Some(item)), Shown::Delete(None), Shown::Unclear];
+        let requests =
+            [QuotedRequest::Put(Some(item)), QuotedRequest::Delete(None), QuotedRequest::Invalid];
         assert_eq!(
             writes_of([("t", requests.into_iter())].into_iter()),
             format!(
@@ -261,7 +262,8 @@ mod tests {
     #[test]
     fn a_quotation_ends() {
         let item = Item::new().with("pk", "x".repeat(1000));
-        let requests = || std::iter::repeat_with(|| Shown::Put(Some(item.clone()))).take(10_000);
+        let requests =
+            || std::iter::repeat_with(|| QuotedRequest::Put(Some(item.clone()))).take(10_000);
         assert!(writes_of([("t", requests())].into_iter()).len() < 2 * BYTES_MAX);
         let values = Json::Array(vec![Json::String("x".repeat(1000).into()); 10_000]);
         assert!(json_of([("t", &values)].into_iter()).len() < 2 * BYTES_MAX);

@@ -14,7 +14,7 @@ use partition::{Command, Reply, Table, TableId, Write, WriteAction};
 
 use super::answer::{begin_member, item_member};
 use super::batch;
-use super::batch_quotation::{self, Shown};
+use super::batch_quotation::{self, QuotedRequest};
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
 use super::error::ApiError;
@@ -27,7 +27,7 @@ use super::tables;
 use super::wording::Checked;
 use crate::store::Store;
 
-/// The service's name for one request of a batch.
+/// DynamoDB's name for one request of a batch.
 const KIND: &str = "WriteRequest";
 
 /// One request of a batch, as it was sent.
@@ -35,7 +35,7 @@ enum Request {
     Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
     /// A request with both kinds or with none, and the required members that it lacks.
-    Unclear(Missing),
+    Invalid(Missing),
 }
 
 /// Whether a put or a delete is present without its required member.
@@ -70,7 +70,7 @@ pub(super) async fn batch_write_item(
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
-    // The service reports a failure of the map only if there is no other failure.
+    // DynamoDB reports a failure of the map only if there is no other failure.
     if constraints.is_empty() {
         constraints.required("requestItems", items.is_some());
         constrain_map(&mut constraints, &writes);
@@ -85,7 +85,7 @@ pub(super) async fn batch_write_item(
         return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
     }
 
-    let Admission { commands, tables, mut left } = admit(store, plan(store, writes)?)?;
+    let Admission { commands, tables, throttled: mut left } = admit(store, plan(store, writes)?)?;
     let mut partitions: Vec<KeyValue> = Vec::with_capacity(commands.len());
     partitions.extend(commands.iter().filter_map(partition_key));
     let mut written_keys = partitions.iter();
@@ -129,8 +129,8 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
-/// A table by the name that was sent, and its admitted commands. Each has its number, counted from 1, and the
-/// capacity that was taken for it.
+/// A table by the name that was sent, and its admitted commands. Each command has its number, counted from 1,
+/// and the capacity that was taken for it.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
 /// The commands of a batch that throughput limits admit.
@@ -138,7 +138,7 @@ struct Admission<'j> {
     commands: Vec<Command>,
     tables: Vec<AdmittedWrites<'j>>,
     /// The numbers of the commands that exceed the throughput.
-    left: BTreeSet<usize>,
+    throttled: BTreeSet<usize>,
 }
 
 /// Removes the commands that exceed the throughput of their table. The batch is refused if no command is
@@ -147,7 +147,7 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
         tables: Vec::with_capacity(plan.tables.len()),
-        left: BTreeSet::new(),
+        throttled: BTreeSet::new(),
     };
     let mut refusal = None;
     let mut commands = (1..).zip(plan.commands);
@@ -162,7 +162,7 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
                 }
                 Err(error) => {
                     refusal = Some(error);
-                    admission.left.insert(number);
+                    admission.throttled.insert(number);
                 }
             }
         }
@@ -245,7 +245,7 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     Ok(match (put, delete) {
         (Some(Some(item)), None) => Request::Put(item),
         (None, Some(Some(key))) => Request::Delete(key),
-        (put, delete) => Request::Unclear(Missing {
+        (put, delete) => Request::Invalid(Missing {
             key: matches!(delete, Some(None)),
             item: matches!(put, Some(None)),
         }),
@@ -258,7 +258,7 @@ fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     batch::constrain_names(constraints, names, || shown(writes));
     for TableWrites { name, requests } in writes {
         for (number, request) in (1..).zip(requests) {
-            let Request::Unclear(missing) = request else { continue };
+            let Request::Invalid(missing) = request else { continue };
             let at = format_args!("requestItems.{name}.member.{number}.member");
             constraints.required(format_args!("{at}.deleteRequest.key"), !missing.key);
             constraints.required(format_args!("{at}.putRequest.item"), !missing.item);
@@ -274,12 +274,14 @@ fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     }
 }
 
-/// Returns the map as the service quotes it.
+/// Returns the map as DynamoDB quotes it.
 fn shown(writes: &[TableWrites<'_>]) -> String {
     let request = |request: &Request| match request {
-        Request::Put(item) => Shown::Put(item.as_ref().ok().and_then(|item| item.decode().ok())),
-        Request::Delete(key) => Shown::Delete(key.as_ref().ok().cloned()),
-        Request::Unclear(_) => Shown::Unclear,
+        Request::Put(item) => {
+            QuotedRequest::Put(item.as_ref().ok().and_then(|item| item.decode().ok()))
+        }
+        Request::Delete(key) => QuotedRequest::Delete(key.as_ref().ok().cloned()),
+        Request::Invalid(_) => QuotedRequest::Invalid,
     };
     batch_quotation::writes_of(
         writes.iter().map(|write| (write.name, write.requests.iter().map(request))),
@@ -323,7 +325,7 @@ fn check_values(request: &Request) -> Result<(), ApiError> {
         Request::Put(Ok(item)) => check_size(item.size().map_err(damaged)?),
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
         Request::Delete(Ok(_)) => Ok(()),
-        Request::Unclear(_) => Err(ApiError::validation(
+        Request::Invalid(_) => Err(ApiError::validation(
             "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes",
         )),
     }
@@ -334,7 +336,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Put(Ok(item)) => {
             let key = table.key_schema.key_of_encoded(&item).map_err(damaged)?;
             let key = key.map_err(|error| match error {
-                // For the items of a batch the service uses the error text that it otherwise uses for keys.
+                // For the items of a batch DynamoDB uses the error text that it otherwise uses for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;
@@ -345,6 +347,8 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
-        Request::Unclear(_) => Err(ApiError::defect("an unclear request passed its check")),
+        Request::Invalid(_) => {
+            Err(ApiError::defect("an invalid request of a batch passed validation"))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The reasons of a cancelled transaction: the member `CancellationReasons`, with the service's texts.
+//! The reasons of a cancelled transaction: the member `CancellationReasons`, with DynamoDB's error messages.
 //!
 //! Source: AWS, "TransactWriteItems", reasons for cancellation. `error` has the error itself.
 
@@ -17,7 +17,7 @@ pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 /// The reason why one operation of a transaction was not executed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
-    /// The reason that applying the transaction found, or none.
+    /// The reason that was found when the transaction was applied, or no reason.
     OfState(CancellationReason),
     /// An insert found an existing item.
     DuplicateItem,
@@ -48,7 +48,7 @@ impl From<CancellationReason> for Reason {
     }
 }
 
-/// Returns the service's name for the reason of an operation.
+/// Returns DynamoDB's name for the reason of an operation.
 pub(super) fn reason_code(reason: &Reason) -> &'static str {
     match reason {
         Reason::OfState(reason) => code_of_state(reason),

@@ -30,8 +30,8 @@ impl Capacity {
         Self { halves: if is_consistent { 2 * units } else { units } }
     }
 
-    /// Returns the cost of one operation of a transaction that was sent again with the same token. The store
-    /// only reads its former result; the larger of both images counts.
+    /// Returns the cost of one operation of a transaction that was repeated with the same token. The store
+    /// only reads the earlier result of the transaction; the larger of both images counts.
     pub(crate) fn of_repeat(written: &Written) -> Self {
         Self::of_read(written.old_bytes.max(written.new_bytes), true)
     }
@@ -59,7 +59,8 @@ pub(crate) struct Consumption {
     table: Capacity,
     local: BTreeMap<String, Capacity>,
     global: BTreeMap<String, Capacity>,
-    /// The capacity of failed statements. It counts only in the total, not for the table.
+    /// The capacity of failed statements. This capacity counts only in the total, not for the
+    /// table.
     refused: Capacity,
 }
 
@@ -90,8 +91,8 @@ impl Consumption {
         self.refused = self.refused.plus(capacity);
     }
 
-    /// Returns the consumption in a transaction: preparing an item and committing it each cost its price.
-    /// Index entries cost the same as outside a transaction.
+    /// Returns the consumption in a transaction: preparing an item and committing it cost the same. Index
+    /// entries cost the same as outside a transaction.
     fn in_transaction(mut self) -> Self {
         self.table = self.table.plus(self.table);
         self

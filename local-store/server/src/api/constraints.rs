@@ -1,4 +1,4 @@
-//! The constraints that the service checks first, and reports together: `2 validation errors detected: …; …`.
+//! The constraints that DynamoDB checks first, and reports together: `2 validation errors detected: …; …`.
 //!
 //! A constraint concerns a single parameter. Rules that concern several parameters are checked afterwards.
 
@@ -8,10 +8,10 @@ use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
 use super::error::ApiError;
 
-/// The maximum number of failures in one response, as on the service.
+/// The maximum number of failures in one response, as in DynamoDB.
 const FAILURES_MAX: usize = 10;
 
-/// The pattern of table and index names, as the service's texts show it.
+/// The pattern of table and index names, as DynamoDB's error messages quote it.
 const NAME_PATTERN: &str = "[a-zA-Z0-9_.-]+";
 
 /// The values of `ReturnConsumedCapacity`.
@@ -21,7 +21,7 @@ pub(crate) const RETURN_ITEM_COLLECTION_METRICS: &[&str] = &["SIZE", "NONE"];
 /// The values of `ReturnValues`.
 pub(crate) const RETURN_VALUES: &[&str] =
     &["ALL_NEW", "UPDATED_OLD", "ALL_OLD", "NONE", "UPDATED_NEW"];
-/// The values of `ReturnValues` as most failures show them. `UPDATE_NEW` is a spelling error of the service.
+/// The values of `ReturnValues` as most failures show them. `UPDATE_NEW` is a spelling error of DynamoDB.
 pub(crate) const RETURN_VALUES_SHOWN: &[&str] =
     &["ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATE_NEW", "NONE"];
 /// The values of `ReturnValuesOnConditionCheckFailure`.

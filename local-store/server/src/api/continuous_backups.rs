@@ -63,7 +63,7 @@ pub(super) async fn update_continuous_backups(
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => Ok(description(&table, store.now())),
         Some(Reply::TableNotFound) => Err(ApiError::backup_table_not_found(name)),
-        _ => Err(ApiError::defect("a change of recovery was not answered with a table")),
+        _ => Err(ApiError::defect("UpdateContinuousBackups returned an unexpected reply")),
     }
 }
 

@@ -85,7 +85,7 @@ pub(super) async fn create_table(
             Ok(out)
         }
         Some(Reply::TableExists) => Err(ApiError::table_exists(&whole)),
-        _ => Err(ApiError::defect("CreateTable was not answered with a table")),
+        _ => Err(ApiError::defect("CreateTable returned an unexpected reply")),
     }
 }
 
@@ -120,7 +120,7 @@ fn check_definitions(
     key_elements::key_schema(definitions, elements)
 }
 
-/// Checks that a key uses every definition. The service has two texts for this error.
+/// Checks that a key uses every definition. DynamoDB has two texts for this error.
 fn check_used(
     definitions: &[Element<'_>],
     key_schema: &KeySchema,

@@ -20,7 +20,7 @@ pub(super) async fn delete_table(
     constraints.name_of_settings(name);
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
-    // On the service, the table is `UPDATING` while it gets a new index.
+    // In DynamoDB, the table is `UPDATING` while it gets a new index.
     if table.indexes.iter().any(SecondaryIndex::is_being_built) {
         return Err(ApiError::resource_in_use(
             "Attempt to change a resource which is still in use: Cannot delete table while indexes are being created, updated, or deleted.",
@@ -38,6 +38,6 @@ pub(super) async fn delete_table(
         }
         Some(Reply::TableNotFound) => Err(ApiError::table_not_found(&table.name)),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
-        _ => Err(ApiError::defect("DeleteTable was not answered with a table")),
+        _ => Err(ApiError::defect("DeleteTable returned an unexpected reply")),
     }
 }

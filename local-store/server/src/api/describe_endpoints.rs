@@ -10,7 +10,7 @@ use super::response::Response;
 
 /// The target of the operation.
 pub(crate) const TARGET: &str = "DynamoDB_20120810.DescribeEndpoints";
-/// The time in minutes for which a client may cache the endpoint, as on the service.
+/// The time in minutes for which a client may cache the endpoint, as in DynamoDB.
 const CACHE_MINUTES: u64 = 1440;
 
 /// Handles a request. `host` is the `Host` of the request. The body must be an object; its contents are

@@ -63,7 +63,7 @@ impl ApiError {
     }
 
     /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does not.
-    /// `instead` says what the client can do. All other texts are the service's.
+    /// `instead` says what the client can do. All other texts are DynamoDB's.
     #[must_use]
     pub fn unsupported(parameter: &str, instead: &str) -> Self {
         Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
@@ -307,8 +307,11 @@ impl ApiError {
     /// Creates an `InternalServerError` for a defect of this store, and logs the reason.
     #[must_use]
     pub fn defect(reason: &str) -> Self {
-        tracing::error!(reason, "a request met a defect");
-        Self::new(ErrorType::InternalServerError, "The request met a defect of the store")
+        tracing::error!(reason, "a request failed because of a defect in the store");
+        Self::new(
+            ErrorType::InternalServerError,
+            "The request failed because of a defect in the store",
+        )
     }
 
     /// Adapts the error to a statement. If the condition of an insert fails, the item already exists.
@@ -437,7 +440,8 @@ impl From<KeyError> for ApiError {
     }
 }
 
-/// Logs the text, because the response must not reveal what is on disk.
+/// Logs the text instead of returning it, because a response must not reveal the contents of the
+/// disk.
 impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {
         tracing::error!(%error, "a request could not read from storage");
@@ -445,7 +449,7 @@ impl From<ReadError> for ApiError {
     }
 }
 
-/// SDKs retry both errors. With the second one the client cannot know whether the request was executed.
+/// SDKs retry both errors. After the second error the client cannot know whether the request was executed.
 impl From<Unavailable> for ApiError {
     fn from(error: Unavailable) -> Self {
         let error_type = match error {

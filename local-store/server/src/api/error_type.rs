@@ -1,8 +1,8 @@
-//! The types of errors: the service's names and HTTP statuses.
+//! The types of errors: DynamoDB's names and HTTP statuses.
 //!
 //! Operations decide when to return them; `error` has their texts.
 
-/// The type of an error, named as on the service.
+/// The type of an error, named as in DynamoDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorType {
     Validation,

@@ -69,18 +69,18 @@ async fn answer_write(
     planned: StatementWrite,
     capacity_detail: CapacityDetail,
 ) -> Result<String, ApiError> {
-    let StatementWrite { write, asked } = planned;
-    let written = submit_write(store, &asked.table, write).await;
-    let written = written.map_err(|error| error.for_insert(asked.is_insert))?;
+    let StatementWrite { write, context } = planned;
+    let written = submit_write(store, &context.table, write).await;
+    let written = written.map_err(|error| error.for_insert(context.is_insert))?;
     let mut out = String::from("{");
     begin_member(&mut out, "Items");
     out.push('[');
-    if let Some(item) = asked.returned(&written) {
+    if let Some(item) = context.returned(&written) {
         json::write_item(&mut out, &item);
     }
     out.push(']');
-    let consumption = Consumption::of_write(&asked.table, &written, capacity_detail);
-    capacity_detail.write_member(&mut out, &asked.name, consumption);
+    let consumption = Consumption::of_write(&context.table, &written, capacity_detail);
+    capacity_detail.write_member(&mut out, &context.name, consumption);
     out.push('}');
     Ok(out)
 }
@@ -146,8 +146,8 @@ async fn answer_select(
     answer_statement_page(store, &*store.view(), &request, token).await
 }
 
-/// Returns the partition key and the sort key by which a statement reads. As on the service, a statement
-/// cannot read an index whose key has several attributes.
+/// Returns the partition key and the sort key by which a statement reads. As in DynamoDB, a statement cannot
+/// read an index whose key has several attributes.
 fn key_attributes(source: Source<'_>) -> Result<(&KeyAttribute, Option<&KeyAttribute>), ApiError> {
     let (partition, sort) = match source.index {
         None => (Some(&source.table.key_schema.partition), source.table.key_schema.sort.as_ref()),
@@ -189,8 +189,8 @@ fn check_key_values(
     Ok(())
 }
 
-/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key. It needs
-/// conditions that name the partition keys; `collections` is their number.
+/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key. `ORDER BY`
+/// needs conditions that name the partition keys; `collections` is the number of these keys.
 fn order_of(
     select: &Select,
     partition: &str,
@@ -224,7 +224,7 @@ fn order_of(
         }
         Some(_) => {}
     }
-    // Without a sort key in `ORDER BY` the service reads backwards.
+    // Without a sort key in `ORDER BY` DynamoDB reads backwards.
     Ok(select
         .order
         .iter()

@@ -22,7 +22,7 @@ use super::tables;
 use super::transact_get_items::{admit_together, read_together};
 use super::transact_write_items::{DUPLICATES, admit, check_payload, transacted};
 use crate::store::Store;
-use crate::store::transactions::Wanted;
+use crate::store::transactions::WantedItem;
 
 /// The error for a read without a key.
 const KEY_REQUIRED: &str =
@@ -149,7 +149,7 @@ async fn answer_reads(
         planned.add(position, read)?;
     }
     let planned = planned.finish(|(table, key)| (table.id, key))?;
-    let wanted: Vec<Wanted<'_>> = planned.iter().map(|(table, key)| (table, key)).collect();
+    let wanted: Vec<WantedItem<'_>> = planned.iter().map(|(table, key)| (table, key)).collect();
     let admitted = admit_together(store, &wanted)?;
     let all = read_together(store, &wanted).await?;
     let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
@@ -194,7 +194,7 @@ async fn answer_writes(
     let mut planned = Planned::default();
     for (position, statement, return_on_failure) in statements {
         let write = StatementWrite::of(store, statement, return_on_failure);
-        if write.as_ref().is_ok_and(|write| write.asked.has_returning()) {
+        if write.as_ref().is_ok_and(|write| write.context.has_returning()) {
             let text = "RETURNING clause is not supported in ExecuteTransaction.";
             return Err(in_statement(position, ApiError::validation(text)));
         }
@@ -204,7 +204,7 @@ async fn answer_writes(
     let operations: Vec<Write> = planned.iter().map(|planned| planned.write.clone()).collect();
     check_payload(&operations)?;
     let token = token.map(|token| store.request_token(token));
-    let subjects = planned.iter().map(|planned| (&planned.write, &*planned.asked.table));
+    let subjects = planned.iter().map(|planned| (&planned.write, &*planned.context.table));
     let admitted = admit(store, token.as_deref(), subjects).await?;
     let transaction = Transaction { token, operations };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
@@ -218,7 +218,7 @@ async fn answer_writes(
         for ((planned, written), admitted) in planned.iter().zip(&written).zip(admitted) {
             let key = &planned.write.key.partition;
             // A transaction costs twice as much as its writes alone.
-            metering::record_write(store, &planned.asked.table, key, written, 2, admitted, now);
+            metering::record_write(store, &planned.context.table, key, written, 2, admitted, now);
         }
     }
     let mut out = String::from("{");
@@ -228,9 +228,11 @@ async fn answer_writes(
     let consumed = planned.iter().zip(&written).map(|(planned, written)| {
         let consumption = match units {
             TransactionUnits::Read => Capacity::of_repeat(written).into(),
-            TransactionUnits::Write => Consumption::of_write(&planned.asked.table, written, detail),
+            TransactionUnits::Write => {
+                Consumption::of_write(&planned.context.table, written, detail)
+            }
         };
-        (planned.asked.table.name.as_str(), consumption)
+        (planned.context.table.name.as_str(), consumption)
     });
     detail.write_transaction_member(&mut out, units, consumed.collect());
     out.push('}');
@@ -243,7 +245,7 @@ fn reasons_for_inserts(
     planned: &[StatementWrite],
 ) -> Vec<Reason> {
     let told = reasons.into_iter().zip(planned).map(|(reason, planned)| match reason {
-        CancellationReason::ConditionFailed { .. } if planned.asked.is_insert => {
+        CancellationReason::ConditionFailed { .. } if planned.context.is_insert => {
             Reason::DuplicateItem
         }
         other => other.into(),

@@ -36,7 +36,7 @@ impl Substitutions {
     pub(crate) fn read(parameters: Parameters<'_>, words: Wording) -> Result<Self, ApiError> {
         let names = parameters.strings("ExpressionAttributeNames")?;
         let values = parameters.placeholder_values("ExpressionAttributeValues", words)?;
-        // For deeply nested values the service uses its older error texts.
+        // For deeply nested values DynamoDB uses its older error texts.
         let words = match &values {
             Some(Err(_)) if parameters.nests_deeply() => Wording::Older,
             _ => words,
@@ -68,7 +68,7 @@ impl Substitutions {
         self,
         refusal: impl FnOnce(ExpressionError) -> ApiError,
     ) -> Result<Placeholders, ApiError> {
-        let values = self.values.transpose().map_err(|wrong| self.words.tell(&wrong))?;
+        let values = self.values.transpose().map_err(|wrong| self.words.error(&wrong))?;
         Placeholders::new(self.names, values).map_err(refusal)
     }
 }

@@ -129,6 +129,7 @@ impl Records<'_> {
             page.place = Place::After(at);
             ControlFlow::Continue(())
         })?;
-        written.map_err(|error| ReadError(format!("a stream record's image: {error}")))
+        written
+            .map_err(|error| ReadError(format!("cannot encode a stream record's image: {error}")))
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn get_shard_iterator(
         }
         ("AFTER_SEQUENCE_NUMBER", Some(text), _) => Place::After(sequence_of_shard(text, shard)?),
         ("AT_SEQUENCE_NUMBER", Some(text), _) => Place::At(sequence_of_shard(text, shard)?),
-        _ => return Err(ApiError::defect("an iterator type passed its constraint")),
+        _ => return Err(ApiError::defect("an invalid iterator type passed validation")),
     };
     check_not_trimmed(place, shard)?;
     let iterator = ShardIterator { shard_id: shard.id.clone(), place, issued_at: store.now() };
@@ -90,7 +90,7 @@ fn check_companions(
 }
 
 /// Returns the place of the first record that was made at `time` or later; if there is none, the place after
-/// all records. Returns the trim horizon if records of that time may have been trimmed, as on the service.
+/// all records. Returns the trim horizon if records of that time may have been trimmed, as in DynamoDB.
 fn since(
     view: &dyn View,
     table: &Table,

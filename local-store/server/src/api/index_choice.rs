@@ -153,7 +153,7 @@ impl<'t> Source<'t> {
     }
 
     /// Returns whether a starting key has the right number of attributes, and a partition key of the right
-    /// type. The service checks the rest after the conditions.
+    /// type. DynamoDB checks the rest after the conditions.
     pub(crate) fn begins_start_key(&self, key: &Item) -> bool {
         let schema = self.key_schema();
         let is_typed = |attribute: &KeyAttribute| {
@@ -164,7 +164,7 @@ impl<'t> Source<'t> {
     }
 
     /// Returns whether a query can have a second page. In a table without sort key, a partition key has one
-    /// item at most, and the service accepts no starting key.
+    /// item at most, and DynamoDB accepts no starting key.
     pub(crate) fn can_continue_query(&self) -> bool {
         self.index.is_some() || self.table.key_schema.sort.is_some()
     }
@@ -177,8 +177,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns the place of an `ExclusiveStartKey`. It must have exactly the attributes of the table's key
-    /// and the index's key. For a table, both keys are the same.
+    /// Returns the place of an `ExclusiveStartKey`. The key must have exactly the attributes of the table's
+    /// key and the index's key. For a table, both keys are the same.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
         let Some(index) = self.index else {
             let key = self.table.key_schema.key_of_parameter(key)?;

@@ -1,7 +1,7 @@
 //! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them and makes
-//! index definitions. The order of checks is the service's.
+//! index definitions. The order of checks is DynamoDB's.
 //!
-//! The error texts are the service's for `CreateTable` and `UpdateTable`. `index_updates` checks what the
+//! The error texts are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks what the
 //! existing indexes of a table allow.
 
 use std::collections::BTreeSet;
@@ -20,9 +20,9 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// The maximum number of indexes in a list that are checked. It is larger than that of a table, so that an
-/// error of an index is reported before the error of their number. It is bounded because each index is
-/// compared with all earlier ones.
+/// The maximum number of indexes in a list that are checked. The maximum is larger than the limit of a table,
+/// so that an error of an index is reported before the error about the number of indexes. There is a maximum
+/// because each index is compared with all earlier indexes.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.

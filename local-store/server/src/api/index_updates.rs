@@ -29,7 +29,7 @@ enum IndexUpdate<'j> {
     Update(IndexThroughput<'j>),
     /// An update without an action.
     Nothing,
-    /// Several actions in one update. They are refused after each is found well-formed.
+    /// Several actions in one update. They are refused after each action is found well-formed.
     Several(Vec<Self>),
 }
 
@@ -351,7 +351,7 @@ fn check_types(created: &IndexDefinition, table: &Table) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Returns a key in the form of the service's texts.
+/// Returns a key in the form of DynamoDB's error messages.
 fn schema_text(schema: &IndexKeySchema) -> String {
     let element = |attribute: &KeyAttribute, kind: &str| {
         format!("{}:{}:{kind}", attribute.name, attribute.attribute_type.descriptor())

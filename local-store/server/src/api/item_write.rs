@@ -49,7 +49,7 @@ impl<'j> WriteParameters<'j> {
 
     /// Checks each parameter by itself. `own` is the operation's own parameter, which must be present.
     ///
-    /// The service has two sets of texts. A request that lacks a member, or is nested very deeply, gets the
+    /// DynamoDB has two sets of texts. A request that lacks a member, or is nested very deeply, gets the
     /// older texts.
     pub(crate) fn constrain(
         &self,
@@ -227,7 +227,7 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
         Some(Reply::ItemCollectionTooLarge) => Err(ApiError::item_collection_too_large()),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
         Some(Reply::Conflict) => Err(ApiError::transaction_conflict()),
-        Some(_) | None => Err(ApiError::defect("a write was not answered as a write")),
+        Some(_) | None => Err(ApiError::defect("a write returned an unexpected reply")),
     }
 }
 

@@ -1,5 +1,5 @@
 //! `AttributeDefinitions` and `KeySchema` of tables and indexes: parses them and makes a key schema. The
-//! order of checks is the service's.
+//! order of checks is DynamoDB's.
 //!
 //! `create_table` and `index_parameters` check the rules that only tables or only indexes have.
 
@@ -24,8 +24,8 @@ pub(crate) struct Element<'j> {
 /// The maximum number of elements of a key schema: partition key and sort key.
 const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
 
-/// The maximum number of elements of a global index's key schema in a request. It allows one more of each
-/// kind than an index can have, so that the error can name the kind with too many.
+/// The maximum number of elements of a global index's key schema in a request. The maximum allows one more
+/// element of each kind than an index can have, so that the error can name the kind with too many.
 const GLOBAL_KEY_ELEMENTS_MAX: usize = 2 * (INDEX_KEY_ATTRIBUTES_MAX + 1);
 
 pub(crate) fn read_elements<'j>(
@@ -77,8 +77,8 @@ fn constrain_elements(
     for (number, element) in (1..).zip(elements.unwrap_or_default()) {
         let of_name = format!("{list}.{number}.member.attributeName");
         let of_kind = format!("{list}.{number}.member.{kind}");
-        // If both members are missing, the service reports the name first for a definition, and last for a
-        // key element.
+        // If both members are missing, DynamoDB reports the name first for a definition, and last for a key
+        // element.
         if kind == "attributeType" {
             constraints.required(&of_kind, element.kind.is_some());
         }
@@ -93,10 +93,10 @@ fn constrain_elements(
     }
 }
 
-/// A key schema in the form of the service's messages.
-struct Shown<'s>(&'s [Element<'s>]);
+/// A key schema in the form of DynamoDB's messages.
+struct QuotedSchema<'s>(&'s [Element<'s>]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for QuotedSchema<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         for (position, Element { name, kind }) in self.0.iter().enumerate() {
@@ -116,7 +116,7 @@ pub(crate) fn constrain_key_schema(
     is_global_index: bool,
 ) {
     if let Some(elements) = key_schema {
-        let shown = Shown(elements);
+        let shown = QuotedSchema(elements);
         constraints.length_at_least(at, &shown, elements.len(), 1);
         let max = if is_global_index { GLOBAL_KEY_ELEMENTS_MAX } else { KEY_SCHEMA_ELEMENTS_MAX };
         constraints.length_at_most(at, &shown, elements.len(), max);
@@ -128,7 +128,7 @@ pub(crate) fn names(of: &[Element<'_>]) -> String {
     of.iter().filter_map(|element| element.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the key schema of the elements, in the service's order of checks.
+/// Returns the key schema of the elements, in DynamoDB's order of checks.
 pub(crate) fn key_schema(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -137,7 +137,7 @@ pub(crate) fn key_schema(
     let (partition, sort) = match elements {
         [partition] => (partition, None),
         [partition, sort] => (partition, Some(sort)),
-        _ => return Err(ApiError::defect("a key schema passed its constraints")),
+        _ => return Err(ApiError::defect("an invalid key schema passed validation")),
     };
     if sort.is_some_and(|sort| sort.name == partition.name) {
         return Err(ApiError::validation(
@@ -220,6 +220,6 @@ fn attribute(definitions: &[Element<'_>], element: &Element<'_>) -> Result<KeyAt
         (Some(name), Some(attribute_type)) => {
             Ok(KeyAttribute { name: name.to_owned(), attribute_type })
         }
-        _ => Err(ApiError::defect("a key attribute passed its constraints")),
+        _ => Err(ApiError::defect("an invalid key attribute passed validation")),
     }
 }

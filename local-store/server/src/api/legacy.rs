@@ -1,7 +1,7 @@
 //! The legacy parameters from before expressions: `Expected`, `AttributeUpdates`, `KeyConditions`,
 //! `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
 //!
-//! This module parses and checks them with the service's texts, and converts them to the same types as
+//! This module parses and checks them with DynamoDB's error messages, and converts them to the same types as
 //! expressions.
 
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ use super::wording::{Checked, Wording};
 
 /// The values of `ConditionalOperator`.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
-/// The values of `ConditionalOperator` as those operations show them that do not name the parameter. `ALL` is
-/// the service's own error.
+/// The values of `ConditionalOperator` in the errors of the operations that do not name the parameter. `ALL`
+/// is a mistake of DynamoDB.
 const CONDITIONAL_OPERATORS_SHOWN: &[&str] = &["ALL", "OR"];
-/// The values of `ComparisonOperator`, in the order of the service's texts.
+/// The values of `ComparisonOperator`, in the order of DynamoDB's error messages.
 const COMPARISON_OPERATORS: &[&str] = &[
     "IN",
     "NULL",
@@ -273,7 +273,7 @@ fn read_condition<'j>(
 impl ConditionParameters<'_> {
     fn check(self, is_expected: bool, words: Wording) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
-        attribute_names::check(attribute).map_err(|wrong| words.tell(&wrong))?;
+        attribute_names::check(attribute).map_err(|wrong| words.error(&wrong))?;
         let together = |one: &str, two: &str| {
             Err(ApiError::invalid_parameter(format!(
                 "{one} and {two} cannot be used together for Attribute: {attribute}"
@@ -289,7 +289,7 @@ impl ConditionParameters<'_> {
             return together("Exists", "ComparisonOperator");
         }
         let Some((operator, min, max, types)) = operator(name) else {
-            return Err(ApiError::defect("a comparison operator passed its constraint"));
+            return Err(ApiError::defect("an invalid comparison operator passed validation"));
         };
         if is_expected && min > 0 && self.value.is_none() && self.values.is_none() {
             return Err(ApiError::invalid_parameter(format!(
@@ -298,7 +298,7 @@ impl ConditionParameters<'_> {
         }
         let values = self.values.into_iter().flatten().chain(self.value);
         let values: Vec<AttributeValue> =
-            values.collect::<Result<_, _>>().map_err(|wrong| words.tell(&wrong))?;
+            values.collect::<Result<_, _>>().map_err(|wrong| words.error(&wrong))?;
         if !(min..=max).contains(&values.len()) {
             return Err(ApiError::invalid_parameter(format!(
                 "Invalid number of argument(s) for the {name} ComparisonOperator"
@@ -330,7 +330,7 @@ impl ConditionParameters<'_> {
     }
 }
 
-/// Checks that all values have one type, and that the operator supports it.
+/// Checks that all values have the same type, and that the operator supports this type.
 fn check_types(
     operator: &str,
     types: &[AttributeType],

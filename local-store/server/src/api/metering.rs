@@ -115,7 +115,7 @@ pub(crate) fn admit_write(
         let old = read_item(&*store.view(), table, &write.key)?;
         for item in old.iter().chain(new) {
             for (index, token) in global_index_tokens(table, item) {
-                // It is not yet known whether the write changes the entry, so no capacity is taken for it.
+                // It is unknown whether the write changes the entry, so no capacity is taken for the entry.
                 let demand = Demand {
                     index: Some(index),
                     access: Access::Write,
@@ -185,9 +185,9 @@ pub(crate) fn record_write(
     store.traffic().charge(table, demand, now);
 }
 
-/// Counts a write whose condition failed. It consumes as much as a successful one, for the larger size
-/// of the existing and the new item. Source: DynamoDB developer guide, "Working with items: conditional
-/// writes".
+/// Counts a write whose condition failed. Such a write consumes as much capacity as a successful write. The
+/// larger one of the existing and the new item counts. Source: DynamoDB developer guide, "Working with items:
+/// conditional writes".
 pub(crate) fn record_refused_write(
     store: &Store,
     table: &Table,

@@ -1,6 +1,6 @@
 //! The API: one file for each operation, from the JSON of a request to the JSON of its response.
 //!
-//! Each operation checks in the service's order, top to bottom: the shape of every parameter
+//! Each operation checks in DynamoDB's order, top to bottom: the shape of every parameter
 //! (`SerializationException`), the constraints of single parameters (all failures are reported together), its
 //! own rules (the first failure is returned), the table, and the item against the table's key. HTTP is
 //! handled in the module `http`.
@@ -109,7 +109,7 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     let mut damage_met = 0;
     let mut store = if !is_up_to_date {
         // All reads of a pinned store see the same state, so a later read never sees an older state than an
-        // earlier one.
+        // earlier read.
         store.pin()
     } else if let Some(arc) = get_item::find_arc(store, operation, parameters) {
         store.up_to_date_in([arc].into_iter()).await?
@@ -137,9 +137,9 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     }
 }
 
-/// Returns whether a request needs the latest acknowledged state: always for a stream, otherwise if a
-/// `ConsistentRead` in it is true. One true value applies to the whole batch. Transactions ensure the latest
-/// state themselves.
+/// Returns whether a request needs the latest acknowledged state: always for a stream, for other requests if
+/// a `ConsistentRead` in the request is true. One true value applies to the whole batch. Transactions ensure
+/// the latest state themselves.
 fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     fn asks(json: &Json, depth: usize) -> bool {
         let Some(members) = json.as_object().filter(|_| depth > 0) else { return false };

@@ -105,7 +105,7 @@ impl<'j> PageParameters<'j> {
         })
     }
 
-    /// Checks that `Select` fits the other parameters. For a Scan the service uses the texts of a Query.
+    /// Checks that `Select` fits the other parameters. For a Scan DynamoDB uses the texts of a Query.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),
@@ -152,13 +152,14 @@ pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
     ApiError::validation(format!("{STARTING_KEY_INVALID}: {reason}"))
 }
 
-/// What has been read of a page so far.
+/// The progress of reading a page.
 #[derive(Default)]
 struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
-    /// The bytes of items that were fetched from the table. They count towards the size limit of the page.
+    /// The bytes of items that were fetched from the table. These bytes count towards the size limit of the
+    /// page.
     fetched_bytes: usize,
     /// The consumed capacity of fetching.
     fetched: Capacity,
@@ -282,7 +283,7 @@ fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacit
     }
 }
 
-/// Reads a page: a short read first, then, if it pauses, a long read.
+/// Reads a page: a short read first. If the short read pauses, a long read continues the page.
 async fn read_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -298,7 +299,7 @@ async fn read_page(
     }
     let last = progress.last_item()?.map(|last| request.source.key_attributes(last));
     let place = last.map(|last| request.source.start_key(&last)).transpose();
-    let place = place.map_err(|error| ReadError(format!("an item without its key: {error}")))?;
+    let place = place.map_err(|error| ReadError(format!("an item lacks its key: {error}")))?;
     let read = || read_ranges(view, request, place.as_ref(), progress, out);
     store.long_reads().run(read).await
 }
@@ -352,7 +353,7 @@ fn read_range(
     progress.failure.take().map_or(Ok(()), Err)
 }
 
-/// Fetches the whole item of an entry. It exists, because the view is a single point in time.
+/// Fetches the whole item of an entry. The item exists, because the view is a single point in time.
 fn fetch(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -361,7 +362,7 @@ fn fetch(
     let table = request.source.table;
     match table.key_schema.key_of_item(entry) {
         Ok(key) => read_item(view, table, &key),
-        Err(error) => Err(ReadError(format!("an index entry without its item's key: {error}"))),
+        Err(error) => Err(ReadError(format!("an index entry lacks its item's key: {error}"))),
     }
 }
 
@@ -403,7 +404,7 @@ fn take_item(
     progress.scanned += 1;
     progress.last_read.clear();
     progress.last_read.extend_from_slice(bytes);
-    // Like the service, a page that reaches `Limit` returns a key for the next page even at the end of the
+    // Like DynamoDB, a page that reaches `Limit` returns a key for the next page even at the end of the
     // range.
     progress.is_cut = progress.scanned >= request.limit;
     Ok(if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

@@ -32,8 +32,8 @@ pub(crate) struct PageRequest<'r> {
 }
 
 impl PageRequest<'_> {
-    /// Returns whether the page can have one item at most: a partition key of a table without sort key. It
-    /// has no next page.
+    /// Returns whether the page can have at most one item, because it reads a partition key of a table
+    /// without a sort key. Such a page has no next page.
     pub(super) fn reads_one_item(&self) -> bool {
         let is_collection = matches!(self.range, ItemRange::Collection { .. });
         is_collection && self.further.is_empty() && !self.source.can_continue_query()

@@ -49,7 +49,7 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// Reads a boolean. Like the service, it accepts the texts `true` and `false`.
+    /// Reads a boolean. Like DynamoDB, it accepts the texts `true` and `false`.
     pub(crate) fn boolean(self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.get(name) {
             None => Ok(None),
@@ -65,7 +65,7 @@ impl<'j> Parameters<'j> {
         self.whole_number(name, "Integer")
     }
 
-    /// Reads a whole number of a parameter that the service calls a `Long`.
+    /// Reads a whole number of a parameter that DynamoDB calls a `Long`.
     pub(crate) fn long(self, name: &str) -> Result<Option<i64>, ApiError> {
         self.whole_number(name, "Long")
     }
@@ -99,7 +99,7 @@ impl<'j> Parameters<'j> {
         self.get(name).map(elements).transpose()
     }
 
-    /// Reads a list of structures. `kind` is their name in the service's texts.
+    /// Reads a list of structures. `kind` is their name in DynamoDB's error messages.
     pub(crate) fn structures(self, name: &str, kind: &str) -> Result<Option<Vec<Self>>, ApiError> {
         let Some(members) = self.list(name)? else {
             return Ok(None);
@@ -107,18 +107,18 @@ impl<'j> Parameters<'j> {
         members.iter().map(|json| member(json, kind)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Reads a structure whose name in the service's texts is the name of the parameter.
+    /// Reads a structure whose name in DynamoDB's error messages is the name of the parameter.
     pub(crate) fn structure(self, name: &str) -> Result<Option<Self>, ApiError> {
         self.structure_of(name, name)
     }
 
-    /// Reads a structure. `kind` is its name in the service's texts.
+    /// Reads a structure. `kind` is its name in DynamoDB's error messages.
     pub(crate) fn structure_of(self, name: &str, kind: &str) -> Result<Option<Self>, ApiError> {
         let array = || format!("class {}", Class(kind));
         self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
     }
 
-    /// Reads a map. `values` is the Java type of its values in the service's texts.
+    /// Reads a map. `values` is the Java type of its values in DynamoDB's error messages.
     pub(crate) fn map_of(self, name: &str, values: impl Display) -> Result<Option<Self>, ApiError> {
         let array = || format!("java.util.Map<java.lang.String, {values}>");
         self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
@@ -218,7 +218,7 @@ const NOT_A_FIELD: &str = "Unexpected field type";
 /// The error for an element of a list or map that is a scalar instead of a structure.
 const NOT_A_MEMBER: &str = "Unexpected value type in payload";
 
-/// The name of an API structure in the service's texts: its Java class.
+/// The name of an API structure in DynamoDB's error messages: its Java class.
 pub(crate) struct Class<'k>(pub(crate) &'k str);
 
 impl Display for Class<'_> {
@@ -238,7 +238,7 @@ pub(crate) fn elements<'j>(json: &'j Json<'j>) -> Result<&'j [Json<'j>], ApiErro
     }
 }
 
-/// Reads a structure that is an element of a list or a map. `kind` is its name in the service's texts.
+/// Reads a structure that is an element of a list or a map. `kind` is its name in DynamoDB's error messages.
 pub(crate) fn member<'j>(json: &'j Json<'j>, kind: &str) -> Result<Parameters<'j>, ApiError> {
     object(json, || format!("class {}", Class(kind)), NOT_A_MEMBER)
 }
@@ -407,7 +407,7 @@ mod tests {
             ),
         ] {
             let wrong = parameters.placeholder_values("x", words).unwrap().unwrap().unwrap_err();
-            let error = words.tell(&wrong);
+            let error = words.error(&wrong);
             let told = error.message();
             assert!(told.starts_with(start) && told.ends_with(end), "{told}");
         }

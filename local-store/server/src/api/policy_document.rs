@@ -1,5 +1,5 @@
-//! Resource policies as documents: checks them, and brings them into the form in which the service returns
-//! and compares them.
+//! Resource policies as documents: checks them, and brings them into the form in which DynamoDB returns and
+//! compares them.
 //!
 //! The store does not enforce policies. The only check of a policy's meaning finds a grant to everyone.
 
@@ -143,7 +143,7 @@ fn is_unbounded(statement: &Json<'_>) -> bool {
     allows && names_everybody && statement.get("Condition").is_none()
 }
 
-/// Returns a policy without spaces, with its members in the service's order and in their short forms.
+/// Returns a policy without spaces, with its members in DynamoDB's order and in their short forms.
 fn written(policy: &Json<'_>, with_version: bool) -> String {
     let mut out = String::from("{");
     if with_version && policy.get("Version").is_none() {
@@ -169,7 +169,8 @@ fn written(policy: &Json<'_>, with_version: bool) -> String {
     out
 }
 
-/// Returns the members of an object: first the known ones in the given order, then the others.
+/// Returns the members of an object: first the known members in the given order, then all other
+/// members.
 fn in_order<'m, 'j>(object: &'m Json<'j>, order: &[&str]) -> Members<'m, 'j> {
     let mut members: Members<'m, 'j> =
         object.as_object().into_iter().flatten().map(|(name, value)| (&**name, value)).collect();

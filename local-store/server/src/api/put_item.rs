@@ -23,7 +23,7 @@ use crate::store::Store;
 const TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
 /// The contents of a request, after the checks that need no table.
-struct Asked {
+struct ParsedRequest {
     item: EncodedItem,
     condition: Option<Condition>,
 }
@@ -42,7 +42,7 @@ pub(super) async fn put_item(
     let detail = shared.capacity_detail();
     let return_old = shared.return_values == "ALL_OLD";
     let return_on_failure = shared.returns_item_on_failure();
-    let Asked { item, condition } =
+    let ParsedRequest { item, condition } =
         read(parameters, shared, item).map_err(|error| detected(parameters, error))?;
 
     let table = tables::find_for_items(store, name)?;
@@ -72,14 +72,14 @@ fn read(
     parameters: Parameters<'_>,
     shared: WriteParameters<'_>,
     item: Checked<EncodedItem>,
-) -> Result<Asked, ApiError> {
+) -> Result<ParsedRequest, ApiError> {
     check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION, Wording::Current)?;
     shared.expected.check_joined()?;
     let item = item.map_err(|wrong| wrong.current())?;
     shared.check_returns_old_only()?;
     check_size(item.size().map_err(damaged)?)?;
     let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
-    Ok(Asked { item, condition })
+    Ok(ParsedRequest { item, condition })
 }
 
 /// Checks that an item has at most 400 KB, names included.

@@ -125,8 +125,8 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the place of a starting key. Public recordings of the service show that it first checks the
-/// partition keys of the starting key and of the conditions.
+/// Returns the place of a starting key. Public recordings of DynamoDB show that it first checks the partition
+/// keys of the starting key and of the conditions.
 fn place_of(
     key: &Item,
     source: Source<'_>,
@@ -141,7 +141,7 @@ fn place_of(
 }
 
 /// Checks that a page can begin after this place: the place must be in the range of the Query. Public
-/// recordings of the service show that it checks the conditions from left to right.
+/// recordings of DynamoDB show that it checks the conditions from left to right.
 fn within(key: IndexKey, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {

@@ -1,6 +1,6 @@
 //! `ResourceArn`: the table that a request on tags or policies names.
 //!
-//! Texts are those of the service.
+//! Error messages are DynamoDB's own.
 
 use super::constraints::is_name;
 use super::error::ApiError;
@@ -8,7 +8,7 @@ use crate::store::Store;
 
 /// The resource of an ARN.
 pub(crate) enum ResourceArn<'a> {
-    /// A table of this Region and account, by its name. It may not exist.
+    /// A table of this Region and account, by its name. The table may not exist.
     Table(&'a str),
     /// A resource of another Region.
     Elsewhere,

@@ -1,7 +1,7 @@
 //! `PutResourcePolicy`, `GetResourcePolicy` and `DeleteResourcePolicy`: store and return a table's policy.
 //! The store does not enforce policies, because it has no users.
 //!
-//! Texts are those of the service. `policy_document` checks policies.
+//! Error messages are DynamoDB's own. `policy_document` checks policies.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn constrain_revision(constraints: &mut Constraints, revision: Option<&str>) {
     }
 }
 
-/// Refuses a change if the table's policy is not the one that the request expects.
+/// Refuses a change if the table's policy differs from the policy that the request expects.
 fn check_expected(table: &Table, revision: Option<&str>) -> Result<(), ApiError> {
     let name = &table.name;
     let found = table.options.policy.as_ref().map(|policy| policy.revision.to_string());
@@ -155,7 +155,7 @@ async fn change(
             Err(ApiError::policy_not_found(arn))
         }
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
-        _ => Err(ApiError::defect("a change of a policy was not answered with a table")),
+        _ => Err(ApiError::defect("a change of a resource policy returned an unexpected reply")),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<St
         &LEGACY,
         Wording::Older,
     )?;
-    // The service checks the legacy parameters one after the other, before any expression.
+    // DynamoDB checks the legacy parameters one after the other, before any expression.
     let to_get = shared.to_get.projection()?;
     let is_joined = scan_filter.check_joined();
     let scan_filter = scan_filter.into_condition()?;
@@ -118,7 +118,7 @@ fn start_after(
     tokens: TokenRange,
     segment: Option<Segment>,
 ) -> Result<IndexKey, ApiError> {
-    // If the starting key has other attributes than the keys of the table and the index, the service does not
+    // If the starting key has other attributes than the keys of the table and the index, DynamoDB does not
     // report a reason.
     if source.index.is_some() && !source.names_start_key(key) {
         return Err(ApiError::validation(STARTING_KEY_INVALID));

@@ -43,8 +43,9 @@ pub(crate) struct ShardIterator {
 impl ShardIterator {
     /// Returns the text of the iterator.
     pub(crate) fn to_text(&self, stream_arn: &str, key: &TokenKey) -> Result<String, ApiError> {
-        let bytes = postcard::to_stdvec(self)
-            .map_err(|error| ApiError::defect(&format!("a shard iterator: {error}")))?;
+        let bytes = postcard::to_stdvec(self).map_err(|error| {
+            ApiError::defect(&format!("cannot encode a shard iterator: {error}"))
+        })?;
         let mac = key.mac(KIND, stream_arn, &bytes);
         let mut text = String::with_capacity(stream_arn.len() + 2 * bytes.len() + 40);
         let _ = write!(text, "{stream_arn}|{VERSION}|");
@@ -61,7 +62,7 @@ impl ShardIterator {
     ) -> Result<(&'t str, Self), ApiError> {
         let invalid = || {
             ApiError::validation(
-                "Invalid ShardIterator: it is not a text that GetShardIterator or GetRecords gave out",
+                "Invalid ShardIterator: neither GetShardIterator nor GetRecords returned this value",
             )
         };
         let (rest, digits) = text.rsplit_once('|').ok_or_else(invalid)?;

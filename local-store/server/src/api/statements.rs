@@ -115,7 +115,7 @@ impl<'j> StatementParameters<'j> {
 }
 
 /// Checks that the names in `FROM` are valid names of tables and indexes. Not for an `INSERT`, whose table
-/// the service looks up at once.
+/// DynamoDB looks up at once.
 fn check_source(statement: &Statement) -> Result<(), ApiError> {
     let (table, index) = match statement {
         Statement::Select(select) | Statement::Exists(select) => {
@@ -140,8 +140,7 @@ pub(crate) enum PlanError {
     /// The table does not exist, or the key has the wrong form. In a transaction this is a reason for
     /// its cancellation.
     Item(ApiError),
-    /// The statement does not name the item to write. In a transaction the service has another text for
-    /// this.
+    /// The statement does not name the item to write. In a transaction DynamoDB has another text for this.
     KeyMissing,
 }
 
@@ -172,11 +171,11 @@ impl From<PlanError> for ApiError {
 /// The planned write of a statement.
 pub(crate) struct StatementWrite {
     pub(crate) write: Write,
-    pub(crate) asked: Asked,
+    pub(crate) context: WriteContext,
 }
 
-/// The data about a write statement that is needed for its response.
-pub(crate) struct Asked {
+/// The data about a write statement that its response needs.
+pub(crate) struct WriteContext {
     pub(crate) table: Arc<Table>,
     /// The name of the table, as the statement spells it.
     pub(crate) name: String,
@@ -207,8 +206,9 @@ impl StatementWrite {
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);
                 write.return_new = returning.is_some_and(|returning| returning.new);
-                let asked = Asked { table, name, is_insert: false, returning, update: changed };
-                Ok(Self { write, asked })
+                let context =
+                    WriteContext { table, name, is_insert: false, returning, update: changed };
+                Ok(Self { write, context })
             }
             Statement::Delete { table: name, condition, returning } => {
                 if let Some(wrong) = returning.filter(|returning| !returning.all || returning.new) {
@@ -224,8 +224,9 @@ impl StatementWrite {
                 let mut write =
                     write_of(&table, key, WriteAction::Delete, condition, return_on_failure);
                 write.return_old = returning.is_some();
-                let asked = Asked { table, name, is_insert: false, returning, update: None };
-                Ok(Self { write, asked })
+                let context =
+                    WriteContext { table, name, is_insert: false, returning, update: None };
+                Ok(Self { write, context })
             }
             Statement::Exists(select) => {
                 let table =
@@ -238,8 +239,9 @@ impl StatementWrite {
                 let condition = select.condition.into_condition();
                 let write = write_of(&table, key, WriteAction::Check, condition, return_on_failure);
                 let name = select.table;
-                let asked = Asked { table, name, is_insert: false, returning: None, update: None };
-                Ok(Self { write, asked })
+                let context =
+                    WriteContext { table, name, is_insert: false, returning: None, update: None };
+                Ok(Self { write, context })
             }
             Statement::Select(_) => Err(ApiError::defect("a read was planned as a write").into()),
         }
@@ -251,7 +253,7 @@ impl StatementWrite {
     }
 }
 
-impl Asked {
+impl WriteContext {
     /// Returns the item for `RETURNING`, if there is one.
     pub(crate) fn returned(&self, written: &Written) -> Option<Item> {
         let returning = self.returning?;
@@ -286,8 +288,8 @@ fn insert(
     };
     let condition = Some(Condition::of_legacy(vec![absent], false));
     let write = write_of(&table, key, WriteAction::put(item), condition, return_on_failure);
-    let asked = Asked { table, name, is_insert: true, returning: None, update: None };
-    Ok(StatementWrite { write, asked })
+    let context = WriteContext { table, name, is_insert: true, returning: None, update: None };
+    Ok(StatementWrite { write, context })
 }
 
 fn write_of(
@@ -372,7 +374,7 @@ pub(crate) fn only_key_of(
     if condition.is_only_of(&names) && names.iter().all(says_once) {
         return first_key_of(condition, schema);
     }
-    // An invalid read is reported before the error that it reads more than one item.
+    // An invalid read is reported before the error that the read returns more than one item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
     check_key_sizes(condition, &schema.partition.name, sort)?;
     let refusal = condition.reads(&schema.partition.name, sort).err();

@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
-/// The minimum and maximum lengths of ARNs, sequence numbers and shard ids that the service accepts.
+/// The minimum and maximum lengths of ARNs, sequence numbers and shard ids that DynamoDB accepts.
 const STREAM_ARN_LENGTH: (usize, usize) = (37, 1024);
 const SHARD_ID_LENGTH: (usize, usize) = (28, 65);
 
@@ -89,7 +89,9 @@ impl FoundStream {
 
     /// Returns the stream.
     pub(crate) fn stream(&self) -> Result<&Stream, ApiError> {
-        self.table.stream(&self.label).ok_or_else(|| ApiError::defect("a found stream is gone"))
+        self.table
+            .stream(&self.label)
+            .ok_or_else(|| ApiError::defect("the table lacks the stream that was found before"))
     }
 
     /// Returns the stream and one of its shards.

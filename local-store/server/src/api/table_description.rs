@@ -1,6 +1,6 @@
-//! `TableDescription`: the service's description of a table.
+//! `TableDescription`: DynamoDB's description of a table.
 //!
-//! Counts and sizes are exact; the service updates its values only every six hours.
+//! Counts and sizes are exact; DynamoDB updates its values only every six hours.
 
 use std::collections::BTreeMap;
 
@@ -37,13 +37,14 @@ pub(crate) enum WarmThroughput {
 
 /// The status of a table in a response.
 ///
-/// The response to a change describes the table while the service works on it (`CREATING`, `UPDATING`),
-/// although the change is already complete here. `DescribeTable` then returns `ACTIVE`.
+/// The response to a change describes the table while DynamoDB works on it (`CREATING`, `UPDATING`), although
+/// the change is already complete here. `DescribeTable` then returns `ACTIVE`.
 #[derive(Clone, Copy)]
 pub(crate) struct Status<'t> {
     pub(crate) text: &'t str,
     pub(crate) warm: WarmThroughput,
-    /// The key before a change of the encryption. The inner `None` means the default key.
+    /// The encryption key before a change of the encryption. The inner `None` means the default
+    /// key.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
     /// Whether the limits of on-demand reads and writes have just been removed.
     pub(crate) ended_limits: (bool, bool),
@@ -66,7 +67,7 @@ pub(crate) fn description_member(
 ) -> Result<(), ApiError> {
     begin_member(out, name);
     out.push('{');
-    // The description of a table that is being deleted has no keys and attributes, as on the service.
+    // The description of a table that is being deleted has no keys and attributes, as in DynamoDB.
     let has_shape = status.text != DELETING;
     if has_shape {
         attribute_definitions_member(out, table);
@@ -221,7 +222,7 @@ fn warm_member(out: &mut String, warm: Units) {
     out.push('}');
 }
 
-/// Appends the definitions in the order of their names, as the service does.
+/// Appends the definitions in the order of their names, as DynamoDB does.
 fn attribute_definitions_member(out: &mut String, table: &Table) {
     begin_member(out, "AttributeDefinitions");
     let of_indexes =
@@ -266,7 +267,7 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
     if let Some(time) = options.on_demand_at {
         let mode =
             if table.billing == Billing::OnDemand { "PAY_PER_REQUEST" } else { "PROVISIONED" };
-        // Since the middle of 2026 the service shows the billing mode in two members.
+        // Since mid-2026, DynamoDB has shown the billing mode in two members.
         for (summary, member) in [
             ("BillingModeSummary", "BillingMode"),
             ("TableThroughputModeSummary", "TableThroughputMode"),

@@ -2,7 +2,7 @@
 //! `OnDemandThroughput`, `WarmThroughput`, `Tags` and `ResourcePolicy`, in `CreateTable` and
 //! `UpdateTable`.
 //!
-//! Texts are those of the service. The crate `partition` defines the meaning of the options.
+//! Error messages are DynamoDB's own. The crate `partition` defines the meaning of the options.
 
 use partition::{Billing, ExpectedPolicy, OptionChange, Table, TableOptions, Units};
 
@@ -13,7 +13,7 @@ use super::policy_document;
 use super::tags::{self, TagParameters};
 use crate::store::Store;
 
-/// The key that the service creates for an account. Its ARN is a placeholder in the form that clients expect.
+/// The key that DynamoDB creates for an account. Its ARN is a placeholder in the form that clients expect.
 const MANAGED_KEY: &str = "00000000-0000-4000-8000-000000000000";
 
 /// A pair of read and write units, as it was sent.
@@ -317,7 +317,7 @@ impl<'j> OptionParameters<'j> {
 }
 
 impl Encryption<'_> {
-    /// Returns the ARN of the requested key; `None` for a key that the service owns.
+    /// Returns the ARN of the requested key; `None` for a key that DynamoDB owns.
     fn check(&self, store: &Store) -> Result<Option<String>, ApiError> {
         // Encryption with a type but without `Enabled` counts as enabled.
         let is_enabled = self.is_enabled.unwrap_or(self.sse_type.is_some());
@@ -333,7 +333,7 @@ impl Encryption<'_> {
     }
 
     /// Refuses a change to the current key. A key that is given by id or alias always counts as a change,
-    /// because the service encrypts again.
+    /// because DynamoDB encrypts again.
     fn check_change(&self, key: Option<&str>, before: Option<&str>) -> Result<(), ApiError> {
         match (key, before) {
             (None, None) => {

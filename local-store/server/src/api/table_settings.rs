@@ -1,5 +1,5 @@
 //! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream and deletion
-//! protection. It also refuses the parameters that this store does not support.
+//! protection. The module also refuses the parameters that this store does not support.
 //!
 //! The two operations decide what the settings mean for an existing table.
 
@@ -13,7 +13,7 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
 
-/// The maximum throughput in a request, inclusive. Larger values would overflow the service's own
+/// The maximum throughput in a request, inclusive. Larger values would overflow DynamoDB's own
 /// arithmetic.
 const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
 
@@ -117,8 +117,8 @@ impl<'j> TableSettings<'j> {
         Ok(Some(Billing::Provisioned { read_units, write_units }))
     }
 
-    /// Returns the stream: `Some(Some(view type))` to enable it, `Some(None)` to disable it. The service
-    /// has different texts for a new and an existing table.
+    /// Returns the stream: `Some(Some(view type))` to enable it, `Some(None)` to disable it. DynamoDB has
+    /// different texts for a new and an existing table.
     pub(crate) fn stream(&self, is_new: bool) -> Result<Option<Option<StreamViewType>>, ApiError> {
         let Some(stream) = &self.stream else {
             return Ok(None);

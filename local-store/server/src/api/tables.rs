@@ -12,7 +12,7 @@ use super::error::ApiError;
 use crate::store::Store;
 
 /// Returns the name in a `TableName` parameter, which may be the ARN of a table of this Region and account.
-/// The error texts for other ARNs are those of `DescribeTable` on the service.
+/// The error texts for other ARNs are those of `DescribeTable` in DynamoDB.
 pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiError> {
     if !given.starts_with("arn:") {
         return Ok(given);

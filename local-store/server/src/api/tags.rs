@@ -1,6 +1,6 @@
 //! `TagResource`, `UntagResource` and `ListTagsOfResource`: the tags of a table.
 //!
-//! Texts and limits are those of the service; AWS, "Tagging restrictions in DynamoDB".
+//! Error messages and limits are DynamoDB's own. Source: AWS, "Tagging restrictions in DynamoDB".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(crate) fn check_tags(
     }
     if bytes > BYTES_MAX {
         return Err(ApiError::validation(format!(
-            "The tags of the resource would have {bytes} bytes, keys and values together, and may have {BYTES_MAX} at most: remove tags, or shorten them"
+            "The tags of the resource would have {bytes} bytes, keys and values together; the maximum is {BYTES_MAX}: remove tags, or shorten them"
         )));
     }
     Ok(tags)
@@ -167,10 +167,10 @@ async fn change(store: &Store, table: &Table, change: OptionChange) -> Result<St
     let update = UpdateTable::of_options(table.id, vec![change]);
     let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
-        // The service returns no body.
+        // DynamoDB returns no body.
         Some(Reply::Table(_)) => Ok(String::new()),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
-        _ => Err(ApiError::defect("a change of tags was not answered with a table")),
+        _ => Err(ApiError::defect("a change of tags returned an unexpected reply")),
     }
 }
 
@@ -180,7 +180,7 @@ pub(super) fn list_tags_of_resource(
 ) -> Result<String, ApiError> {
     let arn = parameters.string("ResourceArn")?;
     // All tags of a resource fit into one response, so no token is ever valid. An unknown token is ignored,
-    // as on the service.
+    // as in DynamoDB.
     parameters.string("NextToken")?;
     let mut constraints = Constraints::new();
     constraints.required("resourceArn", arn.is_some());

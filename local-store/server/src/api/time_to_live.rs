@@ -57,7 +57,7 @@ pub(super) async fn update_time_to_live(
         }
         Some(Reply::TableNotFound) => Err(ApiError::table_not_found(&table.name)),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
-        _ => Err(ApiError::defect("UpdateTimeToLive was not answered with a table")),
+        _ => Err(ApiError::defect("UpdateTimeToLive returned an unexpected reply")),
     }
 }
 

@@ -26,7 +26,7 @@ use super::transact_write_items::{
 use super::wording::Checked;
 use crate::store::Store;
 use crate::store::long_reads::SHORT_READ_BYTES;
-use crate::store::transactions::Wanted;
+use crate::store::transactions::WantedItem;
 
 /// One read, as it was sent.
 struct Get<'j> {
@@ -67,7 +67,7 @@ pub(super) async fn transact_get_items(
     constraints.finish()?;
 
     let reads = plan(store, gets.into_iter().flatten().collect())?;
-    let wanted: Vec<Wanted<'_>> = reads.iter().map(|read| (&read.table, &read.key)).collect();
+    let wanted: Vec<WantedItem<'_>> = reads.iter().map(|read| (&read.table, &read.key)).collect();
     let admitted = admit_together(store, &wanted)?;
     let found = read_together(store, &wanted).await?;
     let bytes: usize = found.iter().flatten().map(Item::size).sum();
@@ -123,7 +123,7 @@ fn write_responses<'j>(
 /// of its table, the whole transaction is cancelled.
 pub(crate) fn admit_together(
     store: &Store,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Vec<Admitted>, ApiError> {
     let reads = wanted.iter().map(|(table, key)| metering::admit_read(store, table, key, true, 2));
     metering::all_or_cancelled(reads)
@@ -132,7 +132,7 @@ pub(crate) fn admit_together(
 /// Returns the items at one point in time.
 pub(crate) async fn read_together(
     store: &Store,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Vec<Option<Item>>, ApiError> {
     store.read_together(wanted).await?.map_err(ApiError::transaction_cancelled)
 }
@@ -155,7 +155,7 @@ fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError
     for get in gets {
         let mut placeholders = get.substitutions.into_placeholders()?;
         let projection = expressions::projection(get.projection, &mut placeholders)?;
-        // Unlike `GetItem`, the service accepts `ExpressionAttributeNames` without an expression here.
+        // Unlike `GetItem`, DynamoDB accepts `ExpressionAttributeNames` without an expression here.
         if projection.is_some() {
             placeholders.check_all_used()?;
         }

@@ -59,7 +59,7 @@ impl Kind {
 struct OperationParameters<'j> {
     kind: Kind,
     table: Option<&'j str>,
-    /// The item of a put, or the key of another operation.
+    /// The item of a `Put`; for any other kind of operation, the key.
     subject: Option<Checked<Item>>,
     update: Option<&'j str>,
     condition: Option<&'j str>,
@@ -196,7 +196,7 @@ pub(crate) async fn admit<'w>(
     }
 }
 
-/// Checks that the list has 1 to 100 operations. `kind` is the service's name of an operation in its error
+/// Checks that the list has 1 to 100 operations. `kind` is DynamoDB's name of an operation in its error
 /// texts.
 pub(crate) fn constrain_operations(
     constraints: &mut Constraints,
@@ -288,7 +288,7 @@ fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>,
 /// operations refuse them.
 fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, ApiError> {
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
-        return Err(ApiError::defect("an operation passed its constraints"));
+        return Err(ApiError::defect("an invalid operation passed validation"));
     };
     let subject = match (operation.kind, subject) {
         (Kind::Put, subject) => {
@@ -300,7 +300,7 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     };
     let (update, condition) =
         read_expressions(operation.update, operation.condition, operation.substitutions)?;
-    // The service checks a key after the expressions of its operation, but an item before them.
+    // DynamoDB checks a key after the expressions of its operation, but an item before them.
     let subject = subject.map_err(|wrong| wrong.older())?;
     let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })

@@ -19,7 +19,7 @@ use super::wording::{Checked, Wording};
 use crate::store::Store;
 
 /// The contents of a request, after the checks that need no table.
-struct Asked {
+struct ParsedRequest {
     key: Item,
     update: Update,
     condition: Option<Condition>,
@@ -46,8 +46,9 @@ pub(super) async fn update_item(
     let detail = shared.capacity_detail();
     let returned = shared.return_values;
     let return_on_failure = shared.returns_item_on_failure();
-    let Asked { key, update, condition } = read(parameters, shared, key, update, attribute_updates)
-        .map_err(|error| detected(parameters, error))?;
+    let ParsedRequest { key, update, condition } =
+        read(parameters, shared, key, update, attribute_updates)
+            .map_err(|error| detected(parameters, error))?;
 
     let table = tables::find_for_items(store, name)?;
     check_leaves_key(&update, &table)?;
@@ -76,7 +77,7 @@ fn read(
     key: Checked<Item>,
     update: Option<&str>,
     attribute_updates: Option<AttributeUpdates<'_>>,
-) -> Result<Asked, ApiError> {
+) -> Result<ParsedRequest, ApiError> {
     let legacy = ["AttributeUpdates", "Expected", "ConditionalOperator"];
     check_combination(
         parameters,
@@ -93,7 +94,7 @@ fn read(
         }
         (update, condition) => read_expressions(update, condition, shared.substitutions)?,
     };
-    Ok(Asked { key, update, condition })
+    Ok(ParsedRequest { key, update, condition })
 }
 
 pub(crate) fn read_expressions(
@@ -133,8 +134,8 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
     }
 }
 
-/// Checks the charge of the expression. Its limit is the maximum size of an item, and the stored item does
-/// not count. The service checks the charge before the condition.
+/// Checks the charge of the expression. The charge may be as large as the largest item; the stored item does
+/// not count. DynamoDB checks the charge before the condition.
 fn check_charge(update: &Update) -> Result<(), ApiError> {
     if update.charge() > ITEM_BYTES_MAX {
         return Err(ApiError::validation(UpdateError::TooLarge.to_string()));

@@ -2,7 +2,7 @@
 //! table.
 //!
 //! The change is complete when the response is sent, except that the ticks build a new index step by step. As
-//! on the service, one request can combine only few changes.
+//! in DynamoDB, one request can combine only few changes.
 
 use jiff::Timestamp;
 use model::EpochMillis;
@@ -72,7 +72,7 @@ pub(super) async fn update_table(
         }
         Some(Reply::TableNotFound) => Err(ApiError::table_not_found(&table.name)),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
-        _ => Err(ApiError::defect("UpdateTable was not answered with a table")),
+        _ => Err(ApiError::defect("UpdateTable returned an unexpected reply")),
     }
 }
 
@@ -105,7 +105,7 @@ impl Request<'_> {
                 "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates, SSESpecification, ReplicaUpdates, MultiAccountReplicaReady, ReplicaTransitRoleArn, MultiRegionConsistency, DeletionProtectionEnabled, OnDemandThroughput, WarmThroughput or TableClass is required",
             ));
         }
-        // The service reports throughput out of bounds and empty parameters first.
+        // DynamoDB reports throughput out of bounds and empty parameters first.
         self.settings.provisioned()?;
         self.indexes.check_warm()?;
         self.indexes.check_shape()?;
@@ -217,7 +217,7 @@ fn check_decrease(table: &Table, after: Billing, now: EpochMillis) -> Result<(),
     )))
 }
 
-/// Returns a time in the form of the service's texts.
+/// Returns a time in the form of DynamoDB's error messages.
 fn time_text(time: EpochMillis) -> String {
     let time = i64::try_from(time.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map_or_else(String::new, |time| {

@@ -1,6 +1,6 @@
-//! The service's two sets of texts for errors in values and placeholders.
+//! DynamoDB's two sets of texts for errors in values and placeholders.
 //!
-//! Since the middle of 2026 the service introduces new texts, operation by operation. Each operation's
+//! Since mid-2026, DynamoDB has been introducing new texts, one operation after another. Each operation's
 //! file names its set.
 
 use model::json::ValueFault;
@@ -18,7 +18,7 @@ pub(crate) enum Wording {
 
 impl Wording {
     /// Returns the error for a wrong value.
-    pub(crate) fn tell(self, wrong: &WrongValue) -> ApiError {
+    pub(crate) fn error(self, wrong: &WrongValue) -> ApiError {
         match self {
             Self::Current => wrong.current(),
             Self::Older => wrong.older(),

@@ -18,13 +18,13 @@ const SLOT_MAX: u64 = 255;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One process per node")]
 pub(super) struct Flags {
-    /// Run only this node of a store of three processes, which --peer names; to replace a lost node,
-    /// start it again, with an empty directory if necessary
+    /// Run only this node, of a store of three processes whose addresses --peer names; to replace a
+    /// lost node, restart its process, with an empty directory if necessary
     #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
     node: Option<u64>,
-    /// Address at which the node with this number listens for its peers; give it once for each of the
-    /// three nodes, including this one, and equally on all of them
+    /// Address at which the node with this number listens for its peers; repeat it for each of the
+    /// three nodes, including this one, with the same values on every node
     #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
     peer: Vec<(u64, SocketAddr)>,
     /// File with a secret that all nodes share; required beyond loopback addresses. Messages are
@@ -54,8 +54,10 @@ impl Flags {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
-        let own =
-            addresses.get(&slot).copied().ok_or("this node has no address; name it with --peer")?;
+        let own = addresses
+            .get(&slot)
+            .copied()
+            .ok_or("this node has no address; give its address with --peer")?;
         let listener =
             gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))

@@ -3,7 +3,7 @@
 //! An error in a flag is reported in one line that says what to write instead.
 
 mod member;
-mod status;
+pub mod status;
 
 use std::env;
 use std::net::{IpAddr, SocketAddr};
@@ -83,7 +83,7 @@ pub struct Arguments {
     /// [default: the stored value, initially 10 GiB]
     #[arg(long, value_name = "BYTES")]
     item_collection_bytes: Option<u64>,
-    /// End when standard input ends, as it does when the program that started the store is gone
+    /// Stop when standard input ends, which happens when the program that started the store exits
     #[arg(long)]
     end_with_stdin: bool,
     #[command(flatten)]
@@ -93,7 +93,7 @@ pub struct Arguments {
 /// The commands besides running a store.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the state of the nodes of a running store: roles, progress, and data that was set aside
+    /// Show the state of the nodes of a running store: roles, progress, and set-aside directories
     Status(status::Flags),
 }
 
@@ -188,16 +188,13 @@ pub async fn interrupted() {
 
 /// Replaces this process with a new one of the same program, with the same arguments.
 fn restart_process(reason: &str) {
-    tracing::warn!(
-        reason,
-        "this node is damaged: its process restarts so that the node is rebuilt"
-    );
+    tracing::warn!(reason, "this node is damaged; restarting the process to rebuild the node");
     let program = env::current_exe();
     let error = match program {
         Ok(program) => process::Command::new(program).args(env::args_os().skip(1)).exec(),
         Err(error) => error,
     };
-    end_process(&format!("this node is damaged, and its process cannot be restarted: {error}"));
+    end_process(&format!("this node is damaged, and the process cannot restart: {error}"));
 }
 
 /// Ends the process after a disk failure. Only a restart can find out whether unacknowledged writes are on

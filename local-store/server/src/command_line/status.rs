@@ -54,13 +54,13 @@ enum Output {
 /// Requests the state of the store and shows it.
 pub(super) async fn run(flags: Flags) -> Result<(), String> {
     let client = Client::new(&flags.endpoint)?;
-    let mut status = client.ask(Method::GET, "/_weir/status", None).await?;
+    let mut status = client.send(Method::GET, "/_weir/status", None).await?;
     if flags.hot {
         let tables = client.tables().await?;
         let mut partitions = Vec::new();
         for table in tables {
             partitions
-                .push(client.ask(Method::GET, &format!("/_weir/partitions/{table}"), None).await?);
+                .push(client.send(Method::GET, &format!("/_weir/partitions/{table}"), None).await?);
         }
         if let Some(members) = status.as_object_mut() {
             members.insert("tables".to_owned(), partitions.into());
@@ -98,7 +98,7 @@ impl Client {
         let mut request = json!({});
         loop {
             let target = Some(("DynamoDB_20120810.ListTables", request.to_string()));
-            let page = self.ask(Method::POST, "/", target).await?;
+            let page = self.send(Method::POST, "/", target).await?;
             let found = page.get("TableNames").and_then(Value::as_array);
             names.extend(found.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
             match page.get("LastEvaluatedTableName") {
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    async fn ask(
+    async fn send(
         &self,
         method: Method,
         path: &str,
@@ -119,7 +119,7 @@ impl Client {
         let (status, body) = asked.await.map_err(late)??;
         let answer: Value = serde_json::from_slice(&body).map_err(|_| {
             format!(
-                "{} did not respond as a store of this version does; check the endpoint",
+                "the response of {} is not from a local-store of this version; check the endpoint",
                 self.authority
             )
         })?;
@@ -186,24 +186,8 @@ fn render(status: &Value) -> String {
             Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
         };
-        let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
         let log = replica.get("log_bytes").and_then(Value::as_u64).unwrap_or_default();
-        let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
-        let mut notes = match incarnation {
-            0 => Vec::new(),
-            1 => vec!["was rebuilt once".to_owned()],
-            times => vec![format!("was rebuilt {times} times")],
-        };
-        if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
-            notes.push("its disk is damaged: it is rebuilt once its peers allow it".to_owned());
-        }
-        if silent >= SILENCE_MS {
-            notes.push(format!(
-                "no majority has responded for {} s: it accepts no writes and no strongly consistent reads",
-                silent / 1_000
-            ));
-        }
-        let note = notes.join("; ");
+        let note = notes(replica).join("; ");
         let log = format!("{} MB", log / 1_000_000);
         rows.push(vec![
             text("node"),
@@ -233,7 +217,7 @@ fn render(status: &Value) -> String {
             let name = name.as_str().unwrap_or_default();
             let _ = writeln!(
                 text,
-                "set aside because it was damaged: {name}; see the file `reason` in it"
+                "damaged directory, set aside: {name}; its file `reason` states the damage"
             );
         }
     }
@@ -243,9 +227,32 @@ fn render(status: &Value) -> String {
     text
 }
 
+/// Returns what an operator must know about a replica: that its node was rebuilt, is damaged, or is isolated.
+#[must_use]
+pub fn notes(replica: &Value) -> Vec<String> {
+    let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
+    let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
+    let mut notes = match incarnation {
+        0 => Vec::new(),
+        1 => vec!["was rebuilt once".to_owned()],
+        times => vec![format!("was rebuilt {times} times")],
+    };
+    if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
+        notes.push("disk damaged: the node is rebuilt once its peers allow it".to_owned());
+    }
+    if silent >= SILENCE_MS {
+        notes.push(format!(
+            "no majority has responded for {} s; the replica accepts no writes and no strongly consistent reads",
+            silent / 1_000
+        ));
+    }
+    notes
+}
+
 /// Returns the percentage of its files that a replica has verified with checksums, in the current pass or the
 /// last one.
-fn verified(replica: &Value) -> String {
+#[must_use]
+pub fn verified(replica: &Value) -> String {
     let number = |name: &str| replica.get("scrub").and_then(|scrub| scrub.get(name)?.as_u64());
     match (number("begun_ms"), number("passes")) {
         (Some(_), _) => {
@@ -282,7 +289,7 @@ fn render_table(text: &mut String, table: &Value) {
         let keys = table.get("hot_keys").and_then(|keys| keys.get(kind)?.as_array());
         for hot in keys.into_iter().flatten() {
             let (key, rate) = (show(hot, "key"), show(hot, "units_per_second"));
-            let _ = writeln!(text, "hot, {kind}: {key}  {rate} units/s");
+            let _ = writeln!(text, "hot key, {kind}: {key}  {rate} units/s");
         }
     }
 }
@@ -341,9 +348,9 @@ mod tests {
         let expected = "\
 NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    VERIFIED  NOTE
 1     0    leader       3     120      0    48 MB  100 %
-2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; its disk is damaged: it is rebuilt once its peers allow it
+2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; disk damaged: the node is rebuilt once its peers allow it
 3     -    unreachable  -     -        -    -      -         connection refused
-set aside because it was damaged: node-2.set-aside-1; see the file `reason` in it
+damaged directory, set aside: node-2.set-aside-1; its file `reason` states the damage
 ";
         assert_eq!(render(&status), expected);
     }

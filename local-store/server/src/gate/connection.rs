@@ -81,13 +81,13 @@ impl<S: Service> Guarded<S> {
 }
 
 /// The reason why the server closes a connection.
-enum Leave {
+enum CloseReason {
     /// No request arrived within the idle timeout.
-    Silence,
+    IdleTimeout,
     /// The listener shuts down. The current request still ends.
-    Stopped,
+    Shutdown,
     /// Another connection needs the place.
-    Wanted,
+    Evicted,
 }
 
 /// Serves the requests of a connection to the address `own`. Ends when the client or the listener ends the
@@ -108,15 +108,15 @@ pub(crate) async fn serve<S: Service>(
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let silence = async {
         match guarded.head_timeout {
-            Some(timeout) => progress.silence(timeout).await,
+            Some(timeout) => progress.idle(timeout).await,
             None => std::future::pending().await,
         }
     };
     let leave = async {
         tokio::select! {
-            _ = stop => Leave::Stopped,
-            () = progress.wanted() => Leave::Wanted,
-            () = silence => Leave::Silence,
+            _ = stop => CloseReason::Shutdown,
+            () = progress.evicted() => CloseReason::Evicted,
+            () = silence => CloseReason::IdleTimeout,
         }
     };
     // `FuturesUnordered` polls the future only after one of its events, instead of for every request.
@@ -125,33 +125,33 @@ pub(crate) async fn serve<S: Service>(
         biased;
         ended = connection.as_mut() => ended,
         Some(leave) = leave.next() => match leave {
-            Leave::Silence => {
-                tracing::debug!("a connection on which no request came was closed");
+            CloseReason::IdleTimeout => {
+                tracing::debug!("closed a connection that sent no request");
                 return;
             }
-            Leave::Wanted if !progress.is_busy() => {
-                tracing::debug!("an idle connection whose place was wanted was closed");
+            CloseReason::Evicted if !progress.is_busy() => {
+                tracing::debug!("closed an idle connection to make room for a new one");
                 return;
             }
-            Leave::Wanted => {
+            CloseReason::Evicted => {
                 connection.as_mut().graceful_shutdown();
                 let ended = tokio::time::timeout(ARRIVE_TIMEOUT, connection.as_mut()).await;
                 match ended {
                     Ok(ended) => ended,
                     Err(_) if progress.is_arrived() => connection.await,
                     Err(_) => {
-                        tracing::debug!("a connection whose place was wanted was cut off");
+                        tracing::debug!("aborted a connection to make room for a new one, because its request did not arrive in time");
                         return;
                     }
                 }
             }
-            Leave::Stopped => {
+            CloseReason::Shutdown => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
         },
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "a connection ended with an error");
     }
 }

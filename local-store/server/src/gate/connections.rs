@@ -56,7 +56,8 @@ impl Drop for Place {
 }
 
 impl Connections {
-    /// Returns the budget of this process. Its size depends on the limit of open file descriptors.
+    /// Returns the budget of this process. The size of the budget depends on the limit of open file
+    /// descriptors.
     #[must_use]
     pub fn of_process() -> Arc<Self> {
         static OF_PROCESS: OnceLock<Arc<Connections>> = OnceLock::new();

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 /// The time in seconds for which a browser may cache a permission: a day.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
-/// The headers that SDKs send. They are permitted to a browser that does not name its headers.
+/// The headers that SDKs send. A browser that does not name its headers may send these headers.
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, content-encoding, x-amz-target, x-amz-date, x-amz-content-sha256, x-amz-security-token, x-amz-user-agent, amz-sdk-invocation-id, amz-sdk-request",
 );

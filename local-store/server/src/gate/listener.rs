@@ -77,7 +77,7 @@ impl Drop for Listener {
     }
 }
 
-/// Accepts connections until `stopped`, then waits for the open ones.
+/// Accepts connections until `stopped`, then waits for the open connections to end.
 async fn accept<S: Service>(
     tcp: TcpListener,
     places: Arc<Connections>,
@@ -86,8 +86,8 @@ async fn accept<S: Service>(
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // If another branch of the `select!` finished first, it would drop an accepted connection that waits
-        // for a place.
+        // If another branch of the `select!` finished first, `select!` would drop an accepted connection that
+        // waits for a place.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -112,12 +112,12 @@ async fn accept_one(tcp: &TcpListener, places: &Arc<Connections>) -> Option<(Tcp
         Ok((stream, _)) => {
             // A response is sent complete, so waiting for more data would only delay it.
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "a connection was closed before it began");
+                tracing::debug!(%error, "cannot set TCP_NODELAY on a new connection");
             }
             Some((stream, places.place().await?))
         }
         Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
+            tracing::warn!(%error, "cannot accept a connection");
             places.make_room();
             sleep(ACCEPT_PAUSE).await;
             None

@@ -1,4 +1,5 @@
-//! The progress of a connection's request. It determines which connection gives up its place first.
+//! The progress of a connection's request. The progress determines which connection gives up its
+//! place first.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,11 +17,11 @@ const CHECKS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// An idle connection of an unknown client.
-    IdleStranger,
+    IdleUnknown,
     /// An idle connection of a client that got a response or whose signature was verified.
     IdleClient,
     /// A connection with an incomplete request of an unknown client.
-    SendingStranger,
+    SendingUnknown,
     /// A connection with an incomplete request of a known client.
     SendingClient,
 }
@@ -33,12 +34,12 @@ pub struct Progress {
     /// Whether a part of a response waits for the client.
     is_writing: AtomicBool,
     is_known: AtomicBool,
-    is_leaving: AtomicBool,
+    is_closing: AtomicBool,
     /// The sum of requests that began, responses that were started, and parts of responses that were sent.
     steps: AtomicU64,
     /// The time of the last transfer, in milliseconds since the first connection of the process.
     active_ms: AtomicU64,
-    wanted: Notify,
+    eviction: Notify,
 }
 
 impl Progress {
@@ -48,10 +49,10 @@ impl Progress {
             is_under_way: AtomicBool::new(false),
             is_writing: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             steps: AtomicU64::new(0),
             active_ms: AtomicU64::new(now_ms()),
-            wanted: Notify::new(),
+            eviction: Notify::new(),
         }
     }
 
@@ -87,8 +88,8 @@ impl Progress {
         self.is_under_way.load(Ordering::Relaxed) || self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Records that the client sent something. This is no step, because a part of a head is not a request
-    /// yet.
+    /// Records that the client sent something. Received data is no step, because a part of a head is not a
+    /// request yet.
     pub(super) fn note_read(&self) {
         self.active_ms.store(now_ms(), Ordering::Relaxed);
     }
@@ -103,33 +104,33 @@ impl Progress {
     /// response is in progress, because the connection then keeps its place, or if the connection is already
     /// leaving.
     pub(super) fn rank(&self) -> Option<(Rank, u64)> {
-        if self.is_leaving.load(Ordering::Relaxed) {
+        if self.is_closing.load(Ordering::Relaxed) {
             return None;
         }
         let is_known = self.is_known.load(Ordering::Relaxed);
         let rank = match (self.is_busy(), self.is_arrived()) {
             (true, true) => return None,
             (true, false) if is_known => Rank::SendingClient,
-            (true, false) => Rank::SendingStranger,
+            (true, false) => Rank::SendingUnknown,
             (false, _) if is_known => Rank::IdleClient,
-            (false, _) => Rank::IdleStranger,
+            (false, _) => Rank::IdleUnknown,
         };
         Some((rank, self.active_ms.load(Ordering::Relaxed)))
     }
 
     /// Asks the connection to give up its place.
     pub(super) fn ask_to_leave(&self) {
-        self.is_leaving.store(true, Ordering::Relaxed);
-        self.wanted.notify_one();
+        self.is_closing.store(true, Ordering::Relaxed);
+        self.eviction.notify_one();
     }
 
-    /// Waits until another connection needs the place of this one.
-    pub(crate) async fn wanted(&self) {
-        self.wanted.notified().await;
+    /// Waits until another connection needs the place of this connection.
+    pub(crate) async fn evicted(&self) {
+        self.eviction.notified().await;
     }
 
     /// Waits until the connection was idle for `time`: no request began, and none was in progress.
-    pub(super) async fn silence(&self, time: Duration) {
+    pub(super) async fn idle(&self, time: Duration) {
         let (mut quiet, mut seen) = (0, self.steps.load(Ordering::Relaxed));
         while quiet < CHECKS {
             sleep(time / CHECKS).await;

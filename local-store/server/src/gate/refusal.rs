@@ -1,4 +1,4 @@
-//! The reasons why the gate refuses a request, with the flag that would allow it.
+//! The reasons why the gate refuses a request, each with the flag that would allow the request.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
@@ -12,7 +12,7 @@ const QUOTED_CHARACTERS: usize = 80;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request does not have exactly one `Host`.
-    #[error("a request must have exactly one `Host`, a name or an address")]
+    #[error("a request must have exactly one `Host` header, with a name or an address")]
     NoHost,
     /// The `Host` is not a name of this listener.
     #[error(
@@ -39,7 +39,7 @@ pub enum Refusal {
     Site(String),
     /// A browser sent a form.
     #[error(
-        "`Content-Type: {0}` is that of a web form, which must not send requests; use a program, or allow the page with --allow-origin ORIGIN (`local-store`, `weir up`)"
+        "`Content-Type: {0}` is a content type of web forms, which must not send requests; use a program, or allow the page with --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
     Form(String),
 }

@@ -81,10 +81,10 @@ async fn the_least_needed_connection_leaves_first() {
     places[2].progress().set_known();
     // The client has just sent something.
     places[3].progress().note_read();
-    assert_eq!(places[1].progress().rank().unwrap().0, Rank::SendingStranger);
+    assert_eq!(places[1].progress().rank().unwrap().0, Rank::SendingUnknown);
     let asked = async |number: usize| {
         connections.make_room();
-        timeout(Duration::from_millis(1), places[number].progress().wanted()).await.is_ok()
+        timeout(Duration::from_millis(1), places[number].progress().evicted()).await.is_ok()
     };
     for number in [4, 5, 3, 2, 1] {
         assert!(asked(number).await, "connection {number}");
@@ -104,7 +104,7 @@ async fn clients_wait_only_while_all_places_are_busy() {
         let connections = Arc::clone(&connections);
         async move { connections.place().await.unwrap() }
     });
-    idle.progress().wanted().await;
+    idle.progress().evicted().await;
     drop(idle);
     let second = timeout(Duration::from_millis(1), waiting).await.unwrap().unwrap();
     second.progress().set_under_way(true);

@@ -23,7 +23,7 @@ use partition::{Command, ReadError, Reply, read_last_sequence};
 
 use super::admin_answer::{Answer, find_table, refusal, success};
 use super::{partitions, status};
-use crate::store::{Store, Swept};
+use crate::store::{Store, SweepResult};
 
 /// The prefix of all paths of the admin endpoint.
 pub(super) const PREFIX: &str = "/_weir/";
@@ -100,12 +100,14 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
         ("resume", Json::Bool(true)) => store.clock().resume(),
         ("advance_ms", Json::Integer(millis)) => match u64::try_from(*millis) {
             Ok(millis) if store.clock().now().0.saturating_add(millis) > TIME_MAX => {
-                return refuse("the clock cannot go beyond the year 9999");
+                return refuse("the clock cannot advance beyond the year 9999");
             }
             Ok(millis) => store.clock().advance(millis),
-            Err(_) => return refuse("the clock cannot go back: `advance_ms` must be 0 or more"),
+            Err(_) => {
+                return refuse("the clock cannot be set back: `advance_ms` must be 0 or more");
+            }
         },
-        (name, _) => return refuse(&format!("unknown change, or a wrong value for it: `{name}`")),
+        (name, _) => return refuse(&format!("unknown change, or invalid value for it: `{name}`")),
     };
     let unreached = store.spread_clock().await;
     // The other nodes must get the time before the log entry, because another node may be the leader, and the
@@ -116,7 +118,7 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
             StatusCode::SERVICE_UNAVAILABLE,
             &format!("the clock was changed, but nodes {unreached:?} could not be reached"),
             "POST /_weir/clock",
-            "nothing if they are down: they get the time with the next write after they are back",
+            "nothing if these nodes are down: they receive the time with the first write after their restart",
         );
     }
     if let Err(error) = kept {
@@ -132,13 +134,13 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
 
 async fn sweep(store: &Store) -> Answer {
     match store.sweep_time_to_live().await {
-        Ok(Swept { expired, blocked }) if blocked.is_empty() => {
+        Ok(SweepResult { expired, blocked }) if blocked.is_empty() => {
             success(format!("{{\"expired\":{expired}}}"))
         }
-        Ok(Swept { expired, blocked }) => {
+        Ok(SweepResult { expired, blocked }) => {
             let tables: Vec<String> = blocked.iter().map(|name| format!("`{name}`")).collect();
             let what = format!(
-                "deleted items: {expired}; more are blocked, because too many index entries of {} wait for an unreachable arc",
+                "deleted items: {expired}; further deletions are blocked, because too many index entries of {} wait for an unreachable arc",
                 tables.join(", ")
             );
             let instead = "the same request once all arcs are available (GET /_weir/status)";
@@ -166,7 +168,7 @@ async fn delete_tables(store: &Store) -> Answer {
     let replies = match store.submit(commands).await {
         Ok(replies) => replies,
         Err(error) => {
-            let instead = "the same again when the store runs";
+            let instead = "the same request once the store is running";
             let what = error.to_string();
             return refusal(StatusCode::SERVICE_UNAVAILABLE, &what, place, instead);
         }
@@ -176,8 +178,11 @@ async fn delete_tables(store: &Store) -> Answer {
     if refused.is_empty() {
         return success(format!("{{\"deleted\":{}}}", own.len()));
     }
-    let what = format!("deletion protection keeps {}; the others are gone", refused.join(", "));
-    let instead = "the same again after UpdateTable with DeletionProtectionEnabled=false";
+    let what = format!(
+        "deletion protection prevented the deletion of {}; all other tables were deleted",
+        refused.join(", ")
+    );
+    let instead = "the same request after UpdateTable with DeletionProtectionEnabled=false";
     refusal(StatusCode::CONFLICT, &what, place, instead)
 }
 

@@ -12,7 +12,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
-/// The minimum size in bytes of a compressed response, as on the service.
+/// The minimum size in bytes of a compressed response, as in DynamoDB.
 const COMPRESSED_BYTES_MIN: usize = 4096;
 
 /// The reason why a body cannot be decompressed.
@@ -81,7 +81,7 @@ pub(super) enum Packing {
     Deflate,
 }
 
-/// All codings in order of preference. The first one is used for `*`.
+/// All codings in order of preference. The first coding is used for `*`.
 const PACKINGS: [Packing; 2] = [Packing::Gzip, Packing::Deflate];
 
 impl Packing {
@@ -116,15 +116,16 @@ pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u
     if body.len() < COMPRESSED_BYTES_MIN {
         return None;
     }
-    // If there are several headers, the service uses the first one.
+    // If there are several headers, DynamoDB uses the first one.
     let accepted = request.get(ACCEPT_ENCODING)?.to_str().ok()?;
     let packing = best_packing(accepted)?;
     // Writing into memory never fails. If it did, the body would be sent uncompressed.
     Some((packing, packing.pack(body).ok()?))
 }
 
-/// Returns the coding with the highest quality. Among equal codings, it is the first. `*` means all codings
-/// without a name in the list, and comes after the named ones. `identity` is ignored.
+/// Returns the supported coding with the highest quality value; ties go to the coding that the header lists
+/// first. `*` stands for the codings that the header does not name, and ranks after them at equal quality.
+/// `identity` is ignored.
 fn best_packing(accepted: &str) -> Option<Packing> {
     let offers = || accepted.split(',').map(offer);
     let named =
@@ -145,9 +146,9 @@ fn best_packing(accepted: &str) -> Option<Packing> {
     best.map(|(packing, _)| packing)
 }
 
-/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. Like the
-/// service, it reads the number after the first `q=` in the text. A space before the equals sign hides it,
-/// and `nq=` counts as well.
+/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. Like DynamoDB,
+/// it reads the number after the first `q=` in the text. A space before the equals sign hides it, and `nq=`
+/// counts as well.
 fn offer(text: &str) -> (&str, f32) {
     let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
     let quality = parameters.split_once("q=").and_then(|(_, rest)| rest.split(';').next());

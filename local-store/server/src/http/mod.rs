@@ -55,6 +55,6 @@ pub async fn serve_with(
     let listener = Listener::serve(bound, settings, Routes::new(store, access));
     shutdown.await;
     if !listener.shutdown(SHUTDOWN_TIMEOUT).await {
-        tracing::warn!("requests that did not end in time were aborted");
+        tracing::warn!("aborted the requests that did not finish in time for the shutdown");
     }
 }

@@ -94,7 +94,7 @@ async fn carry_out(
     });
     match left {
         Some(left) if left.split.is_none() => {
-            let text = "all items of the partition have one partition key, so its bytes cannot be halved; give the token to split at";
+            let text = "all items of the partition have the same partition key, so a split by size is impossible; give `at`, the token to split at";
             Ok(Err(text.to_owned()))
         }
         _ => Ok(Ok(())),
@@ -119,7 +119,7 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
                 let token = token.parse().map_err(|_| format!("`{token}` is not a token"))?;
                 at = SplitPoint::Token(Token(token));
             }
-            (name, _) => return Err(format!("unknown member, or a wrong value for it: `{name}`")),
+            (name, _) => return Err(format!("unknown member, or invalid value for it: `{name}`")),
         }
     }
     if partition.is_none() && at != SplitPoint::Half {
@@ -128,7 +128,8 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
     Ok((partition, at))
 }
 
-/// Returns the partition with the most bytes. Among equal partitions, it is the one with the most tokens.
+/// Returns the partition with the most bytes. Of several such partitions, returns the one with the most
+/// tokens.
 fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
     let view = store.view();
     let mut found = (PartitionNumber(0), (0, 0));

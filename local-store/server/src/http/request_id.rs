@@ -5,9 +5,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The length of an id, as on the service.
+/// The length of an id, as in DynamoDB.
 pub(super) const LENGTH: usize = 52;
-/// The digits of an id, as on the service.
+/// The digits of an id, as in DynamoDB.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
 /// The number of digits made from one 64-bit word. Each digit needs five bits.
 const DIGITS_PER_WORD: usize = 12;

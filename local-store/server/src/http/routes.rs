@@ -37,16 +37,17 @@ use crate::gate::{Dialect, Progress, RequestBody, Service};
 use crate::store::Store;
 use node::clock::wall_clock;
 
-/// The maximum size of a body in bytes: the service's maximum, and some room for the syntax of JSON.
+/// The maximum size of a body in bytes: DynamoDB's maximum, and some room for the syntax of JSON.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
-/// The maximum size in bytes of a request's headers, as on the service.
+/// The maximum size in bytes of a request's headers, as in DynamoDB.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The time that a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that a client has to send a large body, plus one second for each [`BODY_BYTES_PER_SECOND_MIN`]
-/// that have arrived. It is short, because other requests wait for the memory that is reserved for the body.
+/// that have arrived. The time is short, because other requests wait for the memory that is reserved for the
+/// body.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_BYTES_PER_SECOND_MIN: usize = 32 * 1024;
 /// The maximum size in bytes of a body that is read at once. A larger body waits until memory is available.
@@ -58,12 +59,12 @@ const LARGE_BODY_PIECES: u32 = 4096;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CRC32: HeaderName = HeaderName::from_static("x-amz-crc32");
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
-/// Like the service, the store reveals no more about itself.
+/// Like DynamoDB, the store reveals no more about itself.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("Server");
 const API_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain");
-/// The service's response to a request that is not an API request.
+/// DynamoDB's response to a request that is not an API request.
 const NOT_AN_API_REQUEST: &str = "<UnknownOperationException/>\n";
 
 /// The state that all connections share.
@@ -161,7 +162,7 @@ impl Routes {
         }
         if header_bytes(&head) > HEADER_BYTES_MAX {
             let text = format!(
-                "the request's headers are larger than {HEADER_BYTES_MAX} bytes; send fewer or shorter ones"
+                "the request's headers are larger than {HEADER_BYTES_MAX} bytes; send fewer or shorter headers"
             );
             return text_response(StatusCode::BAD_REQUEST, TEXT_CONTENT_TYPE, text);
         }
@@ -223,10 +224,10 @@ impl Routes {
         let body = coding.decode(body, BODY_BYTES_MAX).map_err(|error| match error {
             CodingError::TooLarge => ApiError::request_too_large(BODY_BYTES_MAX),
             CodingError::Damaged => {
-                ApiError::serialization("The request's body is not what its Content-Encoding says")
+                ApiError::serialization("The request's body does not match its Content-Encoding")
             }
             CodingError::Unknown => ApiError::serialization(
-                "The request's Content-Encoding is not supported; gzip, deflate and identity are",
+                "The request's Content-Encoding is not supported; use gzip, deflate or identity",
             ),
         })?;
         Ok((store, body))

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
-use super::handshake::{self, Failure, Opened};
+use super::handshake::{self, Failure, OpenConnection};
 use super::{Answer, Handler, Local, PeerIdentity, Question};
 use crate::gate::connections::Connections;
 use node::ring::REPLICAS;
@@ -25,8 +25,8 @@ use platform::descriptors::Descriptors;
 /// the budget of connections is small, an eighth of it is the maximum.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
-/// The maximum number of connections of one peer. A peer has two connections. Each counts twice, because a
-/// new connection may replace one whose failure has not been noticed yet.
+/// The maximum number of connections of one peer. A peer has two connections. Each connection counts twice,
+/// because a new connection may replace a connection whose failure has not been detected yet.
 const CONNECTIONS_PER_PEER: usize = 4;
 /// The maximum number of connections of all peers.
 const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
@@ -37,20 +37,21 @@ const QUESTIONS_MAX: usize = 2048;
 const WRITE_BYTES: usize = 256 * 1024;
 /// The pause after a connection could not be accepted because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The pause after a connection was refused. It limits the cost of a misconfigured peer, which tries again.
+/// The pause after a connection was refused. The pause limits the cost of a misconfigured peer, which
+/// retries.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 
 /// A connection after its handshake, and the identity of this process, which was sent to the peer.
-type Greeted = (Opened, watch::Receiver<Option<PeerIdentity>>);
+type AcceptedPeer = (OpenConnection, watch::Receiver<Option<PeerIdentity>>);
 
-/// Accepts connections of peers until it is dropped. Silent clients and undetected broken connections cannot
-/// exclude a peer.
+/// Accepts connections of peers until the returned future is dropped. Silent clients and undetected broken
+/// connections cannot exclude a peer.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
     let greetings_max =
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
     // These places are reserved, so no number of clients can take them.
     let _apart = Connections::of_process().set_apart(greetings_max + CONNECTIONS_OF_PEERS);
-    let (greeted, mut opened) = mpsc::channel::<Greeted>(greetings_max);
+    let (greeted, mut opened) = mpsc::channel::<AcceptedPeer>(greetings_max);
     let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());
     loop {
         tokio::select! {
@@ -65,7 +66,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
                     greetings.spawn(greetings_max, greeting);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "could not accept a peer's connection");
+                    tracing::warn!(%error, "cannot accept a connection from a peer");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -94,7 +95,7 @@ impl Tasks {
     }
 }
 
-async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<Greeted>) {
+async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<AcceptedPeer>) {
     let identity = local.identity.subscribe();
     match handshake::accept(&local, stream).await {
         Ok(opened) => drop(greeted.send((opened, identity)).await),
@@ -102,12 +103,12 @@ async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<Greet
             tracing::debug!("{reason}");
             tokio::time::sleep(REFUSAL_PAUSE).await;
         }
-        Err(Failure::Io(reason)) => tracing::debug!("a peer did not connect: {reason}"),
+        Err(Failure::Io(reason)) => tracing::debug!("the handshake with a peer failed: {reason}"),
     }
 }
 
 async fn attend(
-    opened: Opened,
+    opened: OpenConnection,
     mut identity: watch::Receiver<Option<PeerIdentity>>,
     handler: Arc<dyn Handler>,
 ) {
@@ -121,9 +122,9 @@ async fn attend(
     }
 }
 
-/// Answers the messages of one connection until it ends.
-async fn converse(opened: Opened, handler: &Arc<dyn Handler>) -> io::Result<()> {
-    let Opened { slot, identity, reader, writer, seal } = opened;
+/// Answers the messages of one connection until the connection ends.
+async fn converse(opened: OpenConnection, handler: &Arc<dyn Handler>) -> io::Result<()> {
+    let OpenConnection { slot, identity, reader, writer, seal } = opened;
     let (answers, waiting) = mpsc::channel(QUESTIONS_MAX);
     tokio::select! {
         ended = write(writer, seal, waiting) => ended,
@@ -139,7 +140,7 @@ async fn read(
     answers: mpsc::Sender<(u64, Vec<u8>)>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
-    // If the connection ends, the execution of unanswered messages continues, because it may have begun.
+    // If the connection ends, unanswered messages are still executed, because their execution may have begun.
     loop {
         let (id, payload) = reader.read().await?;
         let question = decode(&payload, identity.as_ref())?;
@@ -150,7 +151,7 @@ async fn read(
             match encode(&answer) {
                 // If the connection has ended, the answer is dropped.
                 Ok(payload) => drop(answers.send((id, payload)).await),
-                Err(error) => tracing::error!(%error, "could not encode an answer"),
+                Err(error) => tracing::error!(%error, "cannot encode an answer to a peer"),
             }
             drop(permit);
         });
@@ -165,7 +166,7 @@ fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
         return Ok(payload);
     }
     let reason =
-        format!("the answer has {} bytes, too many for a message to another node", payload.len());
+        format!("the answer of {} bytes is too large for a message to another node", payload.len());
     postcard::to_stdvec(&Answer::Node(Box::new(Response::Unknown(reason))))
 }
 
@@ -175,7 +176,7 @@ fn decode(payload: &Bytes, identity: Option<&PeerIdentity>) -> io::Result<Questi
     if let Question::Node(message) = &question
         && identity.is_none_or(|identity| identity.node != message.from)
     {
-        return Err(io::Error::other("a message with the identity of another node"));
+        return Err(io::Error::other("the sender of a message is not the node of the connection"));
     }
     Ok(question)
 }
@@ -212,6 +213,6 @@ mod tests {
         let large = Response::Refused("x".repeat(PAYLOAD_BYTES_MAX));
         let payload = encode(&Answer::Node(Box::new(large))).unwrap();
         let Ok(Answer::Node(said)) = postcard::from_bytes(&payload) else { panic!("no answer") };
-        assert!(matches!(*said, Response::Unknown(reason) if reason.contains("too many")));
+        assert!(matches!(*said, Response::Unknown(reason) if reason.contains("too large")));
     }
 }

@@ -17,17 +17,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
-use super::handshake::{self, Failure, Opened};
+use super::handshake::{self, Failure, OpenConnection};
 use super::{Answer, Local, Question};
 use node::transport::CallError;
 
-/// The maximum number of messages that wait to be written. It is larger than the number of a node's clients.
+/// The maximum number of messages that wait to be written. The maximum is larger than the number of a node's
+/// clients.
 const QUEUE_MAX: usize = 2048;
 /// The maximum number of messages that wait for their answers.
 const PENDING_MAX: usize = 4096;
 /// The size in bytes after which no further message is added to the same write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// The back-off before reconnecting. It doubles each time, from the first value up to the second.
+/// The back-off before reconnecting. The back-off doubles with each attempt, from the first value
+/// up to the second value.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// The minimum life of a connection that resets the back-off.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
@@ -68,12 +70,12 @@ impl Peer {
         local: Arc<Local>,
         slot: u64,
         address: SocketAddr,
-        silence: Duration,
+        silence_max: Duration,
     ) -> Self {
         let (jobs, waiting) = mpsc::channel(QUEUE_MAX);
         let not_yet = format!("node {slot} at {address} is not connected yet");
         let (state, watched) = watch::channel(State::Down(not_yet));
-        let line = Line { local, slot, address, silence, state };
+        let line = PeerLine { local, slot, address, silence_max, state };
         Self { jobs, state: watched, task: tokio::spawn(line.keep_up(waiting)) }
     }
 
@@ -85,7 +87,7 @@ impl Peer {
         }
     }
 
-    pub(super) async fn ask(&self, question: &Question, timeout: Duration) -> Outcome {
+    pub(super) async fn request(&self, question: &Question, timeout: Duration) -> Outcome {
         if let State::Down(reason) | State::Refused(reason) = &*self.state.borrow() {
             return Err(CallError::Unreachable(reason.clone()));
         }
@@ -95,7 +97,7 @@ impl Peer {
             return Err(unsent(format!("a message of {} bytes is too large", payload.len())));
         }
         let (outcome, received) = oneshot::channel();
-        let full = |_| unsent("too many messages to it wait to be sent".to_owned());
+        let full = |_| unsent("the connection's send queue is full".to_owned());
         self.jobs.try_send(Job { payload, outcome }).map_err(full)?;
         match tokio::time::timeout(timeout, received).await {
             Ok(Ok(outcome)) => outcome,
@@ -106,26 +108,26 @@ impl Peer {
 }
 
 /// The task that keeps one connection to a peer open.
-struct Line {
+struct PeerLine {
     local: Arc<Local>,
     slot: u64,
     address: SocketAddr,
-    silence: Duration,
+    silence_max: Duration,
     state: watch::Sender<State>,
 }
 
-/// An unanswered message: the sender of its outcome, and the time when it was sent.
-struct Waiting {
+/// An unanswered message: the sender of its outcome, and the time when the message was sent.
+struct UnansweredMessage {
     since: Instant,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The unanswered messages by id. The first one is the oldest.
+/// The unanswered messages by id. The first message is the oldest.
 #[derive(Default)]
-struct Pending(Mutex<BTreeMap<u64, Waiting>>);
+struct Pending(Mutex<BTreeMap<u64, UnansweredMessage>>);
 
 impl Pending {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Waiting>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, UnansweredMessage>> {
         self.0.lock()
     }
 
@@ -141,16 +143,17 @@ impl Pending {
             pending.retain(|_, waiting| !waiting.outcome.is_closed());
         }
         if pending.len() >= PENDING_MAX {
-            let _ = outcome
-                .send(Err(CallError::Unreachable("too many messages are unanswered".to_owned())));
+            let _ = outcome.send(Err(CallError::Unreachable(
+                "too many messages on the connection are unanswered".to_owned(),
+            )));
             return false;
         }
-        pending.insert(id, Waiting { since: Instant::now(), outcome });
+        pending.insert(id, UnansweredMessage { since: Instant::now(), outcome });
         true
     }
 }
 
-impl Line {
+impl PeerLine {
     /// Connects, and reconnects after every failure.
     async fn keep_up(self, mut jobs: mpsc::Receiver<Job>) {
         let mut back_off = BACK_OFF.0;
@@ -161,7 +164,7 @@ impl Line {
             let down = match handshake::connect(&self.local, self.slot, self.address).await {
                 Ok(opened) => {
                     self.state.send_replace(State::Up);
-                    let reason = self.talk(opened, &mut jobs, identity).await;
+                    let reason = self.exchange_messages(opened, &mut jobs, identity).await;
                     if begun.elapsed() > GOOD_CONNECTION {
                         back_off = BACK_OFF.0;
                     }
@@ -177,7 +180,7 @@ impl Line {
                     if !warned.as_ref().is_some_and(known) {
                         // The other connection to the same peer logs nothing, because it is refused for the
                         // same reason.
-                        if self.silence == super::SILENCE {
+                        if self.silence_max == super::SILENCE {
                             tracing::warn!("{reason}");
                         }
                         warned = Some((reason.clone(), Instant::now()));
@@ -200,14 +203,14 @@ impl Line {
     }
 
     /// Uses a connection until it breaks. Returns the reason why it broke.
-    async fn talk(
+    async fn exchange_messages(
         &self,
-        opened: Opened,
+        opened: OpenConnection,
         jobs: &mut mpsc::Receiver<Job>,
         mut identity: watch::Receiver<Option<super::PeerIdentity>>,
     ) -> String {
         let pending = Pending::default();
-        let Opened { reader, writer, seal, .. } = opened;
+        let OpenConnection { reader, writer, seal, .. } = opened;
         let ended = tokio::select! {
             ended = write(writer, seal, jobs, &pending) => ended,
             ended = self.read(reader, &pending) => ended,
@@ -226,12 +229,12 @@ impl Line {
         pending: &Pending,
     ) -> io::Result<()> {
         let mut heard = Instant::now();
-        let mut patience = self.silence;
+        let mut patience = self.silence_max;
         loop {
             if let Ok(frame) = tokio::time::timeout(patience, reader.read()).await {
                 let (id, payload) = frame?;
                 heard = Instant::now();
-                patience = self.silence;
+                patience = self.silence_max;
                 let waiting = pending.lock().remove(&id);
                 let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
                 if let Some(waiting) = waiting {
@@ -239,11 +242,11 @@ impl Line {
                     let _ = waiting.outcome.send(Ok(answer));
                 }
             } else if let Some(left) =
-                patience_left(self.silence, heard, pending.oldest(), Instant::now())
+                patience_left(self.silence_max, heard, pending.oldest(), Instant::now())
             {
                 patience = left;
             } else {
-                let text = format!("no data for {:?}", self.silence);
+                let text = format!("no data for {:?}", self.silence_max);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }

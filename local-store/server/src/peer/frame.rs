@@ -15,8 +15,8 @@ use crate::mac::{MAC_BYTES, MacKey};
 
 /// The maximum size of a payload in bytes: the largest log entry and its envelope.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
-/// The maximum size of a payload in bytes before the other side has identified itself. It is enough for a
-/// name and settings.
+/// The maximum size of a payload in bytes before the other side has identified itself. The size is enough for
+/// a name and settings.
 pub(super) const GREETING_BYTES_MAX: usize = 16 * 1024;
 /// The number of bytes that are read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
@@ -27,8 +27,8 @@ const HEAD_BYTES: usize = 12;
 pub(super) enum Seal {
     /// Detects damage: CRC-32C over length, id and payload.
     Checksum,
-    /// Detects senders that do not know the secret: a MAC. It also covers the number of the frame, so that no
-    /// frame can be left out, repeated or moved.
+    /// Detects senders that do not know the secret: a MAC. The MAC also covers the number of the frame, so
+    /// that no frame can be omitted, repeated or reordered.
     Mark {
         /// The key of this connection and direction.
         key: MacKey,
@@ -125,7 +125,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(raw)
     }
 
-    /// Reads the id and the payload of the next frame. It is cancel-safe: cancelling loses no data.
+    /// Reads the id and the payload of the next frame. This function is cancel-safe: cancelling
+    /// loses no data.
     pub(super) async fn read(&mut self) -> io::Result<(u64, Bytes)> {
         let before_payload = HEAD_BYTES + self.seal.bytes();
         loop {

@@ -57,7 +57,7 @@ enum Welcome {
 }
 
 /// A connection after its handshake.
-pub(super) struct Opened {
+pub(super) struct OpenConnection {
     /// The slot of the other side.
     pub(super) slot: u64,
     /// The identity of the other side in its cluster.
@@ -88,12 +88,12 @@ pub(super) async fn connect(
     local: &Local,
     slot: u64,
     address: SocketAddr,
-) -> Result<Opened, Failure> {
+) -> Result<OpenConnection, Failure> {
     let connect = async {
         let stream = TcpStream::connect(address).await?;
         greet(local, slot, address, stream).await
     };
-    let slow = |_| Failure::Io("it does not respond".to_owned());
+    let slow = |_| Failure::Io("no response to the handshake".to_owned());
     tokio::time::timeout(TIMEOUT, connect).await.map_err(slow)?
 }
 
@@ -102,7 +102,7 @@ async fn greet(
     slot: u64,
     address: SocketAddr,
     stream: TcpStream,
-) -> Result<Opened, Failure> {
+) -> Result<OpenConnection, Failure> {
     let (mut reader, mut writer) = split(stream)?;
     let hello = Hello {
         slot: local.slot,
@@ -146,16 +146,16 @@ async fn greet(
     seal.write(0, &[], &mut confirmation)?;
     writer.write_all(&confirmation).await?;
     reader.trust();
-    Ok(Opened { slot, identity, reader, writer, seal })
+    Ok(OpenConnection { slot, identity, reader, writer, seal })
 }
 
 /// Answers the handshake of an accepted connection.
-pub(super) async fn accept(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
+pub(super) async fn accept(local: &Local, stream: TcpStream) -> Result<OpenConnection, Failure> {
     let slow = |_| Failure::Io("the other side did not identify itself in time".to_owned());
     tokio::time::timeout(TIMEOUT, answer(local, stream)).await.map_err(slow)?
 }
 
-async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
+async fn answer(local: &Local, stream: TcpStream) -> Result<OpenConnection, Failure> {
     let address = stream.peer_addr()?;
     let (mut reader, mut writer) = split(stream)?;
     writer.write_all(&preamble()).await?;
@@ -184,7 +184,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
     }
     reader.read().await?;
     reader.trust();
-    Ok(Opened { slot: hello.slot, identity: hello.identity, reader, writer, seal })
+    Ok(OpenConnection { slot: hello.slot, identity: hello.identity, reader, writer, seal })
 }
 
 /// Returns the reason why the connecting side must be refused; `None` if it is accepted.
@@ -210,7 +210,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     }
     if hello.to != own {
         return Some(format!(
-            "this is node {own}, not node {}: check its address in --peer",
+            "a connection to node {0} reached node {own}: check the address of node {0} in --peer",
             hello.to
         ));
     }
@@ -262,8 +262,7 @@ fn check_preamble(address: SocketAddr, found: &[u8; PREAMBLE_BYTES]) -> Result<(
     }
     if version != VERSION.to_le_bytes() {
         return Err(Failure::Refused(format!(
-            "{address} speaks another version of the nodes' protocol than {VERSION}: run the same \
-             version of local-store everywhere"
+            "{address} does not speak version {VERSION} of the nodes' protocol: run the same version of local-store on every node"
         )));
     }
     Ok(())

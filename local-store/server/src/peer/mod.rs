@@ -28,12 +28,12 @@ pub use self::secret::ClusterSecret;
 use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
 use node::{NodeId, slot_of, status::Status};
 
-/// The time without data after which a connection with an unanswered message counts as dead. It is longer
-/// than a write waits for the leader. Messages whose answers may take longer use the connection for large
-/// transfers.
+/// The time without data after which a connection with an unanswered message counts as dead. This time is
+/// longer than a write waits for the leader. Messages whose answers may take longer use the connection for
+/// large transfers.
 const SILENCE: Duration = Duration::from_secs(4);
-/// The same time for the connection for large transfers. It is longer than any message waits for its answer.
-/// The last part of a transfer is answered only after its installation.
+/// The same time as [`SILENCE`], for the connection for large transfers. This time is longer than any message
+/// waits for its answer. The last part of a transfer is answered only after its installation.
 const SILENCE_OF_TRANSFERS: Duration = Duration::from_secs(35);
 
 /// A message from one process of a cluster to another, which expects an answer.
@@ -173,7 +173,7 @@ impl Peers {
         debug_assert!(timeout < SILENCE_OF_TRANSFERS, "no connection may be silent for so long");
         let is_patient = timeout >= SILENCE;
         let peer = if is_transfer || is_patient { transfers } else { usual };
-        peer.ask(question, timeout).await
+        peer.request(question, timeout).await
     }
 
     /// Returns the reasons why peers refuse this process, or this process refuses them. For example, they are

@@ -1,5 +1,5 @@
-//! The secret of a cluster. Processes on several machines must prove to each other that they know it. It does
-//! not encrypt messages.
+//! The secret of a cluster. Processes on several machines must prove to each other that they know it. The
+//! secret does not encrypt messages.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +17,7 @@ const SECRET_BYTES_MAX: usize = 4096;
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(Vec<u8>);
 
-/// Leaves the secret out, so that no log contains it.
+/// Omits the secret, so that no log contains it.
 impl fmt::Debug for ClusterSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("ClusterSecret")
@@ -34,7 +34,7 @@ impl ClusterSecret {
         let metadata =
             fs::metadata(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
         if metadata.permissions().mode() & 0o077 != 0 {
-            tracing::warn!("`{name}` can be read by others on this machine: `chmod 600 {name}`");
+            tracing::warn!("other users of this machine can read `{name}`: run `chmod 600 {name}`");
         }
         let bytes = fs::read(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
         let secret = bytes.trim_ascii();

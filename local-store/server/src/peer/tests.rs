@@ -113,9 +113,9 @@ async fn wrong_peers_are_refused_with_a_reason() {
         (|local| local.slots = BTreeSet::from([1, 2, 4]), "the same --peer flags"),
         (|local| local.settings = "Region z and account y".to_owned(), "the same --region"),
         (|local| local.identity = local_identity("other"), "cluster other"),
-        (|local| local.slot = 3, "this is node 3, not node 2"),
+        (|local| local.slot = 3, "a connection to node 2 reached node 3"),
         (|local| local.secret = Some(secret("0123456789abcdef")), "--cluster-secret"),
-        (|local| local.slot = 1, "this is node 1, not node 2"),
+        (|local| local.slot = 1, "a connection to node 2 reached node 1"),
     ];
     for (change, expected) in cases {
         let mut server = local(2, Some("c"));

@@ -25,8 +25,8 @@ impl fmt::Debug for Arrivals {
 }
 
 impl Arrivals {
-    /// Waits until there may be new records since the last call. It is cancel-safe: cancelling loses no
-    /// notification.
+    /// Waits until there may be new records since the last call. This function is cancel-safe: cancelling
+    /// loses no notification.
     pub async fn next(&mut self) {
         // A node that has ended sends no more notifications.
         self.receivers.retain(|receiver| receiver.has_changed().is_ok());

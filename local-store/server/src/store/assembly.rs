@@ -73,7 +73,7 @@ impl Store {
             long_reads: super::long_reads::LongReads::default(),
             token_key: TokenKey::new([0; 32]),
             ids: Ids::Seeded(Mutex::new(SplitMix64::new(seed))),
-            coordinated: Arc::default(),
+            coordinated_transactions: Arc::default(),
             membership: None,
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
@@ -93,7 +93,8 @@ impl Store {
         scrub::start(replicas, data);
     }
 
-    /// Starts the delivery of a node's index entries to their arcs. It runs as long as the node exists.
+    /// Starts the delivery of a node's index entries to their arcs. The delivery runs as long as the node
+    /// exists.
     fn start_outbox_relays(&self, replicas: &[Node]) {
         if self.arc_count() > 1 {
             for replica in replicas {
@@ -113,6 +114,6 @@ impl Store {
     #[must_use]
     pub fn transactions_under_way(&self) -> usize {
         // The store itself has one handle.
-        Arc::strong_count(&self.shared.coordinated).saturating_sub(1)
+        Arc::strong_count(&self.shared.coordinated_transactions).saturating_sub(1)
     }
 }

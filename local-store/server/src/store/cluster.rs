@@ -72,7 +72,7 @@ pub(super) async fn start(
             // Without its log the node does not know how it voted, so it must not vote again under this
             // identity.
             drop(files);
-            set_aside(data, slot, "its log is missing")?;
+            set_aside(data, slot, "the node's log is missing")?;
         } else {
             missing.remove(&slot);
             nodes.push(start_node(files, &transport, replicas > 1, clock, host).await?);
@@ -114,10 +114,10 @@ async fn lead_arc(
             best.stand().await;
         }
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
-        tokio::spawn(heal(nodes, members));
+        tokio::spawn(repair_membership(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
-        // The node that initializes the group stands for election first, so each arc starts with another node
-        // to spread the leaders.
+        // The node that initializes the group stands for election first, so each arc starts with a different
+        // node, to spread the leaders.
         first.initialize(members).await?;
     }
     Ok(())
@@ -135,7 +135,7 @@ fn one_cluster<'a>(
     match files.find(|files| of(files) != cluster) {
         None => Ok(cluster),
         Some(stranger) => Err(format!(
-            "node {} is in another cluster: use directories of one cluster",
+            "node {} belongs to a different cluster: use node directories of only one cluster",
             slot_of(stranger.identity.node)
         )),
     }
@@ -174,12 +174,12 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
         (here, voters.len())
     };
     Err(format!(
-        "{left} of {all} replicas are left, which is no majority and may lack acknowledged writes: \
-         restore the missing `node-N` directories from a copy"
+        "only {left} of {all} replicas are left; they are no majority and may lack acknowledged writes: restore the missing `node-N` directories from a copy"
     ))
 }
 
-/// Refuses to create a cluster beside damaged directories of an existing cluster. Its data would seem lost.
+/// Refuses to create a cluster beside damaged directories of an existing cluster, because the existing data
+/// would seem lost.
 fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
     let aside: Vec<String> = aside.collect();
@@ -188,8 +188,7 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     }
     Err(format!(
         "every node of `{}` was damaged and set aside ({}), so none can be rebuilt: \
-         restore a majority of the `node-N` directories from a copy, or move the directories that \
-         were set aside away to start with an empty store",
+         restore a majority of the `node-N` directories from a copy, or move the set-aside directories elsewhere to start with an empty store",
         data.display(),
         aside.join(", ")
     ))
@@ -203,8 +202,7 @@ fn refuse_without_logs<'a>(
     for files in files {
         if !files.has_empty_states()? {
             return Err(format!(
-                "the log of every node of `{}` is missing, and only the logs may have the latest acknowledged \
-                 writes: restore the folders `node-N/log` from a copy, or move `{}` away to start with an empty store",
+                "the log of every node of `{}` is missing, and the latest acknowledged writes may be only in the logs: restore the folders `node-N/log` from a copy, or move `{}` away to start with an empty store",
                 data.display(),
                 data.display()
             ));
@@ -258,7 +256,7 @@ fn describe_only(path: &Path, problem: Problem) -> String {
     match problem {
         Problem::Other(reason) | Problem::InUse(reason) => reason,
         Problem::Damaged(reason) => format!(
-            "the only node is damaged, so it cannot be rebuilt: {reason}; restore `{}` from a copy, \
+            "the only node is damaged, and there is no peer to rebuild it from: {reason}; restore `{}` from a copy, \
              or move it away to start with an empty store",
             path.display()
         ),
@@ -315,11 +313,10 @@ async fn open_existing(data: &Path, slot: u64, host: &Host) -> Result<Option<Nod
 fn try_to_open(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let path = directory::path(data, slot);
     let Some(identity) = directory::read_identity(&path)? else { return Ok(None) };
-    // Two nodes with one identity would both vote for it.
+    // Two nodes with the same identity would both vote with this identity.
     if slot_of(identity.node) != slot {
         return Err(Problem::Other(format!(
-            "`{}` belongs to node {}, and not to node {slot}: the directories were exchanged or copied; \
-             move each back to its place, or move this one away, so that the node is rebuilt from its peers",
+            "`{0}` belongs to node {1}, not to node {slot}: the directories were swapped or copied; move each directory to its own node, or move `{0}` away so that node {slot} is rebuilt from its peers",
             path.display(),
             slot_of(identity.node)
         )));
@@ -382,12 +379,12 @@ pub(super) async fn start_replicas(
 ) -> Result<Replicas, String> {
     let (id, arcs) = (files.identity.node, files.identity.arcs);
     let mut replicas = Replicas::new();
-    for (arc, home) in (0..arcs).map(ArcId).zip(files.homes) {
+    for (arc, state_location) in (0..arcs).map(ArcId).zip(files.state_locations) {
         let parts = Parts {
             id,
             arc,
             log: files.log.clone(),
-            home,
+            state_location,
             worker: Arc::clone(&files.worker),
             transport: Arc::clone(&transport),
             clock: Arc::clone(clock),
@@ -403,7 +400,7 @@ pub(super) async fn start_replicas(
 
 /// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes a
 /// voter in place of its previous identity. Resumes after a crash at any point.
-pub(super) async fn heal(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
+pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
     loop {
         let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();
         let Some(nodes) = upgraded else { return };

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use node::ring::ArcId;
 use node::worker::{ThreadWorker, Worker};
 use node::{
-    DirectoryHome, FailureHandler, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome,
+    DirectoryLocation, FailureHandler, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StateLocation,
     check_continuity,
 };
 use platform::descriptors::Descriptors;
@@ -31,8 +31,8 @@ use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
-/// The largest size of a log segment in bytes. It must be larger than the largest entry. It is not much
-/// larger, because a process with three nodes has three logs.
+/// The largest size of a log segment in bytes. It must be larger than the largest entry. The size is not much
+/// larger than that, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
 /// The minimum number of tables (files) that the trees of a process keep open. With fewer, most reads would
 /// have to open a table.
@@ -44,7 +44,7 @@ const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGME
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
 /// The name of the file with the identity of the node.
 const IDENTITY: &str = "identity";
-/// The name of the lock files. One is locked while a directory, or a state in it, is open.
+/// The name of the lock files. A lock file is locked while a directory, or a state in it, is open.
 const LOCK: &str = "lock";
 /// The name of the file with the reason in a directory that was set aside.
 const REASON: &str = "reason";
@@ -60,8 +60,8 @@ pub(crate) struct Host {
     nodes: u64,
     /// Whether the store has other nodes, in this process or another.
     has_peers: bool,
-    /// The cache of all states. It is created with the first state, because only then the number of states is
-    /// known.
+    /// The cache of all states. The cache is created with the first state, because the number of states is
+    /// unknown before.
     cache: OnceLock<BlockCache>,
 }
 
@@ -88,9 +88,11 @@ impl Host {
 /// The owner of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The format of the directory. It increases when an older program would misread the directory.
+    /// The format of the directory. The number increases when an older program would misread the
+    /// directory.
     pub(crate) format: u32,
-    /// The name of the cluster. It is random, so nodes of another cluster have another name and are refused.
+    /// The name of the cluster. The name is random, so nodes of another cluster have a different name and are
+    /// refused.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
@@ -145,7 +147,7 @@ pub(crate) struct NodeFiles {
     pub(crate) identity: Identity,
     pub(crate) log: NodeLog,
     /// The location of the state of each arc, in their order.
-    pub(crate) homes: Vec<Arc<dyn StorageHome>>,
+    pub(crate) state_locations: Vec<Arc<dyn StateLocation>>,
     /// The worker for blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
     /// The known damage of the log and the states.
@@ -156,7 +158,7 @@ impl NodeFiles {
     /// Returns whether the states of the node are empty.
     pub(crate) fn has_empty_states(&self) -> Result<bool, String> {
         let mut is_empty = true;
-        for home in &self.homes {
+        for home in &self.state_locations {
             let state = home.open().map_err(|error| error.to_string())?;
             let mut visit = |_: &[u8], _: &[u8]| {
                 is_empty = false;
@@ -171,10 +173,10 @@ impl NodeFiles {
 
 /// The reason why a directory cannot be used.
 pub(crate) enum Problem {
-    /// Its files are damaged, so it must be set aside.
+    /// The files of the directory are damaged, so the directory must be set aside.
     Damaged(String),
-    /// A stopping node of this process still has it open. No other process can, because this one holds the
-    /// lock of the whole data directory.
+    /// A stopping node of this process still has the directory open. No other process can have it open,
+    /// because this process holds the lock of the whole data directory.
     InUse(String),
     /// Any other problem. The store must not start.
     Other(String),
@@ -184,13 +186,13 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
-            // On a full disk the open fails as a whole: no write has been accepted yet that the store could
+            // On a full disk, opening fails as a whole, because there is no write yet that the store could
             // refuse.
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
                 Self::Other(format!(
-                    "cannot {} `{}` of the log: {}; free {} MB for each node",
+                    "cannot {} `{}`, a log: {}; free {} MB disk space for each node",
                     disk.operation,
                     disk.file,
                     disk.source,
@@ -285,9 +287,9 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     let damage = host.damage();
     let on_failure = FailureHandler::new(damage.clone(), Arc::clone(&host.on_fatal));
     let log = NodeLog::open(log, start("log")?, on_failure)?;
-    let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
+    let mut state_locations: Vec<Arc<dyn StateLocation>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
-        let home = DirectoryHome::new(
+        let home = DirectoryLocation::new(
             disk.path().join(arc.to_string()),
             host.cache(identity.arcs).clone(),
             damage.clone(),
@@ -295,9 +297,9 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
         home.keep(state);
-        homes.push(Arc::new(home));
+        state_locations.push(Arc::new(home));
     }
-    Ok(NodeFiles { identity, log, homes, worker: start("state")?, damage })
+    Ok(NodeFiles { identity, log, state_locations, worker: start("state")?, damage })
 }
 
 /// Returns whether all logs, states and views of a node's directory are closed.
@@ -350,22 +352,21 @@ const SET_ASIDE_MAX: usize = 3;
 /// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// The maximum is reached. The text says what to do.
+/// The maximum is reached. The text names the remedy.
 pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     let count = list_damaged(data, slot).len();
     if count < SET_ASIDE_MAX {
         return Ok(());
     }
     Err(format!(
-        "{count} directories of node {slot} are already set aside: replace the disk, move them away, \
-         and start the store again"
+        "{count} directories of node {slot} are already set aside: replace the disk, move these directories elsewhere, and restart the store"
     ))
 }
 
 /// Renames a damaged directory and writes the reason into it. The caller must have released its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {
-        format!("the damaged `{}` cannot be set aside: {error}", directory.display())
+        format!("cannot set the damaged directory `{}` aside: {error}", directory.display())
     };
     fs::write(directory.join(REASON), format!("{reason}\n")).map_err(fail)?;
     for number in 1_u32.. {
@@ -379,7 +380,7 @@ pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Strin
         }
     }
     Err(format!(
-        "too many directories next to `{}` are set aside; move them away",
+        "too many directories next to `{}` are set aside; move the set-aside directories elsewhere",
         directory.display()
     ))
 }

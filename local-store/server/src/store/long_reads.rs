@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 pub(crate) const SHORT_READ_BYTES: usize = 64 * 1024;
 /// The number of items that a request reads in its own task, however small they are.
 pub(crate) const SHORT_READ_ITEMS: usize = 256;
-/// The number of items that a request fetches by key in its own task. It is small, because each item can have
-/// 400 KB.
+/// The number of items that a request fetches by key in its own task. The number is small, because each item
+/// can have 400 KB.
 pub(crate) const SHORT_READ_KEYS: usize = 4;
 
 /// The limit of concurrent long reads.

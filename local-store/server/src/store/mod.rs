@@ -46,7 +46,7 @@ pub use self::member::Member;
 use self::member::Membership;
 use self::node_set::{NodeSet, Pinned, node_set};
 use self::owner::Owner;
-pub use self::ticks::Swept;
+pub use self::ticks::SweepResult;
 use crate::peer::ClockState;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
@@ -123,8 +123,7 @@ fn lock(config: &Config) -> Result<FileDisk, String> {
     let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
     if config.directory.join("log").is_dir() {
         return Err(
-            "it was written by a version with one replica, which this version cannot read: \
-            export what you need with that version, or choose another directory"
+            "the data was written by a version with one replica, which this version cannot read: export the data with that version, or choose another directory"
                 .to_owned(),
         );
     }
@@ -163,7 +162,7 @@ struct Shared {
     token_key: TokenKey,
     ids: Ids,
     /// One clone for every transaction over several arcs that this process coordinates.
-    coordinated: Arc<()>,
+    coordinated_transactions: Arc<()>,
     /// The nodes in other processes, if there are any.
     membership: Option<Membership>,
     region: String,
@@ -258,7 +257,7 @@ impl Store {
             long_reads: LongReads::default(),
             token_key,
             ids: Ids::Random,
-            coordinated: Arc::default(),
+            coordinated_transactions: Arc::default(),
             membership: Some(membership),
             region: config.region,
             account: config.account,
@@ -299,7 +298,7 @@ impl Store {
             long_reads: LongReads::default(),
             token_key: TokenKey::open(&config.directory)?,
             ids: Ids::Random,
-            coordinated: Arc::default(),
+            coordinated_transactions: Arc::default(),
             membership: None,
             region: config.region,
             account: config.account,
@@ -428,7 +427,8 @@ impl Store {
         }
     }
 
-    /// Returns whether other processes run nodes of the store. They have their own clocks.
+    /// Returns whether other processes run nodes of the store. These processes have their own
+    /// clocks.
     pub(crate) fn has_other_processes(&self) -> bool {
         self.shared.membership.is_some()
     }
@@ -508,8 +508,8 @@ impl Store {
         }
     }
 
-    /// Returns a view for eventually consistent reads. It is consistent within each arc. It may lack the
-    /// latest acknowledged writes after a change of leader.
+    /// Returns a view for eventually consistent reads. The view is consistent within each arc. After a change
+    /// of leader it may lack the latest acknowledged writes.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         if self.arc_count() == 1 {
@@ -571,7 +571,8 @@ impl Store {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // On the heap, to keep the future small for a store with one arc, which never comes here.
+        // The future is boxed to stay small for a store with one arc, which never reaches this
+        // code.
         Box::pin(routes::submit(self, commands)).await
     }
 
@@ -582,7 +583,7 @@ impl Store {
     /// An arc cannot be read.
     pub async fn indexes_settled(&self) -> Result<(), Unavailable> {
         for arc in self.arcs() {
-            outbox_relay::settled(&self.replica(arc), self.arc_count()).await?;
+            outbox_relay::wait_until_delivered(&self.replica(arc), self.arc_count()).await?;
         }
         Ok(())
     }
@@ -591,7 +592,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`Unavailable`].
-    pub async fn sweep_time_to_live(&self) -> Result<Swept, Unavailable> {
+    pub async fn sweep_time_to_live(&self) -> Result<SweepResult, Unavailable> {
         ticks::sweep(self, ticks::ENTRIES_PER_SWEEP).await
     }
 }

@@ -1,5 +1,5 @@
-//! The nodes of this process from which a store reads. When a damaged node was rebuilt, the new node replaces
-//! it.
+//! The nodes of this process from which a store reads. After a rebuild, the new node replaces the damaged
+//! node.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn node_set(nodes: Vec<Vec<Node>>) -> NodeSet {
     watch::Sender::new(Arc::new(nodes))
 }
 
-/// The nodes that a request is pinned to, and for each arc the position of the node that it reads from.
+/// The nodes that a request is pinned to, and for each arc the position of the node to read from.
 #[derive(Clone)]
 pub(super) struct Pinned {
     nodes: Nodes,
@@ -29,7 +29,7 @@ pub(super) struct Pinned {
 }
 
 /// Returns the position of the node that leads an arc, if a node of this process knows the leader. Otherwise
-/// returns a node with complete data. A node with a damaged disk is the last choice.
+/// returns the position of a node with complete data. A node with a damaged disk is the last choice.
 fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
     if nodes.len() < 2 {
         return 0;
@@ -54,7 +54,8 @@ impl Store {
         }
     }
 
-    /// Returns the replica of an arc that this handle uses: the leader, if it is in this process.
+    /// Returns the replica of an arc that this handle uses: the leader's replica, if it is in this
+    /// process.
     pub(crate) fn replica(&self, arc: ArcId) -> Node {
         let nodes = self.current_nodes();
         let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -84,7 +85,7 @@ impl Store {
     }
 
     /// Returns a handle that always uses the same replicas, so that a later read never sees an older state
-    /// than an earlier one, even after a change of leader.
+    /// than an earlier read, even after a change of leader.
     #[must_use]
     pub(crate) fn pin(&self) -> Self {
         let nodes = self.current_nodes();

@@ -10,7 +10,8 @@ use std::time::Duration;
 use model::PrimaryKey;
 use partition::mutation::{self, Mutation};
 use partition::{
-    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_delivery_batch, under_way,
+    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_delivery_batch,
+    unacknowledged_changes,
 };
 use tokio::time::Instant;
 
@@ -28,11 +29,12 @@ const RETRY: Duration = Duration::from_millis(20);
 /// rounds. Most changes have some hundred bytes; with the maximum of 400 KB they are 8 GB. Tests use a small
 /// number.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The same number for the store's own background work. It is smaller, to leave most of the room to requests.
-/// One step can add some thousands of changes; the store checks the number before each step.
+/// The maximum number of waiting changes for the store's own background work. It is smaller than
+/// [`WAITING_MAX`], to leave most of the room to requests. One step can add some thousands of changes; the
+/// store checks the number before each step.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// The maximum time that a client's TTL sweep waits for room. It is longer than a few elections, and shorter
-/// than the client waits for its response. After one time-out the sweep does not wait again. Tests use a
+/// The maximum time that a client's TTL sweep waits for room. The time is longer than a few elections, and
+/// shorter than the client's own time-out. After one time-out the sweep does not wait again. Tests use a
 /// short time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// The time without a successful delivery after which the relay logs a warning.
@@ -95,24 +97,24 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (Some(replica), Some(store)) = (replica.upgrade(), store.upgrade()) else { return };
         let outcome = match replica.leads() {
             true => deliver(&store, &replica, to).await,
-            false => Ok(Progress::Arrived),
+            false => Ok(Progress::AllDelivered),
         };
-        if matches!(outcome, Ok(Progress::Arrived | Progress::Partly)) {
+        if matches!(outcome, Ok(Progress::AllDelivered | Progress::PartDelivered)) {
             last_progress = Instant::now();
         }
-        if matches!(outcome, Ok(Progress::Arrived)) {
+        if matches!(outcome, Ok(Progress::AllDelivered)) {
             continue;
         }
         let (from, to) = (replica.arc().0, to.0);
         let error = match outcome {
             Err(error) => error.to_string(),
-            Ok(_) => "the other arc does not know their index yet".to_owned(),
+            Ok(_) => "the receiving arc does not know the index yet".to_owned(),
         };
         if last_progress.elapsed() >= LOG_INTERVAL {
-            tracing::warn!(from, to, error, "index entries for another arc are waiting");
+            tracing::warn!(from, to, error, "index entries for another arc are not delivered yet");
             last_progress = Instant::now();
         }
-        tracing::debug!(from, to, error, "index entries for another arc are waiting");
+        tracing::debug!(from, to, error, "index entries for another arc are not delivered yet");
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -120,9 +122,9 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
 /// The result of one round.
 enum Progress {
     /// Everything is delivered.
-    Arrived,
+    AllDelivered,
     /// A part of the changes was accepted.
-    Partly,
+    PartDelivered,
     /// Nothing was accepted, because the receiving arc does not know the index yet.
     Nothing,
 }
@@ -132,7 +134,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     let read = |error: ReadError| Unavailable::NotDone(error.to_string());
     let Some(batch) = read_delivery_batch(&*replica.view(), replica.arc(), to).map_err(read)?
     else {
-        return Ok(Progress::Arrived);
+        return Ok(Progress::AllDelivered);
     };
     let (first, last) = (batch.first, batch.last());
     if mutation::is_active(Mutation::TrimUnreceived) {
@@ -144,24 +146,25 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     };
     let upto = *upto;
     if upto.saturating_add(1) < first {
-        let what =
-            format!("it has only the changes up to {upto}, and those before {first} are trimmed");
+        let what = format!(
+            "the receiving arc has only the changes up to {upto}, but this arc has trimmed the changes before {first}"
+        );
         return Err(Unavailable::NotDone(what));
     }
     if upto < first {
         return Ok(Progress::Nothing);
     }
     replica.submit(vec![Command::TrimOutbox { to, upto }]).await?;
-    Ok(if upto >= last { Progress::Arrived } else { Progress::Partly })
+    Ok(if upto >= last { Progress::AllDelivered } else { Progress::PartDelivered })
 }
 
 /// Waits until the changes that are now in an arc's outbox have been delivered.
-pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
+pub(super) async fn wait_until_delivered(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
     let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
-    let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;
+    let numbers = unacknowledged_changes(&*replica.view(), arcs).map_err(failed)?;
     while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
         if replica.damage().is_stopped() {
-            return Err(Unavailable::NotDone("the node has ended".to_owned()));
+            return Err(Unavailable::NotDone("the node has stopped".to_owned()));
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -7,20 +7,20 @@
 use std::sync::{Arc, OnceLock};
 
 use partition::{
-    Catalogue, Location, Piece, ReadError, Value, View, Visit, cut, locate, sum_values,
+    ArcRange, Catalogue, Location, ReadError, Value, View, Visit, cut, locate, sum_values,
 };
 
 use node::Node;
 use node::ring::ArcId;
 
 /// The view of one arc.
-type Taken = Box<dyn View + Send + Sync>;
+type ArcState = Box<dyn View + Send + Sync>;
 
 /// The arcs of a ring as one view.
 pub struct RingView {
     catalogue: Arc<Catalogue>,
     /// The replica and the view of each arc, in the order of the arcs.
-    arcs: Vec<(Option<Node>, OnceLock<Taken>)>,
+    arcs: Vec<(Option<Node>, OnceLock<ArcState>)>,
 }
 
 impl RingView {
@@ -35,7 +35,7 @@ impl RingView {
         Self { catalogue, arcs: states.into_iter().map(|state| (None, state.into())).collect() }
     }
 
-    fn arc(&self, arc: ArcId) -> Result<&Taken, ReadError> {
+    fn arc(&self, arc: ArcId) -> Result<&ArcState, ReadError> {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
         let missing = || ReadError(format!("there is no {arc}"));
         let (node, state) = self.arcs.get(place).ok_or_else(missing)?;
@@ -72,7 +72,7 @@ impl View for RingView {
         if reverse {
             pieces.reverse();
         }
-        for Piece { arc, from, to } in pieces {
+        for ArcRange { arc, from, to } in pieces {
             let mut stopped = false;
             self.arc(arc)?.scan(&from, &to, reverse, &mut |key, value| {
                 let flow = visit(key, value);
@@ -87,30 +87,30 @@ impl View for RingView {
     }
 }
 
-/// A cache of the merged catalogues of all arcs, valid until one of them changes.
+/// A cache of the merged catalogues of all arcs, valid until one of these catalogues changes.
 #[derive(Default)]
 pub(super) struct MergedCatalogue {
-    kept: locks::Mutex<Option<Merged>>,
+    cached: locks::Mutex<Option<Merged>>,
 }
 
 struct Merged {
     parts: Vec<Arc<Catalogue>>,
-    whole: Arc<Catalogue>,
+    catalogue: Arc<Catalogue>,
 }
 
 impl MergedCatalogue {
     /// Returns the merge of these catalogues.
     pub(super) fn of(&self, parts: Vec<Arc<Catalogue>>) -> Arc<Catalogue> {
-        let mut kept = self.kept.lock();
+        let mut kept = self.cached.lock();
         let same = |merged: &Merged| {
             merged.parts.len() == parts.len()
                 && merged.parts.iter().zip(&parts).all(|(one, other)| Arc::ptr_eq(one, other))
         };
         if let Some(merged) = kept.as_ref().filter(|merged| same(merged)) {
-            return Arc::clone(&merged.whole);
+            return Arc::clone(&merged.catalogue);
         }
         let whole = Arc::new(Catalogue::merge(&parts));
-        *kept = Some(Merged { parts, whole: Arc::clone(&whole) });
+        *kept = Some(Merged { parts, catalogue: Arc::clone(&whole) });
         whole
     }
 }

@@ -18,7 +18,7 @@ use node::ring::ArcId;
 const TABLES_PER_ENTRY: usize = 50;
 
 /// Commands that are collected before they are sent, each with its position in the request.
-type Waiting = BTreeMap<ArcId, Vec<(usize, Command)>>;
+type CommandsByArc = BTreeMap<ArcId, Vec<(usize, Command)>>;
 
 /// Executes commands and returns one reply for each.
 pub(super) async fn submit(
@@ -35,7 +35,7 @@ pub(super) async fn submit(
 
 async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
-    let mut waiting = Waiting::new();
+    let mut waiting = CommandsByArc::new();
     for (place, command) in commands.into_iter().enumerate() {
         // The earlier commands may create the table, so they must be applied before the arc of this command
         // is determined.
@@ -60,7 +60,7 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
             (Destination::Definition, command) => define(store, command).await?,
             (Destination::Everyone, command) => ask_everyone(store, &command).await?,
             (Destination::To(_) | Destination::Items | Destination::Addressed, _) => {
-                let reason = "a command without the arc that it is for".to_owned();
+                let reason = "a command does not name the arc that it is for".to_owned();
                 return Err(Unavailable::NotDone(reason));
             }
         };
@@ -70,8 +70,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     Ok(replies.into_values().collect())
 }
 
-/// Returns a catalogue in which all of these tables accept items; `None` if one of them does not. If this
-/// node does not know enough, it asks the arcs.
+/// Returns a catalogue in which all of these tables accept items; `None` if one of the tables does not. If
+/// this node's catalogue is not sufficient, asks the arcs.
 pub(super) async fn for_items(
     store: &Store,
     tables: &[TableId],
@@ -87,7 +87,7 @@ pub(super) async fn for_items(
 }
 
 /// Sends the commands of each arc as one entry.
-async fn send(store: &Store, waiting: Waiting) -> Result<Vec<(usize, Reply)>, Unavailable> {
+async fn send(store: &Store, waiting: CommandsByArc) -> Result<Vec<(usize, Reply)>, Unavailable> {
     let sends = waiting.into_iter().map(|(arc, commands)| async move {
         let (places, commands): (Vec<usize>, Vec<Command>) = commands.into_iter().unzip();
         let replies = store.replica(arc).submit(commands).await?;
@@ -115,7 +115,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
     let Some(Reply::Table(table)) = reply else {
-        let unanswered = || Unavailable::Unknown("a command was not answered".to_owned());
+        let unanswered = || Unavailable::Unknown("a command got no reply".to_owned());
         return reply.ok_or_else(unanswered);
     };
     // The first arc has decided the change. If an arc is not updated here, the next tick updates it.
@@ -126,11 +126,12 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     Ok(Reply::Table(whole.unwrap_or(table)))
 }
 
-/// Updates the tables of every arc to those of the first arc, as far as this node knows them.
+/// Updates the tables of every arc to those of the first arc, as far as this node knows the first
+/// arc's tables.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
-    let mut strange: Vec<(ArcId, TableId)> = Vec::new();
+    let mut partial_tables: Vec<(ArcId, TableId)> = Vec::new();
     for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
         let there = store.replica(arc).catalogue();
         for table in known.tables().filter(|table| table.placement.version > 0) {
@@ -142,16 +143,16 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
             }
         }
         let gone = there.tables().filter(|table| known.get(table.id).is_none());
-        strange.extend(gone.map(|table| (arc, table.id)));
+        partial_tables.extend(gone.map(|table| (arc, table.id)));
     }
-    if !strange.is_empty() {
+    if !partial_tables.is_empty() {
         // Every table of another arc was first created in the first arc. A table that the first arc no longer
         // has was therefore deleted. The check must use one up-to-date replica, because another replica may
         // lag behind.
         let first = store.replica(ArcId::FIRST);
         first.read_index().await?;
         let known = first.catalogue();
-        for (arc, table) in strange {
+        for (arc, table) in partial_tables {
             if known.get(table).is_none() {
                 commands.entry(arc).or_default().push(Command::DropTable { table });
             }
@@ -163,7 +164,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         }
         Ok::<_, Unavailable>(())
     });
-    // `join_all` waits for all arcs, so an unavailable arc does not block the others.
+    // `join_all` waits for all arcs, so an unavailable arc does not block the other arcs.
     for sent in join_all(sends).await {
         sent?;
     }

@@ -29,8 +29,8 @@ const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
 /// The time from the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
-/// The minimum rate in bytes per second. Its cost is too small to measure. The next constant is the maximum
-/// rate.
+/// The minimum rate in bytes per second; the cost of this rate is too small to measure. The next constant is
+/// the maximum rate.
 const RATE_MIN: u64 = MEBIBYTE;
 const RATE_MAX: u64 = 16 * MEBIBYTE;
 /// The number of bytes of the log that are read at a time. During a read, the log cannot append.
@@ -47,7 +47,7 @@ const FILE: &str = "scrub";
 
 /// The progress of a pass, as it is stored in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Noted {
+struct SavedProgress {
     #[serde(flatten)]
     progress: Progress,
     after: Option<StoredFile>,
@@ -57,11 +57,12 @@ struct Noted {
 pub(super) fn start(replicas: &[Node], data: &Path) {
     let Some(first) = replicas.first() else { return };
     let directory = directory::path(data, slot_of(first.id()));
-    let places: Vec<Place> = replicas.iter().map(|node| Place::new(node, &directory)).collect();
+    let places: Vec<ScrubbedReplica> =
+        replicas.iter().map(|node| ScrubbedReplica::new(node, &directory)).collect();
     let name = format!("scrub-{}", first.id());
     let run = move || {
-        while places.iter().all(Place::is_there) {
-            places.iter().for_each(Place::verify_if_due);
+        while places.iter().all(ScrubbedReplica::is_there) {
+            places.iter().for_each(ScrubbedReplica::verify_if_due);
             thread::sleep(CHECK_INTERVAL);
         }
     };
@@ -71,20 +72,20 @@ pub(super) fn start(replicas: &[Node], data: &Path) {
 }
 
 /// One replica, and the place of its progress file.
-struct Place {
+struct ScrubbedReplica {
     node: WeakNode,
     file: PathBuf,
 }
 
 /// The reason why a pass was interrupted.
-enum Cut {
+enum Interruption {
     /// The node is ending or damaged. Damage has been reported.
     Ended,
     /// A transient failure: the pass is retried.
     Failed(String),
 }
 
-impl Place {
+impl ScrubbedReplica {
     fn new(node: &Node, directory: &Path) -> Self {
         let file = directory.join(node.arc().to_string()).join(FILE);
         let noted = read(&file);
@@ -114,17 +115,17 @@ impl Place {
         }
         drop(node);
         match self.pass() {
-            Ok(()) | Err(Cut::Ended) => {}
-            Err(Cut::Failed(reason)) => {
+            Ok(()) | Err(Interruption::Ended) => {}
+            Err(Interruption::Failed(reason)) => {
                 tracing::debug!(reason, "a verification pass was interrupted");
             }
         }
     }
 
     /// Resumes a pass, or begins one.
-    fn pass(&self) -> Result<(), Cut> {
+    fn pass(&self) -> Result<(), Interruption> {
         let mut noted = read(&self.file);
-        let node = self.node().ok_or(Cut::Ended)?;
+        let node = self.node().ok_or(Interruption::Ended)?;
         let with_log = node.arc() == ArcId::FIRST;
         let log_bytes = if with_log { node.status().log_bytes } else { 0 };
         let all_bytes = node.storage().disk_bytes() + log_bytes;
@@ -148,11 +149,15 @@ impl Place {
         self.publish(&noted, true)
     }
 
-    fn verify_state(&self, noted: &mut Noted, meter: &mut Meter) -> Result<(), Cut> {
+    fn verify_state(
+        &self,
+        noted: &mut SavedProgress,
+        meter: &mut Meter,
+    ) -> Result<(), Interruption> {
         let mut noted_at = Instant::now();
         loop {
             // An installed snapshot may have replaced the state, so the storage is looked up for each file.
-            let storage = self.node().ok_or(Cut::Ended)?.storage();
+            let storage = self.node().ok_or(Interruption::Ended)?.storage();
             let mut is_cut = false;
             let mut progress = noted.progress.clone();
             let verified = storage.verify_next(noted.after, &mut |bytes: usize| {
@@ -164,9 +169,9 @@ impl Place {
                 if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             if is_cut {
-                return Err(Cut::Ended);
+                return Err(Interruption::Ended);
             }
-            let verified = verified.map_err(|error| Cut::Failed(error.to_string()))?;
+            let verified = verified.map_err(|error| Interruption::Failed(error.to_string()))?;
             noted.progress = progress;
             let Some(file) = verified else { return Ok(()) };
             noted.after = Some(file);
@@ -178,27 +183,27 @@ impl Place {
         }
     }
 
-    fn verify_log(&self, noted: &mut Noted, meter: &mut Meter) -> Result<(), Cut> {
+    fn verify_log(&self, noted: &mut SavedProgress, meter: &mut Meter) -> Result<(), Interruption> {
         let mut after = None;
         loop {
-            let log = self.node().ok_or(Cut::Ended)?.log().clone();
+            let log = self.node().ok_or(Interruption::Ended)?.log().clone();
             let verified = log.verify(after, LOG_PIECE_BYTES);
             drop(log);
-            let verified = verified.map_err(|error| Cut::Failed(error.to_string()))?;
+            let verified = verified.map_err(|error| Interruption::Failed(error.to_string()))?;
             let Some((last, bytes)) = verified else { return Ok(()) };
             after = Some(last);
             noted.progress.verified_bytes += bytes as u64;
             self.publish(noted, false)?;
             if !meter.wait(bytes, || self.is_there()) {
-                return Err(Cut::Ended);
+                return Err(Interruption::Ended);
             }
         }
     }
 
     /// Publishes the progress, and writes it to disk if `is_due`. A failed write is only logged, because at
     /// worst a pass is repeated.
-    fn publish(&self, noted: &Noted, is_due: bool) -> Result<(), Cut> {
-        let node = self.node().ok_or(Cut::Ended)?;
+    fn publish(&self, noted: &SavedProgress, is_due: bool) -> Result<(), Interruption> {
+        let node = self.node().ok_or(Interruption::Ended)?;
         node.scrub().update(|shown| *shown = noted.progress.clone());
         if is_due && let Err(error) = write(&self.file, noted) {
             tracing::debug!(%error, "could not write the progress of the verification");
@@ -207,12 +212,12 @@ impl Place {
     }
 }
 
-fn read(file: &Path) -> Noted {
+fn read(file: &Path) -> SavedProgress {
     let text = fs::read(file).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-fn write(file: &Path, noted: &Noted) -> io::Result<()> {
+fn write(file: &Path, noted: &SavedProgress) -> io::Result<()> {
     let fresh = file.with_extension("new");
     fs::write(&fresh, serde_json::to_vec(noted)?)?;
     fs::rename(fresh, file)
@@ -280,12 +285,12 @@ mod tests {
     fn a_pass_resumes_at_the_stored_progress() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
-        assert_eq!(read(&file), Noted::default());
+        assert_eq!(read(&file), SavedProgress::default());
         let progress = Progress { passes: 2, begun_ms: Some(7), ..Progress::default() };
-        let noted = Noted { progress, after: Some(StoredFile::Rows(3)) };
+        let noted = SavedProgress { progress, after: Some(StoredFile::Rows(3)) };
         write(&file, &noted).unwrap();
         assert_eq!(read(&file), noted);
         fs::write(&file, "half").unwrap();
-        assert_eq!(read(&file), Noted::default());
+        assert_eq!(read(&file), SavedProgress::default());
     }
 }

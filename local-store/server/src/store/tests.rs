@@ -300,7 +300,7 @@ async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     let store = open(folder.path()).await;
     healed(&store, [1, 1, 0]).await;
     let reason = std::fs::read_to_string(aside(1, ".set-aside-1/reason")).unwrap();
-    assert!(reason.contains("its log is missing"), "{reason}");
+    assert!(reason.contains("the node's log is missing"), "{reason}");
     drop(store);
     wait_until_closed(folder.path()).await;
     // Only two rebuilt nodes and the third node are left, and the third is damaged. The damage is found, and

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use partition::{
-    Command, ReadError, Reply, Seat, TableId, View, adds_entries, find_deleted_table,
+    ArcPosition, Command, ReadError, Reply, TableId, View, adds_entries, find_deleted_table,
     find_due_rotations, find_due_splits, find_due_trims, find_expired, find_index_work,
     find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
@@ -28,8 +28,9 @@ const EXPIRED_PER_ENTRY: usize = 500;
 /// The maximum number of log entries of one tick for one purpose. The limit keeps ticks from blocking
 /// requests.
 const ENTRIES_PER_TICK: usize = 20;
-/// The maximum number of log entries of a requested sweep for each table and arc. They delete ten million
-/// items, or 80 GB of large items; a client would not wait longer. Tests use a small number.
+/// The maximum number of log entries of a requested sweep for each table and arc. This number of entries
+/// deletes ten million items, or 80 GB of large items; a client would not wait longer. Tests use a small
+/// number.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
 /// Runs ticks while the store is available and another handle keeps it running.
@@ -45,13 +46,13 @@ pub(crate) async fn run(store: WeakStore) {
         store.follow_time();
         // Only the process that serves the requests knows its hot partitions.
         if let Err(error) = split_hot(&store).await {
-            tracing::debug!(%error, "a tick was interrupted");
+            tracing::debug!(%error, "a tick failed; the next tick retries its work");
         }
-        // Only leaders do the work, because they find it first.
+        // Only the leader of an arc does the arc's work, because it finds the work first.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
             // If this fails, the next tick finds the same work again.
             if let Err(error) = tick_arc(&store, arc).await {
-                tracing::debug!(%error, "a tick was interrupted");
+                tracing::debug!(%error, "a tick failed; the next tick retries its work");
             }
             if let Err(error) = transaction_recovery.finish(&store, arc).await {
                 tracing::debug!(%error, "an unfinished transaction is not recovered yet");
@@ -75,8 +76,8 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
 /// Does all work that is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let outcome = tick_items(store, arc).await;
-    // This comes last, even if the other work has failed. It may wait for an unavailable arc as long as a
-    // request does. This wait must not block the arc's other work.
+    // This update runs last, and even if the other work has failed. It may wait for an unavailable arc as
+    // long as a request does, and this wait must not block the arc's other work.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await
@@ -131,11 +132,11 @@ async fn split_hot(store: &Store) -> Result<(), Unavailable> {
 /// Begins the splits that are due in an arc and continues those that have begun.
 async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = &store.replica(arc);
-    let seat = Seat { arc, arcs: store.arc_count() };
+    let position = ArcPosition { arc, arcs: store.arc_count() };
     let catalogue = replica.catalogue();
     let tables = || catalogue.tables().map(AsRef::as_ref);
     let bytes_max = store.traffic().limits().bytes;
-    let due = find(replica, |view| find_due_splits(view, seat, tables(), bytes_max))?;
+    let due = find(replica, |view| find_due_splits(view, position, tables(), bytes_max))?;
     for (table, partition, at) in due {
         // A split may be refused, for example because it has already begun. If it is still necessary, a later
         // tick finds it again.
@@ -150,8 +151,8 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 /// Deletes expired items, in at most `entries_max` log entries for each table and arc. If too many index
 /// entries of a table wait for delivery, the sweep waits. After a time-out it continues with the other
 /// tables.
-pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Unavailable> {
-    let mut swept = Swept::default();
+pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<SweepResult, Unavailable> {
+    let mut swept = SweepResult::default();
     for arc in store.arcs() {
         // The sweep waits for the full time-out only once.
         let patience =
@@ -165,7 +166,7 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Un
 
 /// The result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepResult {
     /// The number of delete commands.
     pub expired: u64,
     /// The tables that still have expired items, because too many of their index entries wait for an arc.
@@ -177,8 +178,8 @@ async fn sweep_arc(
     replica: &Node,
     entries_max: usize,
     mut patience: Duration,
-) -> Result<Swept, Unavailable> {
-    let mut swept = Swept::default();
+) -> Result<SweepResult, Unavailable> {
+    let mut swept = SweepResult::default();
     for table in replica.catalogue().tables() {
         let mut behind: Option<Vec<u8>> = None;
         for _ in 0..entries_max {
@@ -195,7 +196,7 @@ async fn sweep_arc(
                 swept.expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
                 replica.submit(found.commands).await?;
             }
-            match found.behind {
+            match found.next_position {
                 Some(place) => behind = Some(place),
                 None => break,
             }

@@ -10,24 +10,24 @@ use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
 use partition::{
-    Command, Decide, Decision, Finish, PreparedHead, Reply, TransactionId, read_prepared_heads,
-    read_unsettled,
+    Command, Decide, Decision, Finish, PreparedHead, Reply, TransactionId, read_incomplete,
+    read_prepared_heads,
 };
 use tokio::time::Instant;
 
 use super::{Store, Unavailable};
 use node::ring::ArcId;
 
-/// The age from which an unfinished transaction is recovered. It is longer than an election.
+/// The age from which an unfinished transaction is recovered. This age is longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
 /// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
-/// The unfinished transactions that a node knows, each with the time since when it knows them.
+/// The unfinished transactions that a node knows, each with the time at which the node found it.
 #[derive(Default)]
 pub(crate) struct TransactionRecovery {
-    seen: BTreeMap<(ArcId, TransactionId), Instant>,
+    first_seen: BTreeMap<(ArcId, TransactionId), Instant>,
 }
 
 impl TransactionRecovery {
@@ -41,16 +41,17 @@ impl TransactionRecovery {
         let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
         let view = store.replica(arc).view();
         let prepared = read_prepared_heads(&*view).map_err(read)?;
-        let unsettled = read_unsettled(&*view).map_err(read)?;
+        let unsettled = read_incomplete(&*view).map_err(read)?;
         drop(view);
         let now = Instant::now();
         let ids = prepared.iter().map(|(id, _)| *id).chain(unsettled.iter().map(|(id, _)| *id));
-        let mut seen: BTreeMap<(ArcId, TransactionId), Instant> =
-            ids.map(|id| ((arc, id), self.seen.get(&(arc, id)).copied().unwrap_or(now))).collect();
-        self.seen.retain(|(other, _), _| *other != arc);
-        self.seen.append(&mut seen);
+        let mut seen: BTreeMap<(ArcId, TransactionId), Instant> = ids
+            .map(|id| ((arc, id), self.first_seen.get(&(arc, id)).copied().unwrap_or(now)))
+            .collect();
+        self.first_seen.retain(|(other, _), _| *other != arc);
+        self.first_seen.append(&mut seen);
         let is_old = |id: TransactionId| {
-            let since = self.seen.get(&(arc, id));
+            let since = self.first_seen.get(&(arc, id));
             since.is_some_and(|since| now.duration_since(*since) >= LEFT_OVER_AFTER)
         };
         let mut outcome = Ok(());
@@ -84,7 +85,8 @@ pub(crate) async fn finish_prepared(
         sizes: Vec::new(),
         participants: Vec::new(),
     };
-    let replies = store.replica(prepared.home).submit(vec![Command::Decide(Box::new(ask))]).await?;
+    let replies =
+        store.replica(prepared.deciding_arc).submit(vec![Command::Decide(Box::new(ask))]).await?;
     let Some(Reply::Decided { commit }) = replies.first() else {
         return Err(Unavailable::Unknown("unexpected reply to a decision".to_owned()));
     };
@@ -94,8 +96,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes all prepared attempts at the request with this token in an arc. This also applies decisions from
-/// before the call.
+/// Finishes all prepared attempts at the request with this token in an arc. The call also applies earlier
+/// decisions.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,
@@ -110,7 +112,8 @@ pub(crate) async fn finish_attempts(
     try_join_all(finishes).await.map(|_| ())
 }
 
-/// Sends a decision to every arc, and records at the home arc that all have applied it.
+/// Sends a decision to every arc, and records at the home arc that all arcs have applied the
+/// decision.
 pub(crate) async fn carry_out(
     store: &Store,
     home: ArcId,
@@ -123,6 +126,6 @@ pub(crate) async fn carry_out(
         async move { store.replica(*arc).submit(vec![Command::Finish(finish)]).await }
     });
     try_join_all(finishes).await?;
-    store.replica(home).submit(vec![Command::Settle { id, began }]).await?;
+    store.replica(home).submit(vec![Command::CompleteTransaction { id, began }]).await?;
     Ok(())
 }

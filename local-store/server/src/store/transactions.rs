@@ -13,16 +13,16 @@ use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
 use partition::{
     CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
-    TransactionId, Write, WriteAction, Written, arc_of_token, fingerprint, is_remembered,
-    read_item, read_prepared, read_transaction_steps, recall,
+    TransactionId, Write, WriteAction, Written, arc_of_token, find_result, fingerprint,
+    is_remembered, read_item, read_prepared, read_transaction_steps,
 };
 use tokio::task::JoinError;
 
 use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
-/// The number of attempts of a transaction that conflicts with another one. The pause before the second
-/// attempt doubles each time. All attempts together take longer than a transaction usually runs.
+/// The number of attempts of a transaction that conflicts with another transaction. The pause before the
+/// second attempt doubles each time. All attempts together take longer than a transaction usually runs.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The number of attempts of a read over several arcs without locks.
@@ -51,7 +51,11 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
         return replies.into_iter().next().ok_or_else(unanswered);
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
-    let lost = |error| Err(Unavailable::Unknown(format!("the coordinator ended: {error}")));
+    let lost = |error| {
+        Err(Unavailable::Unknown(format!(
+            "the task of the transaction's coordinator failed: {error}"
+        )))
+    };
     to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
 }
 
@@ -73,7 +77,7 @@ async fn to_its_end<T: Send + 'static>(
     store: &Store,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, JoinError> {
-    let held = Arc::clone(&store.shared.coordinated);
+    let held = Arc::clone(&store.shared.coordinated_transactions);
     let outcome = tokio::spawn(async move {
         let outcome = work.await;
         drop(held);
@@ -116,7 +120,7 @@ impl Coordinator {
     }
 
     async fn attempt(&self) -> Result<Reply, Unavailable> {
-        if let Some(reply) = self.recall().await? {
+        if let Some(reply) = self.find_result().await? {
             return Ok(reply);
         }
         let token = self.transaction.token.as_deref();
@@ -136,7 +140,7 @@ impl Coordinator {
             Err(refusal) => {
                 self.give_up(id, began).await;
                 // The failed condition may be due to an earlier execution of the same transaction.
-                return self.recall().await?.map_or(refusal, Ok);
+                return self.find_result().await?.map_or(refusal, Ok);
             }
         };
         let sizes: Vec<(usize, usize)> =
@@ -150,13 +154,13 @@ impl Coordinator {
     }
 
     /// Returns the result of the transaction with this token, if it was executed before.
-    async fn recall(&self) -> Result<Option<Reply>, Unavailable> {
+    async fn find_result(&self) -> Result<Option<Reply>, Unavailable> {
         if self.transaction.token.is_none() {
             return Ok(None);
         }
         let home = self.store.replica(self.home);
         home.read_index().await?;
-        let known = recall(&*home.view(), self.store.now(), &self.transaction)
+        let known = find_result(&*home.view(), self.store.now(), &self.transaction)
             .map_err(|error| Unavailable::NotDone(error.to_string()))?;
         match known {
             Some(reply) => self.answer_again(reply).await.map(Some),
@@ -206,7 +210,7 @@ impl Coordinator {
                 }
                 Ok(Reply::TransactionOver) => {
                     refusal =
-                        Some(Err(Unavailable::NotDone("the transaction took too long".to_owned())));
+                        Some(Err(Unavailable::NotDone("the transaction timed out".to_owned())));
                 }
                 Ok(other) => refusal = Some(Ok(other)),
                 // It is unknown whether the arc has prepared. Without a decision to commit, nothing is
@@ -223,7 +227,8 @@ impl Coordinator {
         Ok(writes)
     }
 
-    /// Releases what the arcs have prepared. Recovery releases it in an arc that cannot be reached.
+    /// Releases the locks of the arcs that have prepared. In an arc that cannot be reached,
+    /// recovery releases the locks.
     async fn give_up(&self, id: TransactionId, began: EpochMillis) {
         let _ = finish(&self.store, &self.parts, id, began, false).await;
     }
@@ -263,8 +268,8 @@ impl Coordinator {
             return match reply {
                 // A concurrent attempt at the same request may have been faster, and may have aborted this
                 // attempt.
-                Reply::Decided { .. } => self.recall().await?.ok_or_else(|| {
-                    Unavailable::NotDone("the transaction took too long and was aborted".to_owned())
+                Reply::Decided { .. } => self.find_result().await?.ok_or_else(|| {
+                    Unavailable::NotDone("the transaction timed out and was aborted".to_owned())
                 }),
                 made_before => self.answer_again(made_before).await,
             };
@@ -276,7 +281,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this fails, recovery by the leader of the home arc repeats it.
+            // If this fails, recovery by the leader of the home arc repeats the command.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });
@@ -300,13 +305,13 @@ async fn prepare(
     parts: &Parts,
     id: TransactionId,
     began: EpochMillis,
-    home: ArcId,
+    deciding_arc: ArcId,
     operation: impl Fn(usize) -> Option<Write>,
     return_items: bool,
 ) -> Votes {
     let prepares = parts.iter().map(|(arc, places)| {
         let operations = places.iter().filter_map(|place| operation(*place)).collect();
-        let prepare = Prepare { id, home, began, operations, return_items };
+        let prepare = Prepare { id, deciding_arc, began, operations, return_items };
         async move {
             let replica = store.replica(*arc);
             let sent = replica.submit(vec![Command::Prepare(Box::new(prepare))]);
@@ -337,7 +342,7 @@ async fn finish(
 }
 
 /// An item to read.
-pub(crate) type Wanted<'r> = (&'r Arc<Table>, &'r PrimaryKey);
+pub(crate) type WantedItem<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 
 /// Reads items at one point in the order of all transactions. Returns a reason for each item if running
 /// transactions prevent the read.
@@ -346,7 +351,7 @@ pub(crate) type Wanted<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 /// See [`Unavailable`].
 pub(crate) async fn read(
     store: &Store,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
     let mut parts = Parts::new();
     for (place, (table, key)) in wanted.iter().enumerate() {
@@ -375,7 +380,7 @@ pub(crate) async fn read(
 async fn read_without_locks(
     store: &Store,
     parts: &Parts,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
     let Some(first) = look(store, parts, wanted).await? else { return Ok(None) };
     // One arc alone is read as of one entry of its log, so one read is enough.
@@ -387,7 +392,7 @@ async fn read_without_locks(
 
 /// The result of one read of the items.
 #[derive(PartialEq)]
-pub(super) struct Look {
+pub(super) struct ItemReads {
     items: Vec<Option<Item>>,
     /// The number of steps of transactions over several arcs that each arc has executed.
     steps: Vec<u64>,
@@ -399,10 +404,10 @@ pub(super) struct Look {
 pub(super) async fn look(
     store: &Store,
     parts: &Parts,
-    wanted: &[Wanted<'_>],
-) -> Result<Option<Look>, Unavailable> {
+    wanted: &[WantedItem<'_>],
+) -> Result<Option<ItemReads>, Unavailable> {
     let failed = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
-    let mut found = Look { items: vec![None; wanted.len()], steps: Vec::new() };
+    let mut found = ItemReads { items: vec![None; wanted.len()], steps: Vec::new() };
     let strong = store.up_to_date_in(parts.keys().copied()).await?;
     for (arc, places) in parts {
         let view = strong.replica(*arc).view();
@@ -428,9 +433,9 @@ pub(super) async fn look(
 pub(super) async fn read_with_locks(
     store: &Store,
     parts: &Parts,
-    wanted: &[Wanted<'_>],
+    wanted: &[WantedItem<'_>],
 ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
-    let check = |(table, key): &Wanted<'_>| Write {
+    let check = |(table, key): &WantedItem<'_>| Write {
         table: table.id,
         key: PrimaryKey::clone(key),
         action: WriteAction::Check,
@@ -446,7 +451,8 @@ pub(super) async fn read_with_locks(
         id: store.shared.ids.draw(None),
         began: store.now(),
     };
-    let lost = |error| Err(Unavailable::NotDone(format!("the reader ended: {error}")));
+    let lost =
+        |error| Err(Unavailable::NotDone(format!("the task of the locking read failed: {error}")));
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
@@ -454,8 +460,7 @@ pub(super) async fn read_with_locks(
 pub(super) struct LockingReader {
     pub(super) store: Store,
     pub(super) parts: Parts,
-    /// If the locks were released early, an arc may have been written to before another arc was locked. The
-    /// values would then be from different points in time.
+    /// One condition check per item. Preparing the checks locks the items.
     pub(super) checks: Vec<Write>,
     pub(super) id: TransactionId,
     pub(super) began: EpochMillis,
@@ -466,8 +471,8 @@ impl LockingReader {
         let found = self.lock().await;
         let release = self.release().await;
         match found? {
-            // An arc with a late prepare may have been recovered, and written to, before another one was
-            // locked. Then the items were never so at one point in time.
+            // If the locks were released early, an arc may have been written to before another arc was
+            // locked. The values would then be from different points in time.
             Ok(items) if release? => Ok(Ok(items)),
             Ok(_) => Ok(Err(vec![CancellationReason::Conflict; self.checks.len()])),
             Err(reasons) => Ok(Err(reasons)),
@@ -521,7 +526,7 @@ impl LockingReader {
 fn why_not_locked(reply: &Reply) -> Unavailable {
     let why = match reply {
         Reply::TableNotFound => "a table no longer exists",
-        Reply::TransactionOver => "the transaction took too long",
+        Reply::TransactionOver => "the transaction timed out",
         _ => "unexpected reply to a command",
     };
     Unavailable::NotDone(why.to_owned())
@@ -535,7 +540,7 @@ mod tests {
     fn a_read_that_cannot_lock_its_items_returns_the_reason() {
         for (reply, why) in [
             (Reply::TableNotFound, "a table no longer exists"),
-            (Reply::TransactionOver, "the transaction took too long"),
+            (Reply::TransactionOver, "the transaction timed out"),
             (Reply::TableExists, "unexpected reply to a command"),
         ] {
             assert_eq!(why_not_locked(&reply), Unavailable::NotDone(why.to_owned()));

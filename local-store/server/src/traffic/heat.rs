@@ -34,7 +34,8 @@ pub(super) struct Heat {
 struct Samples {
     window: u64,
     tokens: Vec<Token>,
-    /// The value of n: the number of requests for each sampled token. It doubles when the sample is full.
+    /// The value of n: the number of requests for each sampled token. The value doubles when the sample is
+    /// full.
     stride: u64,
     skipped: u64,
 }
@@ -113,9 +114,9 @@ impl Heat {
         }
     }
 
-    /// Returns the token at which a split divides the sampled requests most evenly; `None` if all are for one
-    /// token. A token with most of the requests becomes the first or the last one of its half. A second split
-    /// then separates it from all others.
+    /// Returns the token at which a split divides the sampled requests most evenly; `None` if all requests
+    /// are for one token. A token with most of the requests becomes the first or the last token of its half.
+    /// A second split then separates this token from all others.
     pub(super) fn split_point(&self, range: TokenRange) -> Option<Token> {
         let within = |token: &&Token| range.first <= **token && **token <= range.last;
         let mut tokens: Vec<Token> = self.samples.tokens.iter().filter(within).copied().collect();

@@ -32,7 +32,7 @@ pub struct SplitLimits {
     pub read_units: u64,
     /// The time in milliseconds of store time for which the traffic must be above one of the two limits.
     pub sustained_ms: u64,
-    /// The limit of bytes of items.
+    /// The maximum size of a partition's items, in bytes.
     pub bytes: u64,
 }
 
@@ -176,7 +176,7 @@ impl Traffic {
     }
 
     /// Counts the units that a page of a scan consumed between two tokens (inclusive). Each partition between
-    /// them gets an equal share.
+    /// the tokens gets an equal share.
     pub(crate) fn record_scan(
         &self,
         table: &Table,

@@ -8,8 +8,9 @@ use model::Item;
 
 use crate::request::EXPIRES_AT;
 
-/// Checks reads that found no item. Each has the key, the expiry time that the item's only writer had stored,
-/// and the store time of the read. `skew_seconds` is how far a node's clock may have been ahead.
+/// Checks reads that found no item. Each element of `gone` has the key, the expiry time that the item's only
+/// writer had stored, and the store time of the read. `skew_seconds` is the maximum time by which a node's
+/// clock may have been ahead.
 #[must_use]
 pub fn check_gone(gone: &[(String, u64, u64)], skew_seconds: u64) -> Vec<String> {
     gone.iter()

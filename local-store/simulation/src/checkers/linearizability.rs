@@ -14,10 +14,10 @@ pub type State = Option<u64>;
 /// One operation on one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The time when it was sent, on one logical clock of all clients.
+    /// The time when the operation was sent, on one logical clock of all clients.
     pub call: u64,
-    /// The time when it ended on the same clock, and the state that it found. `None` means that its outcome
-    /// is unknown: it may have been applied at any time since, or never.
+    /// The time when it ended on the same clock, and the state that it found. `None` means that the outcome
+    /// is unknown: the operation may have been applied at any time since, or never.
     pub seen: Option<(u64, State)>,
     /// The kind of operation.
     pub kind: Kind,
@@ -131,7 +131,7 @@ pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict
     Verdict::Violated
 }
 
-/// Returns the configurations that can follow; `None` if the window is too small.
+/// Returns the configurations that can follow; `None` if the window is too small for them.
 fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<Configuration>> {
     let mut found = Vec::new();
     // The order must respect real time: an operation precedes all operations that begin after its end.
@@ -235,7 +235,7 @@ pub fn shortest_violation(
     ends.get(first).map_or_else(|| operations.to_vec(), |end| until(operations, *end))
 }
 
-/// Returns the history as the clients knew it at a time.
+/// Returns the part of the history that the clients knew at a time.
 fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
     let begun = operations.iter().filter(|operation| operation.call <= end);
     begun

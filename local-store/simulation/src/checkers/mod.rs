@@ -1,5 +1,5 @@
-//! The checkers. Each verifies one promise against the observations. They do not depend on how the store
-//! works or how the history was made.
+//! The checkers. Each checker verifies one promise of the store against the observations. The checkers do not
+//! depend on the implementation of the store or on the origin of the history.
 
 pub mod expiry;
 pub mod linearizability;
@@ -24,16 +24,16 @@ use crate::history::{Records, state_of};
 
 /// The maximum number of configurations that the search of one register's history visits.
 const SEARCH_BUDGET: usize = 2_000_000;
-/// The maximum number of complaints that are kept for each checker. The first ones are enough for an
+/// The maximum number of complaints that are kept for each checker. The first complaints are enough for an
 /// analysis.
 const COMPLAINTS_MAX: usize = 5;
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The checker that found it.
+    /// The checker that found the violation.
     pub checker: &'static str,
-    /// What is wrong.
+    /// The description of the violation.
     pub what: String,
 }
 
@@ -88,7 +88,7 @@ pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
     for (slot, votes) in &records.votes {
         say("totals", totals::check_votes(slot, votes, end.table.get(slot)));
     }
-    say("expiry", expiry::check_gone(&records.gone, end.skew_seconds));
+    say("expiry", expiry::check_gone(&records.missing_expiring, end.skew_seconds));
     say("expiry", expiry::check_left(&end.table, end.expired_before));
     let facts = Facts {
         writes: &records.writes,
@@ -135,7 +135,7 @@ fn search(operations: &[Operation]) -> Option<String> {
                 })
                 .collect();
             Some(format!(
-                "no order explains its {} operations; the shortest prefix without an order has {}, the last of them:{}",
+                "no order explains its {} operations; the shortest prefix without an order has {} operations, the last of them:{}",
                 operations.len(),
                 short.len(),
                 lines.concat()

@@ -55,7 +55,9 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
             ));
         };
         if writer.call > end {
-            return Some(format!("the operation that ended at {end} saw {seen}, stored later"));
+            return Some(format!(
+                "the operation that ended at {end} saw {seen}, which was stored later"
+            ));
         }
         match replaced.get(&seen) {
             Some((gone, _)) if *gone < operation.call => Some(format!(
@@ -69,7 +71,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
     wrong
 }
 
-/// Returns the state that a completed operation stored; `None` if it changed nothing.
+/// Returns the state that a completed operation stored; `None` if the operation changed nothing.
 fn stored(operation: &Operation) -> Option<State> {
     let (_, seen) = operation.seen?;
     match operation.kind {
@@ -79,7 +81,8 @@ fn stored(operation: &Operation) -> Option<State> {
     }
 }
 
-/// Finds operations that saw an old value, although a newer value was acknowledged before they began.
+/// Finds operations that saw an old value, although a newer value was acknowledged before the operation
+/// began.
 fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> Vec<String> {
     // For the end of each write: the latest beginning of all writes that had ended by this time.
     let mut ended: Vec<(u64, u64, u64)> =
@@ -153,7 +156,10 @@ mod tests {
                 Some("lost update"),
             ),
             (vec![done(1, 2, Some(5), Read)], Some("no operation stored")),
-            (vec![done(1, 2, Some(5), Read), done(3, 4, None, Write(5))], Some("stored later")),
+            (
+                vec![done(1, 2, Some(5), Read), done(3, 4, None, Write(5))],
+                Some("which was stored later"),
+            ),
             (
                 vec![first.clone(), done(3, 4, Some(1), Write(2)), done(5, 6, Some(1), Read)],
                 Some("stale"),

@@ -9,7 +9,7 @@ use crate::request::{KEY, OWNER};
 /// All keys and values of one replica's state.
 pub type Dump = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Compares the replicas with the first one.
+/// Compares each replica with the first replica.
 #[must_use]
 pub fn check_equal(dumps: &[(String, Dump)]) -> Vec<String> {
     let Some(((first, expected), others)) = dumps.split_first() else { return Vec::new() };

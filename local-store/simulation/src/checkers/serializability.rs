@@ -15,13 +15,13 @@ use super::linearizability::State;
 /// The known effects of a transaction or a single operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// The time when it was sent, on the clients' logical clock.
+    /// The time when the transaction was sent, on the clients' logical clock.
     pub call: u64,
     /// The time when its answer arrived; `None` if its outcome is unknown.
     pub end: Option<u64>,
-    /// The versions that it saw, by key.
+    /// The versions that the transaction saw, by key.
     pub reads: Vec<(String, State)>,
-    /// The versions that it stored, by key.
+    /// The versions that the transaction stored, by key.
     pub writes: Vec<(String, u64)>,
 }
 
@@ -32,18 +32,18 @@ pub type Versions = BTreeMap<String, Vec<u64>>;
 #[derive(Clone, Debug)]
 struct Edge {
     to: usize,
-    why: Why,
+    why: EdgeReason,
 }
 
 #[derive(Clone, Debug)]
-enum Why {
+enum EdgeReason {
     Wrote(String),
     Replaced(String),
     Overtook(String),
     Earlier(String),
 }
 
-impl Why {
+impl EdgeReason {
     fn describe(&self) -> String {
         match self {
             Self::Wrote(key) => format!("wr {key}"),
@@ -102,7 +102,7 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
             touched.entry(key).or_default().insert(place);
         }
     }
-    let mut connect = |from: Option<&usize>, to: Option<&usize>, why: Why| {
+    let mut connect = |from: Option<&usize>, to: Option<&usize>, why: EdgeReason| {
         if let (Some(from), Some(to)) = (from, to)
             && from != to
             && let Some(edges) = graph.get_mut(*from)
@@ -114,7 +114,7 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
         for pair in versions.get(*key).into_iter().flat_map(|order| order.windows(2)) {
             let [before, after] = pair else { continue };
             let writer = |id: &u64| writers.get(&(*key, *id));
-            connect(writer(before), writer(after), Why::Replaced((*key).to_owned()));
+            connect(writer(before), writer(after), EdgeReason::Replaced((*key).to_owned()));
         }
     }
     for (reader, transaction) in made.iter().enumerate() {
@@ -135,9 +135,9 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
             };
             let writer = |id: u64| writers.get(&(key.as_str(), id));
             let writes_itself = |id: &u64| transaction.writes.contains(&(key.clone(), *id));
-            connect(seen.and_then(writer), Some(&reader), Why::Wrote(key.clone()));
+            connect(seen.and_then(writer), Some(&reader), EdgeReason::Wrote(key.clone()));
             if let Some(next) = next.filter(|next| !writes_itself(next)) {
-                connect(Some(&reader), writer(*next), Why::Overtook(key.clone()));
+                connect(Some(&reader), writer(*next), EdgeReason::Overtook(key.clone()));
             }
         }
     }
@@ -159,7 +159,7 @@ fn order_by_time(
     let mut ends: Vec<(u64, usize)> = places.iter().filter_map(ended).collect();
     ends.sort_unstable();
     let first_moment = graph.len();
-    let why = || Why::Earlier(key.to_owned());
+    let why = || EdgeReason::Earlier(key.to_owned());
     for (number, (_, place)) in ends.iter().enumerate() {
         let moment = first_moment + number;
         graph.push(Vec::new());
@@ -182,7 +182,7 @@ fn order_by_time(
 
 /// Returns a shortest cycle through some node: its nodes, and for each the kind of the dependency on the
 /// next.
-fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, Why)>> {
+fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, EdgeReason)>> {
     // A node without incoming edges is in no cycle. Such nodes are removed repeatedly, so that the rest
     // contains the cycles.
     let mut incoming = vec![0_usize; graph.len()];
@@ -214,8 +214,8 @@ fn shortest_way_back(
     graph: &[Vec<Edge>],
     start: usize,
     gone: &BTreeSet<usize>,
-) -> Option<Vec<(usize, Why)>> {
-    let mut came: BTreeMap<usize, (usize, Why)> = BTreeMap::new();
+) -> Option<Vec<(usize, EdgeReason)>> {
+    let mut came: BTreeMap<usize, (usize, EdgeReason)> = BTreeMap::new();
     let mut open = VecDeque::from([start]);
     while let Some(place) = open.pop_front() {
         for edge in graph.get(place).into_iter().flatten() {
@@ -243,14 +243,17 @@ fn shortest_way_back(
     None
 }
 
-fn describe(made: &[&Transaction], cycle: &[(usize, Why)]) -> String {
+fn describe(made: &[&Transaction], cycle: &[(usize, EdgeReason)]) -> String {
     // The nodes that are points in time are left out of the text.
     let steps: Vec<String> = cycle
         .iter()
         .filter_map(|(place, why)| Some((made.get(*place)?, why)))
         .map(|(transaction, why)| format!("\n    {} -{}->", name(transaction), why.describe()))
         .collect();
-    format!("these have no order, because each comes before the next:{}", steps.concat())
+    format!(
+        "these transactions have no order, because each must precede the next:{}",
+        steps.concat()
+    )
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use model::{EventName, Item, StreamRecord};
 
 use super::linearizability::State;
 use super::serializability::Versions;
-use crate::history::{Fate, Reading, state_of};
+use crate::history::{Reading, WriteOutcome, state_of};
 use crate::request::{EXPIRES_AT, KEY, Shard};
 
 /// A shard with all its records, including trimmed ones.
@@ -27,9 +27,9 @@ pub struct ShardRecords {
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// Every write that stores something, by its number.
-    pub writes: &'a BTreeMap<u64, (String, Fate)>,
+    pub writes: &'a BTreeMap<u64, (String, WriteOutcome)>,
     /// Every delete that a client requested, by key.
-    pub deletes: &'a BTreeMap<String, Vec<(Fate, State)>>,
+    pub deletes: &'a BTreeMap<String, Vec<(WriteOutcome, State)>>,
     /// The final table, by key.
     pub table: &'a BTreeMap<String, Item>,
     /// The latest store time that any node can have, in epoch seconds.
@@ -204,7 +204,7 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
                 stored.entry(id).or_default().push(format!("{number} in second {second}"));
                 match facts.writes.get(&id) {
                     None => wrong.push(format!("{key} at {number}: no client wrote {id}")),
-                    Some((_, Fate::NotMade)) => {
+                    Some((_, WriteOutcome::NotApplied)) => {
                         wrong.push(format!("{key} at {number}: the write {id} was refused"));
                     }
                     Some((written, _)) if *written != key => {
@@ -215,8 +215,8 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
             }
             None if !record.is_time_to_live() && record.new_image.is_none() => {
                 let asked = deletes.entry(key.clone()).or_default();
-                let known = asked.iter().position(|d| *d == (Fate::Acknowledged, old));
-                match known.or_else(|| asked.iter().position(|(fate, _)| *fate == Fate::Unknown)) {
+                let known = asked.iter().position(|d| *d == (WriteOutcome::Acknowledged, old));
+                match known.or_else(|| asked.iter().position(|(fate, _)| *fate == WriteOutcome::Unknown)) {
                     Some(place) => drop(asked.swap_remove(place)),
                     None => wrong.push(format!(
                         "{key} at {number}: {old:?} was removed, not by TTL, and no client deleted it"
@@ -231,13 +231,13 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
         if places.len() > 1 {
             let (times, places) = (places.len(), places.join(", "));
             wrong.push(format!("{key}: the write {id} is in the stream {times} times: {places}"));
-        } else if places.is_empty() && *fate == Fate::Acknowledged {
+        } else if places.is_empty() && *fate == WriteOutcome::Acknowledged {
             wrong.push(format!("{key}: the acknowledged write {id} is not in the stream"));
         }
     }
     for (key, left) in deletes {
         for (fate, seen) in left {
-            if fate == Fate::Acknowledged && seen.is_some() {
+            if fate == WriteOutcome::Acknowledged && seen.is_some() {
                 wrong.push(format!(
                     "{key}: the acknowledged delete of {seen:?} is not in the stream"
                 ));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{EventName, Item, Number, StreamRecord, StreamViewType, UserIdentity};
 
 use super::stream::*;
-use crate::history::{Fate, Reading};
+use crate::history::{Reading, WriteOutcome};
 use crate::request::{EXPIRES_AT, KEY, Shard, WRITE_ID};
 
 fn item(key: &str, id: u64) -> Item {
@@ -43,8 +43,8 @@ fn shard(id: &str, parent: Option<&str>, first: u64, last: Option<u64>) -> Shard
 /// The input of one check. It is correct until a test plants a defect.
 struct Case {
     shards: Vec<ShardRecords>,
-    writes: BTreeMap<u64, (String, Fate)>,
-    deletes: BTreeMap<String, Vec<(Fate, Option<u64>)>>,
+    writes: BTreeMap<u64, (String, WriteOutcome)>,
+    deletes: BTreeMap<String, Vec<(WriteOutcome, Option<u64>)>>,
     table: BTreeMap<String, Item>,
 }
 
@@ -65,14 +65,17 @@ impl Case {
             record(6, "b", Some(item("b", 3)), None),
             expired,
         ];
-        let write = |id, key: &str| (id, (key.to_owned(), Fate::Acknowledged));
+        let write = |id, key: &str| (id, (key.to_owned(), WriteOutcome::Acknowledged));
         Self {
             shards: vec![
                 ShardRecords { shard: shard("s1", None, 1, Some(4)), records: parent },
                 ShardRecords { shard: shard("s2", Some("s1"), 4, None), records: child },
             ],
             writes: BTreeMap::from([write(1, "a"), write(2, "a"), write(3, "b"), write(4, "c")]),
-            deletes: BTreeMap::from([("b".to_owned(), vec![(Fate::Acknowledged, Some(3))])]),
+            deletes: BTreeMap::from([(
+                "b".to_owned(),
+                vec![(WriteOutcome::Acknowledged, Some(3))],
+            )]),
             table: BTreeMap::from([("a".to_owned(), item("a", 2))]),
         }
     }
@@ -130,7 +133,7 @@ fn planted_defects_are_named() {
             c.writes.remove(&2);
         }),
         ("the write 2 was refused", |c| {
-            c.writes.insert(2, ("a".to_owned(), Fate::NotMade));
+            c.writes.insert(2, ("a".to_owned(), WriteOutcome::NotApplied));
         }),
         ("not by TTL, and no client", |c| c.shards[1].records[2].user_identity = None),
         ("TTL removed at 1000 an item that expires at Some(1900)", |c| {
@@ -154,9 +157,10 @@ fn planted_defects_are_named() {
 #[test]
 fn an_unknown_write_or_delete_may_be_in_the_stream_or_not() {
     let mut case = Case::honest();
-    case.writes.insert(2, ("a".to_owned(), Fate::Unknown));
-    case.writes.insert(99, ("a".to_owned(), Fate::Unknown));
-    case.deletes.insert("b".to_owned(), vec![(Fate::Unknown, None), (Fate::Unknown, None)]);
+    case.writes.insert(2, ("a".to_owned(), WriteOutcome::Unknown));
+    case.writes.insert(99, ("a".to_owned(), WriteOutcome::Unknown));
+    case.deletes
+        .insert("b".to_owned(), vec![(WriteOutcome::Unknown, None), (WriteOutcome::Unknown, None)]);
     assert_eq!(case.check(), Vec::<String>::new());
 }
 

@@ -34,7 +34,7 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
             votes.counted
         ));
     }
-    let mut by_count = votes.told.clone();
+    let mut by_count = votes.acknowledged_counts.clone();
     by_count.sort_unstable_by_key(|(_, _, count)| *count);
     for pair in by_count.windows(2) {
         let [(_, earlier, count), (_, later, next)] = pair else { continue };
@@ -72,8 +72,11 @@ mod tests {
     #[test]
     fn votes_are_counted_once_and_in_order() {
         let item = |count: u64| Item::new().with(COUNT, Number::from(count));
-        let votes =
-            |told: &[(u64, u64, i128)]| Votes { told: told.to_vec(), counted: 2, unknown: 1 };
+        let votes = |told: &[(u64, u64, i128)]| Votes {
+            acknowledged_counts: told.to_vec(),
+            counted: 2,
+            unknown: 1,
+        };
         let honest = votes(&[(1, 4, 1), (2, 3, 2)]);
         assert!(check_votes("s", &honest, Some(&item(2))).is_empty());
         assert!(check_votes("s", &honest, Some(&item(3))).is_empty(), "the unknown one");

@@ -20,8 +20,8 @@ const RETENTION_MS: u64 = 25 * 60 * 60 * 1_000;
 const CHECKS_MAX: usize = 150;
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Advances the time of an idle store with these stream records. Returns what did not expire although it
-/// must.
+/// Advances the time of an idle store with these stream records. Returns a description of everything that
+/// should have expired but did not.
 ///
 /// # Errors
 /// A request to the store fails.

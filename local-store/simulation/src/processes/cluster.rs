@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::process::{Launch, Process, log_file};
-use super::proxy::{Proxy, Way};
+use super::proxy::{LinkState, Proxy};
 use super::wire::{Addresses, admin};
 
 /// The number of processes of a store with one process for each node.
@@ -194,7 +194,7 @@ impl Cluster {
     }
 
     /// Cuts or opens the connections between a process and all others.
-    pub fn cut_off(&self, place: usize, way: Way) {
+    pub fn cut_off(&self, place: usize, way: LinkState) {
         for ((from, to), proxy) in &self.proxies {
             if *from == place || *to == place {
                 proxy.set(way);

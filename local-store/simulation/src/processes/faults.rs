@@ -1,4 +1,4 @@
-//! Injects faults into a store under load, and measures how long it takes to recover.
+//! Injects faults into a store under load, and measures the time that the store takes to recover.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use storage::disk::SplitMix64;
 
 use super::cluster::{Cluster, LOOK};
-use super::proxy::Way;
+use super::proxy::LinkState;
 use super::wire::WireEndpoint;
 use crate::request::{Answer, Change, Endpoint, Request};
 
@@ -87,7 +87,7 @@ const PROBES: usize = 8;
 pub struct Recovery {
     /// The time until the remaining or restarted processes had a leader for each arc.
     pub leader: Duration,
-    /// The time until they accepted a write in each arc.
+    /// The time until the processes accepted a write in each arc.
     pub write: Duration,
 }
 
@@ -138,11 +138,11 @@ pub async fn inflict(
             recovery
         }
         Fault::CutOff => {
-            let way = if random.up_to(1) == 0 { Way::Broken } else { Way::Silent };
+            let way = if random.up_to(1) == 0 { LinkState::Broken } else { LinkState::Silent };
             cluster.cut_off(victim, way);
             let recovery = wait(cluster, Some(victim), random).await;
             tokio::time::sleep(lasts).await;
-            cluster.cut_off(victim, Way::Open);
+            cluster.cut_off(victim, LinkState::Open);
             cluster.wait_until_whole().await?;
             recovery
         }

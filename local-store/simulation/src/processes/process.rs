@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The maximum time until a process must listen. It is long, because the machine may be busy.
+/// The maximum time until a process must listen. The time is long, because the machine may be busy.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// The command line of a process: the binary with its arguments, and the file for its output.
@@ -81,7 +81,7 @@ impl Process {
             None => Ok(()),
             Some(ended) => {
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-                Err(format!("the store has ended by itself ({ended}); its output: {said}"))
+                Err(format!("the store exited by itself ({ended}); its output: {said}"))
             }
         }
     }

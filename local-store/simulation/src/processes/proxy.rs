@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 /// The state of a proxied connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum LinkState {
     /// Open.
     Open,
     /// Connections break, and new ones are refused.
@@ -28,7 +28,7 @@ pub enum Way {
 pub struct Proxy {
     /// The address of the proxy, to which the other node connects.
     pub address: SocketAddr,
-    way: Arc<watch::Sender<Way>>,
+    state: Arc<watch::Sender<LinkState>>,
     task: JoinHandle<()>,
 }
 
@@ -46,29 +46,29 @@ impl Proxy {
     pub async fn start(target: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let way = Arc::new(watch::Sender::new(Way::Open));
-        let task = tokio::spawn(serve(listener, target, Arc::clone(&way)));
-        Ok(Self { address, way, task })
+        let state = Arc::new(watch::Sender::new(LinkState::Open));
+        let task = tokio::spawn(serve(listener, target, Arc::clone(&state)));
+        Ok(Self { address, state, task })
     }
 
     /// Opens or cuts the connections.
-    pub fn set(&self, way: Way) {
-        self.way.send_replace(way);
+    pub fn set(&self, way: LinkState) {
+        self.state.send_replace(way);
     }
 }
 
-async fn serve(listener: TcpListener, target: SocketAddr, way: Arc<watch::Sender<Way>>) {
+async fn serve(listener: TcpListener, target: SocketAddr, way: Arc<watch::Sender<LinkState>>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((from, _)) = listener.accept().await else { return };
-        if *way.borrow() != Way::Broken {
+        if *way.borrow() != LinkState::Broken {
             connections.spawn(pass(from, target, way.subscribe()));
         }
     }
 }
 
-async fn pass(from: TcpStream, target: SocketAddr, mut way: watch::Receiver<Way>) {
+async fn pass(from: TcpStream, target: SocketAddr, mut way: watch::Receiver<LinkState>) {
     let Ok(to) = TcpStream::connect(target).await else { return };
     let _ = (from.set_nodelay(true), to.set_nodelay(true));
     let ((from_reader, from_writer), (to_reader, to_writer)) = (from.into_split(), to.into_split());
@@ -76,15 +76,19 @@ async fn pass(from: TcpStream, target: SocketAddr, mut way: watch::Receiver<Way>
     tokio::select! {
         () = copy(from_reader, to_writer, way.clone()) => {}
         () = copy(to_reader, from_writer, broken) => {}
-        _ = way.wait_for(|way| *way == Way::Broken) => {}
+        _ = way.wait_for(|way| *way == LinkState::Broken) => {}
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) {
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut way: watch::Receiver<LinkState>,
+) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
-        if way.wait_for(|way| *way != Way::Silent).await.is_err() {
+        if way.wait_for(|way| *way != LinkState::Silent).await.is_err() {
             return;
         }
         let Some(bytes) = buffer.get(..length) else { return };

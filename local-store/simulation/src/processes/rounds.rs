@@ -25,7 +25,8 @@ use crate::workload::{
     Client, Signals, bank, counters, expiring, readers, registers, transactions,
 };
 
-/// The number of faults in one round. It is small, so that histories are short enough for a search.
+/// The number of faults in one round. The number is small, so that histories are short enough for a
+/// search.
 const FAULTS_PER_ROUND: usize = 50;
 /// The time under load before a fault in milliseconds, counted from the first writes.
 const LOAD_MS: std::ops::Range<u64> = 30..250;
@@ -217,11 +218,11 @@ async fn run_round(
     } else {
         Cluster::of_processes(&settings.binary, folder, round.arcs).await?
     };
-    let what = |error| format!("{}: after kills of the first start: {error}", round.name);
+    let what = |error| format!("{}: after kills during the first start: {error}", round.name);
     let started = start_under_kills(&mut cluster, &mut random).await.map_err(what)?;
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;
-    let mut crowd = Crowd::new(&cluster.addresses, random.next_u64());
+    let mut crowd = ClientTasks::new(&cluster.addresses, random.next_u64());
     bank::open(&mut crowd.client("opening")).await;
     crowd.send();
     let mut summary = Summary::default();
@@ -254,7 +255,7 @@ async fn run_round(
 }
 
 /// The clients and their shared state.
-struct Crowd {
+struct ClientTasks {
     addresses: Addresses,
     seed: u64,
     history: Arc<History>,
@@ -262,7 +263,7 @@ struct Crowd {
     tasks: JoinSet<()>,
 }
 
-impl Crowd {
+impl ClientTasks {
     fn new(addresses: &Addresses, seed: u64) -> Self {
         Self {
             addresses: Arc::clone(addresses),

@@ -1,5 +1,5 @@
-//! A client of DynamoDB's protocol. It opens a socket for each request, so that a broken connection has a
-//! clear meaning: either nothing was sent, or the outcome is unknown.
+//! A client of DynamoDB's protocol. The client opens a socket for each request, so that a broken connection
+//! has a clear meaning: either nothing was sent, or the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl WireEndpoint {
     }
 
     /// Sends one request, and fails unless the status is 200.
-    async fn ask(&self, target: &str, body: &Value) -> Result<Value, Failure> {
+    async fn post(&self, target: &str, body: &Value) -> Result<Value, Failure> {
         match self.send(target, body).await? {
             (200, answer) => Ok(answer),
             (400, answer) => Err(refusal(&answer)),
@@ -151,7 +151,7 @@ impl WireEndpoint {
         let statement = |(key, from): &(String, u64)| json!({"Statement": text, "Parameters": [number(by), {"S": key}, number(*from)]});
         let statements: Vec<Value> = expected.iter().map(statement).collect();
         let request = json!({"Statements": statements});
-        let answer = self.ask("DynamoDB_20120810.BatchExecuteStatement", &request).await?;
+        let answer = self.post("DynamoDB_20120810.BatchExecuteStatement", &request).await?;
         let responses = answer.get("Responses").and_then(Value::as_array);
         Ok(Answer::Each(responses.into_iter().flatten().map(is_made).collect()))
     }
@@ -160,7 +160,7 @@ impl WireEndpoint {
         if let [name] = keys {
             let request =
                 json!({"TableName": TABLE, "Key": codec::key(name), "ConsistentRead": strong});
-            let answer = self.ask("DynamoDB_20120810.GetItem", &request).await?;
+            let answer = self.post("DynamoDB_20120810.GetItem", &request).await?;
             return Ok(vec![codec::member(&answer, "Item")?]);
         }
         let gets: Vec<Value> = keys
@@ -168,14 +168,14 @@ impl WireEndpoint {
             .map(|name| json!({"Get": {"TableName": TABLE, "Key": codec::key(name)}}))
             .collect();
         let request = json!({"TransactItems": gets});
-        let answer = self.ask("DynamoDB_20120810.TransactGetItems", &request).await?;
+        let answer = self.post("DynamoDB_20120810.TransactGetItems", &request).await?;
         let responses = answer.get("Responses").and_then(Value::as_array);
         responses.into_iter().flatten().map(|response| codec::member(response, "Item")).collect()
     }
 
     async fn stream_arn(&self) -> Result<String, Failure> {
         let request = json!({"TableName": TABLE});
-        let answer = self.ask("DynamoDBStreams_20120810.ListStreams", &request).await?;
+        let answer = self.post("DynamoDBStreams_20120810.ListStreams", &request).await?;
         let arn = answer.pointer("/Streams/0/StreamArn").and_then(Value::as_str);
         arn.map(str::to_owned).ok_or_else(|| Failure::Refused("no stream yet".to_owned()))
     }
@@ -184,7 +184,7 @@ impl WireEndpoint {
         let mut request = json!({"StreamArn": self.stream_arn().await?});
         let mut shards = Vec::new();
         loop {
-            let answer = self.ask("DynamoDBStreams_20120810.DescribeStream", &request).await?;
+            let answer = self.post("DynamoDBStreams_20120810.DescribeStream", &request).await?;
             let page = answer.pointer("/StreamDescription/Shards").and_then(Value::as_array);
             shards.extend(page.into_iter().flatten().filter_map(codec::shard));
             let last = answer.pointer("/StreamDescription/LastEvaluatedShardId").cloned();
@@ -203,7 +203,7 @@ impl WireEndpoint {
             start => self.iterator(shard, start).await?,
         };
         let request = json!({"ShardIterator": iterator, "Limit": limit});
-        let answer = self.ask("DynamoDBStreams_20120810.GetRecords", &request).await?;
+        let answer = self.post("DynamoDBStreams_20120810.GetRecords", &request).await?;
         let page = answer.get("Records").and_then(Value::as_array);
         let records: Result<Vec<_>, _> = page.into_iter().flatten().map(codec::record).collect();
         let next = answer.get("NextShardIterator").and_then(Value::as_str);
@@ -227,7 +227,7 @@ impl WireEndpoint {
         if let (Some(number), Some(members)) = (number, request.as_object_mut()) {
             members.insert("SequenceNumber".to_owned(), number.as_str().into());
         }
-        let answer = self.ask("DynamoDBStreams_20120810.GetShardIterator", &request).await?;
+        let answer = self.post("DynamoDBStreams_20120810.GetShardIterator", &request).await?;
         let iterator = answer.get("ShardIterator").and_then(Value::as_str).map(str::to_owned);
         iterator.ok_or_else(|| Failure::Defect(answer.to_string()))
     }
@@ -244,7 +244,7 @@ impl WireEndpoint {
         }
         let mut items = Vec::new();
         loop {
-            let answer = self.ask("DynamoDB_20120810.Scan", &request).await?;
+            let answer = self.post("DynamoDB_20120810.Scan", &request).await?;
             for item in answer.get("Items").and_then(Value::as_array).into_iter().flatten() {
                 items.push(codec::to_item(item)?);
             }
@@ -317,7 +317,7 @@ fn is_made(response: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// Classifies a refused request. A temporary refusal is a normal failure. A permanent one is a defect,
+/// Classifies a refused request. A temporary refusal is a normal failure. A permanent refusal is a defect,
 /// because these clients send only valid requests.
 fn refusal(answer: &Value) -> Failure {
     match error_name(answer) {
@@ -326,7 +326,8 @@ fn refusal(answer: &Value) -> Failure {
         | "TransactionConflictException"
         | "TransactionInProgressException"
         | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
-        // If a condition failed together with a conflict, it may hold after the other transaction has ended.
+        // If a condition failed together with a conflict, the condition may hold after the other transaction
+        // has ended.
         "TransactionCanceledException"
             if has_reasons_among(
                 answer,

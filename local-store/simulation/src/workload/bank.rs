@@ -7,7 +7,7 @@ use model::Item;
 use super::{Client, item, number, update, write};
 use crate::checkers::linearizability::State;
 use crate::checkers::serializability::Transaction;
-use crate::history::{Fate, Sum, state_of};
+use crate::history::{Sum, WriteOutcome, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, Request};
 
 /// The number of accounts of each kind.
@@ -36,7 +36,7 @@ pub async fn open<E: Endpoint>(client: &mut Client<E>) {
         let mut whole = item(&key, id);
         whole.extend(attributes.0);
         let writes = vec![write(&key, Change::Put(whole))];
-        let fate = client.insist(format!("open-{id}"), writes).await;
+        let fate = client.retry_transaction(format!("open-{id}"), writes).await;
         client.history.wrote(id, &key, fate);
     }
     let total = i128::from(BALANCE) * i128::try_from(ACCOUNTS).unwrap_or_default();
@@ -47,7 +47,7 @@ pub async fn open<E: Endpoint>(client: &mut Client<E>) {
 
 /// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
-    while client.think().await {
+    while client.pause().await {
         let from = client.choose(ACCOUNTS - 1);
         let to = (from + 1 + client.choose(ACCOUNTS - 2)) % ACCOUNTS;
         let amount = 1 + client.random.next_u64() % 30;
@@ -71,12 +71,12 @@ async fn transact<E: Endpoint>(client: &mut Client<E>, from: usize, to: usize, a
     ];
     let call = client.history.tick();
     let fate = if client.choose(1) == 0 {
-        client.insist(format!("transfer-{taken}"), writes).await
+        client.retry_transaction(format!("transfer-{taken}"), writes).await
     } else {
-        match client.ask(Request::Transact(None, writes)).await {
-            Ok(Answer::Transacted) => Fate::Acknowledged,
-            Ok(Answer::Cancelled) => Fate::NotMade,
-            Ok(other) => return client.strange("a transfer", &other),
+        match client.send(Request::Transact(None, writes)).await {
+            Ok(Answer::Transacted) => WriteOutcome::Acknowledged,
+            Ok(Answer::Cancelled) => WriteOutcome::NotApplied,
+            Ok(other) => return client.record_defect("a transfer", &other),
             Err(fate) => fate,
         }
     };
@@ -89,13 +89,13 @@ async fn transact<E: Endpoint>(client: &mut Client<E>, from: usize, to: usize, a
 fn record<E: Endpoint>(
     client: &Client<E>,
     call: u64,
-    fate: Fate,
+    fate: WriteOutcome,
     reads: Vec<(String, State)>,
     writes: Vec<(String, u64)>,
 ) {
     let end = client.history.tick();
-    if fate != Fate::NotMade {
-        let end = (fate == Fate::Acknowledged).then_some(end);
+    if fate != WriteOutcome::NotApplied {
+        let end = (fate == WriteOutcome::Acknowledged).then_some(end);
         client.history.transacted(Transaction { call, end, reads, writes });
     }
 }
@@ -107,17 +107,17 @@ async fn update_ledger<E: Endpoint>(client: &Client<E>, from: usize, to: usize, 
     let enough = Expression::new(&format!("a{from} >= :x")).with(":x", number(amount));
     let call = client.history.tick();
     let mut reads = Vec::new();
-    let fate = match client.ask(Request::Write(update(LEDGER, id, &change, Some(enough)))).await {
+    let fate = match client.send(Request::Write(update(LEDGER, id, &change, Some(enough)))).await {
         Ok(Answer::Written { old, new }) => {
             add_up_ledger(client, new.as_ref());
             reads.push((LEDGER.to_owned(), state_of(old.as_ref())));
-            Fate::Acknowledged
+            WriteOutcome::Acknowledged
         }
         Ok(Answer::ConditionFailed(found)) => {
             add_up_ledger(client, found.as_ref());
-            Fate::NotMade
+            WriteOutcome::NotApplied
         }
-        Ok(other) => return client.strange("an update of the ledger", &other),
+        Ok(other) => return client.record_defect("an update of the ledger", &other),
         Err(fate) => fate,
     };
     client.history.wrote(id, LEDGER, fate);
@@ -128,17 +128,17 @@ async fn read_sum<E: Endpoint>(client: &Client<E>) {
     let mut keys: Vec<String> = (0..ACCOUNTS).map(account).collect();
     keys.push(LEDGER.to_owned());
     let call = client.history.tick();
-    match client.ask(Request::Get { keys: keys.clone(), strong: true }).await {
+    match client.send(Request::Get { keys: keys.clone(), strong: true }).await {
         Ok(Answer::Items(mut items)) => {
             let states = items.iter().map(|item| state_of(item.as_ref()));
             let reads = keys.into_iter().zip(states).collect();
-            record(client, call, Fate::Acknowledged, reads, Vec::new());
+            record(client, call, WriteOutcome::Acknowledged, reads, Vec::new());
             add_up_ledger(client, items.pop().flatten().as_ref());
             let balance = |item: Option<Item>| amount_of(item.as_ref(), "n");
             let total = items.into_iter().map(balance).sum();
             add(client, BY_TRANSACTION, total);
         }
-        Ok(other) => client.strange("a read of all accounts", &other),
+        Ok(other) => client.record_defect("a read of all accounts", &other),
         Err(_) => {}
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Client, number, update};
 use crate::checkers::totals::COUNT;
-use crate::history::Fate;
+use crate::history::WriteOutcome;
 use crate::request::{Answer, Endpoint, Expression, Request};
 
 /// The number of slots of the counter.
@@ -11,7 +11,7 @@ const SLOTS: usize = 4;
 
 /// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
-    while client.think().await {
+    while client.pause().await {
         let slot = format!("slot-{}", client.choose(SLOTS - 1));
         let id = client.history.write_id();
         let vote = Expression::new(&format!(" ADD {COUNT} :one")).with(":one", number(1));
@@ -19,15 +19,15 @@ pub async fn run<E: Endpoint>(mut client: Client<E>) {
         let insists = client.choose(1) == 0;
         let call = client.history.tick();
         let (fate, told) = if insists {
-            (client.insist(format!("vote-{id}"), vec![vote]).await, None)
+            (client.retry_transaction(format!("vote-{id}"), vec![vote]).await, None)
         } else {
-            match client.ask(Request::Write(vote)).await {
+            match client.send(Request::Write(vote)).await {
                 Ok(Answer::Written { new, .. }) => {
                     let count = new.and_then(|item| item.get(COUNT)?.as_number()?.to_i128());
-                    (Fate::Acknowledged, count)
+                    (WriteOutcome::Acknowledged, count)
                 }
                 Ok(other) => {
-                    client.strange("a vote", &other);
+                    client.record_defect("a vote", &other);
                     continue;
                 }
                 Err(fate) => (fate, None),
@@ -38,10 +38,10 @@ pub async fn run<E: Endpoint>(mut client: Client<E>) {
         let mut records = client.history.records();
         let votes = records.votes.entry(slot).or_default();
         match fate {
-            Fate::Acknowledged => votes.counted += 1,
-            Fate::Unknown => votes.unknown += 1,
-            Fate::NotMade => {}
+            WriteOutcome::Acknowledged => votes.counted += 1,
+            WriteOutcome::Unknown => votes.unknown += 1,
+            WriteOutcome::NotApplied => {}
         }
-        votes.told.extend(told.map(|count| (call, end, count)));
+        votes.acknowledged_counts.extend(told.map(|count| (call, end, count)));
     }
 }

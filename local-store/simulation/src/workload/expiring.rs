@@ -6,7 +6,7 @@
 //! the check.
 
 use super::{Client, item, number, update, write};
-use crate::history::Fate;
+use crate::history::WriteOutcome;
 use crate::request::{Answer, Change, EXPIRES_AT, Endpoint, Expression, KEY, OWNER, Request};
 
 /// The number of keys of one client.
@@ -18,7 +18,7 @@ const LIFE_SECONDS: u64 = 9;
 pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
     // For each position, the number of its key, and the expiry time of the item if it exists.
     let mut keys: Vec<(u64, Option<u64>)> = vec![(0, None); KEYS];
-    while client.think().await {
+    while client.pause().await {
         let place = client.choose(KEYS - 1);
         let action = client.choose(9);
         let life = 2 + client.random.next_u64() % (LIFE_SECONDS - 1);
@@ -30,15 +30,20 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
             continue;
         }
         match store(&client, &key, time, action >= 4).await {
-            Fate::Acknowledged => *expires = Some(time),
-            Fate::NotMade => {}
-            Fate::Unknown => (*number, *expires) = (*number + 1, None),
+            WriteOutcome::Acknowledged => *expires = Some(time),
+            WriteOutcome::NotApplied => {}
+            WriteOutcome::Unknown => (*number, *expires) = (*number + 1, None),
         }
     }
 }
 
 /// Puts an item with this expiry time, or extends the time of the existing item.
-async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bool) -> Fate {
+async fn store<E: Endpoint>(
+    client: &Client<E>,
+    key: &str,
+    time: u64,
+    extend: bool,
+) -> WriteOutcome {
     let id = client.history.write_id();
     let owner = format!("life-{id}");
     let request = if extend {
@@ -49,12 +54,12 @@ async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bo
     } else {
         write(key, Change::Put(item(key, id).with(EXPIRES_AT, number(time)).with(OWNER, owner)))
     };
-    let fate = match client.ask(Request::Write(request)).await {
-        Ok(Answer::Written { .. }) => Fate::Acknowledged,
-        Ok(Answer::ConditionFailed(_)) if extend => Fate::NotMade,
+    let fate = match client.send(Request::Write(request)).await {
+        Ok(Answer::Written { .. }) => WriteOutcome::Acknowledged,
+        Ok(Answer::ConditionFailed(_)) if extend => WriteOutcome::NotApplied,
         Ok(other) => {
-            client.strange("a write of an expiring item", &other);
-            Fate::Unknown
+            client.record_defect("a write of an expiring item", &other);
+            WriteOutcome::Unknown
         }
         Err(fate) => fate,
     };
@@ -64,15 +69,15 @@ async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bo
 
 /// Checks whether the item still exists.
 async fn check_exists<E: Endpoint>(client: &Client<E>, key: &str, expires: Option<u64>) {
-    match client.ask(Request::Get { keys: vec![key.to_owned()], strong: true }).await {
+    match client.send(Request::Get { keys: vec![key.to_owned()], strong: true }).await {
         Ok(Answer::Items(items)) => {
             let gone = items.first().is_none_or(Option::is_none);
             if let (true, Some(time)) = (gone, expires) {
                 let now = client.endpoint.now_seconds();
-                client.history.records().gone.push((key.to_owned(), time, now));
+                client.history.records().missing_expiring.push((key.to_owned(), time, now));
             }
         }
-        Ok(other) => client.strange("a read", &other),
+        Ok(other) => client.record_defect("a read", &other),
         Err(_) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The clients. They send requests to any endpoint and record the answers. They check nothing.
+//! The clients, which send requests to any endpoint and record the answers. They check nothing.
 
 pub mod bank;
 pub mod counters;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use model::{Item, Number};
 use storage::disk::SplitMix64;
 
-use crate::history::{Fate, History};
+use crate::history::{History, WriteOutcome};
 use crate::request::{
     Answer, Change, Endpoint, Expression, Failure, KEY, Request, WRITE_ID, Write,
 };
@@ -22,9 +22,9 @@ use crate::request::{
 /// The signals that pause or end all clients.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// While it is set, clients send nothing.
-    pub hold: AtomicBool,
-    /// Once it is set, clients end.
+    /// The signal to pause. While it is set, clients send nothing.
+    pub pause: AtomicBool,
+    /// The signal to end. Once it is set, clients end.
     pub end: AtomicBool,
 }
 
@@ -43,14 +43,15 @@ pub struct Client<E> {
 }
 
 /// The result of a write: the answer, or the fate of a write that got no answer.
-pub(crate) type Outcome = Result<Answer, Fate>;
+pub(crate) type Outcome = Result<Answer, WriteOutcome>;
 
 impl<E: Endpoint> Client<E> {
     /// Pauses for a short time. Returns whether to continue.
-    pub(crate) async fn think(&mut self) -> bool {
+    pub(crate) async fn pause(&mut self) -> bool {
         let millis = self.random.next_u64() % (self.pause_ms + 1);
         tokio::time::sleep(Duration::from_millis(millis)).await;
-        while self.signals.hold.load(Ordering::SeqCst) && !self.signals.end.load(Ordering::SeqCst) {
+        while self.signals.pause.load(Ordering::SeqCst) && !self.signals.end.load(Ordering::SeqCst)
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         !self.signals.end.load(Ordering::SeqCst)
@@ -62,7 +63,7 @@ impl<E: Endpoint> Client<E> {
     }
 
     /// Sends a request, and counts the outcome.
-    pub(crate) async fn ask(&self, request: Request) -> Outcome {
+    pub(crate) async fn send(&self, request: Request) -> Outcome {
         let asked = format!("{request:?}");
         let answer = self.endpoint.call(request).await;
         let mut records = self.history.records();
@@ -73,54 +74,58 @@ impl<E: Endpoint> Client<E> {
             }
             Err(Failure::Refused(_)) => {
                 records.refused += 1;
-                Err(Fate::NotMade)
+                Err(WriteOutcome::NotApplied)
             }
             Err(Failure::Unknown(_)) => {
                 records.unknown += 1;
-                Err(Fate::Unknown)
+                Err(WriteOutcome::Unknown)
             }
             Err(Failure::Defect(what)) => {
                 records.defects.push(format!("{what}, to {asked}"));
-                Err(Fate::Unknown)
+                Err(WriteOutcome::Unknown)
             }
         }
     }
 
     /// Records an answer that is wrong for this kind of request.
-    pub(crate) fn strange(&self, asked: &str, answer: &Answer) {
+    pub(crate) fn record_defect(&self, asked: &str, answer: &Answer) {
         self.history.records().defects.push(format!("{asked} returned {answer:?}"));
     }
 
     /// Retries a transaction with a token until its outcome is known, at most for the lifetime of the token.
     /// Returns the fate of its writes.
-    pub(crate) async fn insist(&mut self, token: String, writes: Vec<Write>) -> Fate {
+    pub(crate) async fn retry_transaction(
+        &mut self,
+        token: String,
+        writes: Vec<Write>,
+    ) -> WriteOutcome {
         let begun = self.endpoint.now_seconds();
         let mut uncertain = false;
         for _ in 0..ATTEMPTS_MAX {
             let request = Request::Transact(Some(token.clone()), writes.clone());
-            match self.ask(request).await {
-                Ok(Answer::Transacted) => return Fate::Acknowledged,
+            match self.send(request).await {
+                Ok(Answer::Transacted) => return WriteOutcome::Acknowledged,
                 // An earlier attempt may still be running, and may succeed.
-                Ok(Answer::Cancelled) if uncertain => return Fate::Unknown,
-                Ok(Answer::Cancelled) => return Fate::NotMade,
+                Ok(Answer::Cancelled) if uncertain => return WriteOutcome::Unknown,
+                Ok(Answer::Cancelled) => return WriteOutcome::NotApplied,
                 Ok(other) => {
-                    self.strange("a transaction", &other);
-                    return Fate::Unknown;
+                    self.record_defect("a transaction", &other);
+                    return WriteOutcome::Unknown;
                 }
-                Err(fate) => uncertain |= fate == Fate::Unknown,
+                Err(fate) => uncertain |= fate == WriteOutcome::Unknown,
             }
             // Reads the time after the pause, because the time may be advanced during the pause.
-            let goes_on = self.think().await;
+            let goes_on = self.pause().await;
             let remembered = self.endpoint.now_seconds() < begun + TOKEN_SECONDS;
             if !goes_on || !remembered {
                 break;
             }
         }
-        if uncertain { Fate::Unknown } else { Fate::NotMade }
+        if uncertain { WriteOutcome::Unknown } else { WriteOutcome::NotApplied }
     }
 }
 
-/// The maximum number of attempts of one transaction. A cluster heals long before the last one.
+/// The maximum number of attempts of one transaction. A cluster heals long before the last attempt.
 const ATTEMPTS_MAX: usize = 200;
 /// The lifetime of a token in seconds: ten minutes, less one minute for clock skew.
 const TOKEN_SECONDS: u64 = 540;

@@ -11,11 +11,11 @@ const PAGE_MAX: usize = 20;
 
 /// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
-    while client.think().await {
-        let shards = match client.ask(Request::Shards).await {
+    while client.pause().await {
+        let shards = match client.send(Request::Shards).await {
             Ok(Answer::Shards(shards)) => shards,
             Ok(other) => {
-                client.strange("a listing of shards", &other);
+                client.record_defect("a listing of shards", &other);
                 continue;
             }
             Err(_) => continue,
@@ -37,7 +37,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
     for _ in 0..pages {
         let limit = 1 + client.choose(PAGE_MAX - 1);
         let request = Request::Records { shard: shard.id.clone(), start: start.clone(), limit };
-        match client.ask(request).await {
+        match client.send(request).await {
             Ok(Answer::Records(mut records, next)) => {
                 // With the position `At` a record, the page includes this record again.
                 if matches!(start, Start::At(_))
@@ -50,7 +50,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
                 reading.records.extend(records);
                 start = next.unwrap_or(start);
             }
-            Ok(other) => client.strange("a read of a shard", &other),
+            Ok(other) => client.record_defect("a read of a shard", &other),
             // After an error the position stays the same, and the reader tries again.
             Err(_) => {}
         }
@@ -59,7 +59,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
         {
             start = Start::At(last.sequence_number.as_str().to_owned());
         }
-        if !client.think().await {
+        if !client.pause().await {
             break;
         }
     }

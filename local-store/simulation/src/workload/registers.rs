@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{Client, item, number, write};
 use crate::checkers::linearizability::{Kind, Operation, State};
-use crate::history::{Fate, state_of};
+use crate::history::{WriteOutcome, state_of};
 use crate::request::{
     Answer, Change, Endpoint, Expression, Failure, KEY, OWNER, Request, WRITE_ID, Write,
 };
@@ -21,7 +21,7 @@ const RAISE_BITS: u32 = 48;
 /// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>, keys: Vec<String>) {
     let mut known: BTreeMap<String, State> = BTreeMap::new();
-    while client.think().await {
+    while client.pause().await {
         let Some(key) = keys.get(client.choose(keys.len().saturating_sub(1))).cloned() else {
             return;
         };
@@ -42,7 +42,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, keys: Vec<String>) {
 
 async fn read<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap<String, State>) {
     let call = client.history.tick();
-    let answer = client.ask(Request::Get { keys: vec![key.to_owned()], strong: true }).await;
+    let answer = client.send(Request::Get { keys: vec![key.to_owned()], strong: true }).await;
     let end = client.history.tick();
     match answer {
         Ok(Answer::Items(items)) => {
@@ -51,18 +51,18 @@ async fn read<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap<S
             let operation = Operation { call, seen: Some((end, seen)), kind: Kind::Read };
             client.history.register(key, operation);
         }
-        Ok(other) => client.strange("a read", &other),
+        Ok(other) => client.record_defect("a read", &other),
         Err(_) => {}
     }
 }
 
 async fn read_weakly<E: Endpoint>(client: &Client<E>, key: &str) {
-    match client.ask(Request::Get { keys: vec![key.to_owned()], strong: false }).await {
+    match client.send(Request::Get { keys: vec![key.to_owned()], strong: false }).await {
         Ok(Answer::Items(items)) => {
             let seen = items.first().and_then(|item| state_of(item.as_ref()));
             client.history.records().weak_reads.push((key.to_owned(), seen));
         }
-        Ok(other) => client.strange("a read", &other),
+        Ok(other) => client.record_defect("a read", &other),
         Err(_) => {}
     }
 }
@@ -84,13 +84,13 @@ async fn put<E: Endpoint>(
     let request = Request::Write(Write { key: key.to_owned(), change, condition });
     let kind = expected.map_or(Kind::Write(id), |expected| Kind::WriteIf(expected, id));
     let call = client.history.tick();
-    let answer = client.ask(request).await;
+    let answer = client.send(request).await;
     let end = client.history.tick();
     let (operation, fate) = match answer {
         Ok(Answer::Written { old, .. }) => {
             let seen = Some((end, state_of(old.as_ref())));
             known.insert(key.to_owned(), Some(id));
-            (Operation { call, seen, kind }, Fate::Acknowledged)
+            (Operation { call, seen, kind }, WriteOutcome::Acknowledged)
         }
         Ok(Answer::ConditionFailed(found)) if expected.is_some() => {
             let state = state_of(found.as_ref());
@@ -100,12 +100,15 @@ async fn put<E: Endpoint>(
             }
             known.insert(key.to_owned(), state);
             // A write whose condition failed counts as a read.
-            (Operation { call, seen: Some((end, state)), kind: Kind::Read }, Fate::NotMade)
+            (
+                Operation { call, seen: Some((end, state)), kind: Kind::Read },
+                WriteOutcome::NotApplied,
+            )
         }
-        Ok(other) => return client.strange("a put", &other),
+        Ok(other) => return client.record_defect("a put", &other),
         Err(fate) => (Operation { call, seen: None, kind }, fate),
     };
-    if operation.seen.is_some() || fate == Fate::Unknown {
+    if operation.seen.is_some() || fate == WriteOutcome::Unknown {
         client.history.register(key, operation);
     }
     client.history.wrote(id, key, fate);
@@ -113,23 +116,23 @@ async fn put<E: Endpoint>(
 
 async fn delete<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap<String, State>) {
     let call = client.history.tick();
-    let answer = client.ask(Request::Write(write(key, Change::Delete))).await;
+    let answer = client.send(Request::Write(write(key, Change::Delete))).await;
     let end = client.history.tick();
     let (seen, fate) = match answer {
         Ok(Answer::Written { old, .. }) => {
             known.insert(key.to_owned(), None);
-            (Some((end, state_of(old.as_ref()))), Fate::Acknowledged)
+            (Some((end, state_of(old.as_ref()))), WriteOutcome::Acknowledged)
         }
-        Ok(other) => return client.strange("a delete", &other),
-        Err(Fate::NotMade) => return,
+        Ok(other) => return client.record_defect("a delete", &other),
+        Err(WriteOutcome::NotApplied) => return,
         Err(fate) => (None, fate),
     };
     client.history.register(key, Operation { call, seen, kind: Kind::Delete });
     client.history.deleted(key, fate, seen.and_then(|(_, state)| state));
 }
 
-/// Adds the same number to several items in one request, on condition of their known numbers. It tests that
-/// the log stores the common part of such writes only once.
+/// Adds the same number to several items in one request, on condition of their known numbers. This request
+/// tests that the log stores the common part of such writes only once.
 async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<String, State>) {
     let by = client.random.next_u64() >> (u64::BITS - RAISE_BITS) | 1;
     let held = known.iter().filter_map(|(key, state)| Some((key.clone(), (*state)?)));
@@ -142,24 +145,24 @@ async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<St
     }
     let request = Request::RaiseEach { by, expected: expected.clone() };
     let call = client.history.tick();
-    let answer = client.ask(request).await;
+    let answer = client.send(request).await;
     let end = client.history.tick();
-    let fates: Vec<Fate> = match answer {
+    let fates: Vec<WriteOutcome> = match answer {
         Ok(Answer::Each(made)) if made.len() == expected.len() => {
             made.into_iter().map(|made| fate_of(client, made)).collect()
         }
-        Ok(other) => return client.strange("raises", &other),
+        Ok(other) => return client.record_defect("raises", &other),
         Err(fate) => vec![fate; expected.len()],
     };
     for ((key, from), fate) in expected.into_iter().zip(fates) {
         let id = from + by;
-        let seen = (fate == Fate::Acknowledged).then_some((end, Some(from)));
-        if fate != Fate::NotMade {
+        let seen = (fate == WriteOutcome::Acknowledged).then_some((end, Some(from)));
+        if fate != WriteOutcome::NotApplied {
             let kind = Kind::WriteIf(Some(from), id);
             client.history.register(&key, Operation { call, seen, kind });
         }
         client.history.wrote(id, &key, fate);
-        if fate == Fate::Acknowledged {
+        if fate == WriteOutcome::Acknowledged {
             known.insert(key, Some(id));
         } else {
             // The answer does not contain the current state of the item.
@@ -169,29 +172,30 @@ async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<St
 }
 
 /// Returns the fate of one of several writes.
-fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> Fate {
+fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> WriteOutcome {
     match made {
-        Ok(true) => Fate::Acknowledged,
-        Ok(false) | Err(Failure::Refused(_)) => Fate::NotMade,
-        Err(Failure::Unknown(_)) => Fate::Unknown,
+        Ok(true) => WriteOutcome::Acknowledged,
+        Ok(false) | Err(Failure::Refused(_)) => WriteOutcome::NotApplied,
+        Err(Failure::Unknown(_)) => WriteOutcome::Unknown,
         Err(Failure::Defect(what)) => {
             client.history.records().defects.push(what);
-            Fate::Unknown
+            WriteOutcome::Unknown
         }
     }
 }
 
-/// Stores the current value again. This changes nothing, so there must be no stream record.
+/// Stores the current value again. The item does not change, so there must be no stream record.
 async fn touch<E: Endpoint>(client: &Client<E>, key: &str) {
     let change = Change::Update(Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID}")));
     let condition = Some(Expression::new(&format!("attribute_exists({KEY})")));
     let call = client.history.tick();
-    let answer = client.ask(Request::Write(Write { key: key.to_owned(), change, condition })).await;
+    let answer =
+        client.send(Request::Write(Write { key: key.to_owned(), change, condition })).await;
     let end = client.history.tick();
     let seen = match answer {
         Ok(Answer::Written { new, .. }) => state_of(new.as_ref()),
         Ok(Answer::ConditionFailed(found)) => state_of(found.as_ref()),
-        Ok(other) => return client.strange("an update", &other),
+        Ok(other) => return client.record_defect("an update", &other),
         Err(_) => return,
     };
     let operation = Operation { call, seen: Some((end, seen)), kind: Kind::Read };

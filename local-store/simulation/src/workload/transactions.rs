@@ -1,15 +1,16 @@
-//! Clients that read several items at once, and then replace some of them on condition that the others are
-//! unchanged. An anomaly between items becomes a cycle of dependencies.
+//! Clients that read several items at once, and then replace some of them on condition that the other items
+//! are unchanged. An anomaly between items becomes a cycle of dependencies.
 
 use std::collections::BTreeMap;
 
 use super::{Client, item, number, write};
 use crate::checkers::linearizability::State;
 use crate::checkers::serializability::Transaction;
-use crate::history::{Fate, state_of};
+use crate::history::{WriteOutcome, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, KEY, Request, Write};
 
-/// The number of items. It is small, so that transactions conflict. Items are never deleted.
+/// The number of items. The number is small, so that transactions conflict. Items are never
+/// deleted.
 const ITEMS: usize = 6;
 /// The maximum number of items of one transaction.
 const ITEMS_MAX: usize = 4;
@@ -21,7 +22,7 @@ fn name(place: usize) -> String {
 /// Runs until the signal to end.
 pub async fn run<E: Endpoint>(mut client: Client<E>) {
     let mut known: BTreeMap<String, State> = BTreeMap::new();
-    while client.think().await {
+    while client.pause().await {
         let keys = choose(&mut client);
         match client.choose(9) {
             0..3 => read(&client, keys, &mut known).await,
@@ -50,7 +51,7 @@ async fn read<E: Endpoint>(
     known: &mut BTreeMap<String, State>,
 ) {
     let call = client.history.tick();
-    match client.ask(Request::Get { keys: keys.clone(), strong: true }).await {
+    match client.send(Request::Get { keys: keys.clone(), strong: true }).await {
         Ok(Answer::Items(items)) => {
             let states = items.iter().map(|item| state_of(item.as_ref()));
             let reads: Vec<(String, State)> = keys.into_iter().zip(states).collect();
@@ -58,7 +59,7 @@ async fn read<E: Endpoint>(
             let end = Some(client.history.tick());
             client.history.transacted(Transaction { call, end, reads, writes: Vec::new() });
         }
-        Ok(other) => client.strange("a read of several items", &other),
+        Ok(other) => client.record_defect("a read of several items", &other),
         Err(_) => {}
     }
 }
@@ -70,8 +71,8 @@ fn still(state: State) -> Expression {
     }
 }
 
-/// Replaces the last items and checks the others. Each has the condition that it is unchanged since it was
-/// read.
+/// Replaces the last items and checks the other items. Each operation has the condition that its item is
+/// unchanged since it was read.
 async fn transact<E: Endpoint>(
     client: &mut Client<E>,
     keys: Vec<String>,
@@ -99,11 +100,11 @@ async fn transact<E: Endpoint>(
     let call = client.history.tick();
     let token = stored.first().map(|(_, id)| format!("shared-{id}"));
     let fate = match token.filter(|_| client.choose(2) == 0) {
-        Some(token) => client.insist(token, writes).await,
-        None => match client.ask(Request::Transact(None, writes)).await {
-            Ok(Answer::Transacted) => Fate::Acknowledged,
-            Ok(Answer::Cancelled) => Fate::NotMade,
-            Ok(other) => return client.strange("a transaction", &other),
+        Some(token) => client.retry_transaction(token, writes).await,
+        None => match client.send(Request::Transact(None, writes)).await {
+            Ok(Answer::Transacted) => WriteOutcome::Acknowledged,
+            Ok(Answer::Cancelled) => WriteOutcome::NotApplied,
+            Ok(other) => return client.record_defect("a transaction", &other),
             Err(fate) => fate,
         },
     };
@@ -111,13 +112,13 @@ async fn transact<E: Endpoint>(
     for (key, id) in &stored {
         client.history.wrote(*id, key, fate);
         match fate {
-            Fate::Acknowledged => drop(known.insert(key.clone(), Some(*id))),
+            WriteOutcome::Acknowledged => drop(known.insert(key.clone(), Some(*id))),
             // The current state is unknown now, so the client must read it again.
-            Fate::NotMade | Fate::Unknown => drop(known.remove(key)),
+            WriteOutcome::NotApplied | WriteOutcome::Unknown => drop(known.remove(key)),
         }
     }
-    if fate != Fate::NotMade {
-        let end = (fate == Fate::Acknowledged).then_some(end);
+    if fate != WriteOutcome::NotApplied {
+        let end = (fate == WriteOutcome::Acknowledged).then_some(end);
         client.history.transacted(Transaction { call, end, reads, writes: stored });
     }
 }
@@ -131,18 +132,18 @@ async fn replace<E: Endpoint>(
     let Some(key) = keys.into_iter().next() else { return };
     let id = client.history.write_id();
     let call = client.history.tick();
-    let answer = client.ask(Request::Write(write(&key, Change::Put(item(&key, id))))).await;
+    let answer = client.send(Request::Write(write(&key, Change::Put(item(&key, id))))).await;
     let end = client.history.tick();
     let (reads, end, fate) = match answer {
         Ok(Answer::Written { old, .. }) => {
             known.insert(key.clone(), Some(id));
-            (vec![(key.clone(), state_of(old.as_ref()))], Some(end), Fate::Acknowledged)
+            (vec![(key.clone(), state_of(old.as_ref()))], Some(end), WriteOutcome::Acknowledged)
         }
-        Ok(other) => return client.strange("a put", &other),
+        Ok(other) => return client.record_defect("a put", &other),
         Err(fate) => (Vec::new(), None, fate),
     };
     client.history.wrote(id, &key, fate);
-    if fate != Fate::NotMade {
+    if fate != WriteOutcome::NotApplied {
         let writes = vec![(key, id)];
         client.history.transacted(Transaction { call, end, reads, writes });
     }

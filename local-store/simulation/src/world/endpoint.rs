@@ -20,33 +20,33 @@ pub const TIMEOUT: Duration = Duration::from_millis(1_500);
 pub struct SimulatedEndpoint {
     cluster: Cluster,
     dice: Arc<Dice>,
-    under_way: Arc<AtomicUsize>,
+    in_flight: Arc<AtomicUsize>,
 }
 
 impl SimulatedEndpoint {
-    /// Creates the endpoint of a client with this name. `under_way` counts the requests in
+    /// Creates the endpoint of a client with this name. `in_flight` counts the requests in
     /// progress.
     #[must_use]
-    pub fn new(cluster: &Cluster, name: &str, under_way: &Arc<AtomicUsize>) -> Self {
+    pub fn new(cluster: &Cluster, name: &str, in_flight: &Arc<AtomicUsize>) -> Self {
         Self {
             cluster: cluster.clone(),
             dice: Arc::new(Dice::new(cluster.environment.seed, name)),
-            under_way: Arc::clone(under_way),
+            in_flight: Arc::clone(in_flight),
         }
     }
 }
 
 /// A guard that counts a request as in progress until it is dropped.
-struct UnderWay(Arc<AtomicUsize>);
+struct InFlightGuard(Arc<AtomicUsize>);
 
-impl UnderWay {
+impl InFlightGuard {
     fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -58,10 +58,10 @@ async fn deliver(
     node: usize,
     request: Request,
     answer: oneshot::Sender<Result<Answer, Failure>>,
-    under_way: UnderWay,
+    in_flight: InFlightGuard,
 ) {
     if !cluster.network.hop(CLIENTS, node).await {
-        drop(under_way);
+        drop(in_flight);
         // The client notices the lost request only at its time-out.
         tokio::time::sleep(TIMEOUT).await;
         return;
@@ -74,7 +74,7 @@ async fn deliver(
     let work = tokio::spawn(async move { translation::serve(&*replica, request).await });
     cluster.attach(node, work.abort_handle());
     let Ok(result) = work.await else { return };
-    drop(under_way);
+    drop(in_flight);
     if cluster.network.hop(node, CLIENTS).await {
         // After a time-out the client has dropped the receiver.
         let _ = answer.send(result);
@@ -88,8 +88,8 @@ impl Endpoint for SimulatedEndpoint {
         let nodes = self.cluster.nodes().count();
         let node = 1 + self.dice.roll(|random| random.up_to(nodes - 1));
         let (sender, receiver) = oneshot::channel();
-        let under_way = UnderWay::new(&self.under_way);
-        tokio::spawn(deliver(self.cluster.clone(), node, request, sender, under_way));
+        let in_flight = InFlightGuard::new(&self.in_flight);
+        tokio::spawn(deliver(self.cluster.clone(), node, request, sender, in_flight));
         let result = match tokio::time::timeout(TIMEOUT, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Failure::Unknown("the connection broke".to_owned())),

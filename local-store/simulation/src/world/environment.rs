@@ -140,7 +140,7 @@ impl Environment {
     }
 }
 
-/// The clock of one node: the true store time plus a skew. It never goes back.
+/// The clock of one node: the true store time plus a skew. The time never decreases.
 #[derive(Debug)]
 pub struct NodeClock {
     environment: Arc<Environment>,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use partition::{Command, Reply, SplitPoint, read_prepared, read_unsettled, under_way};
+use partition::{
+    Command, Reply, SplitPoint, read_incomplete, read_prepared, unacknowledged_changes,
+};
 use storage::Storage as _;
 use storage::disk::Fault as DiskFault;
 use tokio::task::JoinSet;
@@ -13,13 +15,13 @@ use tokio::task::JoinSet;
 use super::cluster::Cluster;
 use super::machinery::Machinery;
 use super::network::CLIENTS;
-use super::plan::{Fault, Planned};
+use super::plan::{Fault, PlannedFault};
 use super::translation;
 use crate::request::TABLE;
 use crate::workload::Signals;
 
-/// The maximum time in milliseconds that an advance of the clocks waits for requests in progress. It is
-/// slightly longer than a node works on a request. If the requests do not end in time, the clocks are not
+/// The maximum time in milliseconds that an advance of the clocks waits for requests in progress. This time
+/// is slightly longer than a node works on a request. If the requests do not end in time, the clocks are not
 /// advanced.
 const DRAIN_MS_MAX: u64 = 12_000;
 
@@ -36,24 +38,24 @@ const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 const INDEX_ATTEMPTS_MAX: usize = 100;
 const INDEX_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs all faults of a plan, each at its time. Returns when the last one has ended.
+/// Runs all faults of a plan, each at its time. Returns when the last fault has ended.
 pub async fn run(
     cluster: &Cluster,
-    faults: &[Planned],
+    faults: &[PlannedFault],
     signals: &Arc<Signals>,
-    under_way: &Arc<AtomicUsize>,
+    in_flight: &Arc<AtomicUsize>,
 ) {
     let mut running = JoinSet::new();
     for planned in faults.iter().copied() {
         let cluster = cluster.clone();
-        let (signals, under_way) = (Arc::clone(signals), Arc::clone(under_way));
+        let (signals, in_flight) = (Arc::clone(signals), Arc::clone(in_flight));
         running.spawn(async move {
             tokio::time::sleep(Duration::from_millis(planned.at_ms)).await;
             cluster.environment.note(&format!("fault: {planned}"));
             let lasting = Duration::from_millis(planned.for_ms);
             match planned.fault {
                 Fault::Advance { minutes } => {
-                    advance(&cluster, minutes, &signals, &under_way).await;
+                    advance(&cluster, minutes, &signals, &in_flight).await;
                 }
                 fault => inject(&cluster, fault, lasting).await,
             }
@@ -77,7 +79,7 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
         }
         Fault::PowerCutInRecovery { node, operations } => {
             wait_for_writes(cluster, node).await;
-            cluster.hold(node);
+            cluster.keep_down(node);
             cluster.crash(node);
             if let Some(machinery) = cluster.machinery(node) {
                 machinery.cut_power();
@@ -115,10 +117,10 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
             tokio::time::sleep(lasting).await;
             machinery.clock.set_skew(0);
         }
-        Fault::Wipe { node } | Fault::Rot { node } => {
+        Fault::Wipe { node } | Fault::DiskDamage { node } => {
             lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
         }
-        Fault::RotState { node, place } => rot_state(cluster, node, place),
+        Fault::StateDamage { node, place } => damage_state(cluster, node, place),
         Fault::CutSender { .. } | Fault::CutFromPeers { .. } => {
             cut_off(cluster, fault, lasting).await;
         }
@@ -147,11 +149,11 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
 
 /// Damages a block of a state. Does nothing if another node has lost data, because damage of two nodes can
 /// lose data permanently.
-fn rot_state(cluster: &Cluster, node: usize, place: usize) {
+fn damage_state(cluster: &Cluster, node: usize, place: usize) {
     if cluster.is_whole()
         && let Some(machinery) = cluster.machinery(node)
     {
-        machinery.rot_state(place);
+        machinery.damage_state(place);
     }
 }
 
@@ -161,13 +163,13 @@ async fn lose_data(cluster: &Cluster, node: usize, all: bool, lasting: Duration)
     if !cluster.is_whole() {
         return;
     }
-    cluster.hold(node);
+    cluster.keep_down(node);
     cluster.crash(node);
     if all {
         cluster.wipe(node, "its disk was replaced");
         cluster.environment.coverage.hit("wiped disk");
     } else {
-        cluster.rot(node);
+        cluster.damage_data(node);
     }
     tokio::time::sleep(lasting).await;
     cluster.release(node).await;
@@ -221,13 +223,13 @@ async fn make_index(cluster: &Cluster) {
     }
 }
 
-/// Ends the processes of some nodes, and starts them after a time.
+/// Ends the processes of some nodes, and restarts them after a time.
 async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, lasting: Duration) {
     for node in nodes.iter().copied() {
         if power {
             wait_for_writes(cluster, node).await;
         }
-        cluster.hold(node);
+        cluster.keep_down(node);
         if cluster.crash(node) {
             cluster.environment.coverage.hit(fault.class());
         }
@@ -259,7 +261,8 @@ async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) 
     }
 }
 
-/// Counts what a crashed coordinator has left: locks without a decision, and decisions that were not applied.
+/// Counts the leftovers of a crashed coordinator: locks without a decision, and decisions that were not
+/// applied.
 fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;
     let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());
@@ -267,7 +270,7 @@ fn note_leftovers(cluster: &Cluster) {
         for arc in machinery.arcs() {
             let view = machinery.storage(arc).view();
             prepared.extend(read_prepared(&*view).into_iter().flatten().map(|(id, _)| id));
-            decided.extend(read_unsettled(&*view).into_iter().flatten().map(|(id, _)| id));
+            decided.extend(read_incomplete(&*view).into_iter().flatten().map(|(id, _)| id));
         }
     }
     coverage.add("left over undecided", prepared.difference(&decided).count() as u64);
@@ -278,7 +281,7 @@ fn note_leftovers(cluster: &Cluster) {
 async fn wait_for_outbox(cluster: &Cluster) -> bool {
     let has_any = |machinery: &Arc<Machinery>| {
         let arcs = machinery.arcs;
-        let has = |arc| under_way(&*machinery.storage(arc).view(), arcs);
+        let has = |arc| unacknowledged_changes(&*machinery.storage(arc).view(), arcs);
         machinery.arcs().any(|arc| has(arc).is_ok_and(|found| !found.is_empty()))
     };
     if cluster.arcs().count() == 1 {
@@ -311,7 +314,7 @@ async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
             return false;
         };
         machinery.arcs().any(|arc| {
-            let waiting = under_way(&*machinery.storage(arc).view(), machinery.arcs);
+            let waiting = unacknowledged_changes(&*machinery.storage(arc).view(), machinery.arcs);
             replica.leads(arc) && waiting.is_ok_and(|found| !found.is_empty())
         })
     };
@@ -362,10 +365,10 @@ async fn inject_link_fault(cluster: &Cluster, fault: Fault, lasting: Duration) {
 
 /// Advances the store time while no request is in progress. After ten minutes the store forgets a token, so a
 /// retry would be a new transaction, which the checkers would report.
-async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, under_way: &AtomicUsize) {
-    signals.hold.store(true, Ordering::SeqCst);
+async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, in_flight: &AtomicUsize) {
+    signals.pause.store(true, Ordering::SeqCst);
     for _ in 0..DRAIN_MS_MAX / 20 {
-        if under_way.load(Ordering::SeqCst) == 0 {
+        if in_flight.load(Ordering::SeqCst) == 0 {
             cluster.environment.advance(minutes * 60_000);
             if minutes > 0 {
                 cluster.environment.coverage.hit("clock advance");
@@ -374,5 +377,5 @@ async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, under_way: 
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    signals.hold.store(false, Ordering::SeqCst);
+    signals.pause.store(false, Ordering::SeqCst);
 }

@@ -1,11 +1,12 @@
-//! The machine of a node: its disk, its state and its clock. It outlives the node's processes.
+//! The machine of a node: its disk, its state and its clock. The machine outlives the node's
+//! processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use locks::Mutex;
-use node::MemoryHome;
+use node::MemoryLocation;
 use node::ring::ArcId;
 use storage::MemoryStorage;
 use storage::disk::{Disk as _, SimulatedDisk, SplitMix64};
@@ -18,7 +19,7 @@ const ROTTEN_MAX: usize = 8;
 
 /// The prefix of segment names. The names sort in the order of the segments.
 const SEGMENT_NAMES: &str = "segment-";
-/// The size of a log segment in bytes. It is small, so that logs often switch segments and truncate.
+/// The size of a log segment in bytes. The size is small, so that logs often switch segments and truncate.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
 /// A callback for a node that cannot continue. It gets the reason and ends the process.
@@ -29,14 +30,14 @@ pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 struct Medium {
     disk: SimulatedDisk,
     /// The location of the state of each arc.
-    homes: Vec<MemoryHome>,
+    locations: Vec<MemoryLocation>,
 }
 
 impl Medium {
     fn new(arcs: u32) -> Self {
         Self {
             disk: SimulatedDisk::default(),
-            homes: (0..arcs).map(|_| MemoryHome::default()).collect(),
+            locations: (0..arcs).map(|_| MemoryLocation::default()).collect(),
         }
     }
 }
@@ -98,9 +99,9 @@ impl Machinery {
     /// Returns the location of an arc's state. The state loses batches that were not persisted when its
     /// process ends.
     #[must_use]
-    pub fn home(&self, arc: ArcId) -> MemoryHome {
+    pub fn home(&self, arc: ArcId) -> MemoryLocation {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
-        self.medium().homes.get(place).cloned().unwrap_or_default()
+        self.medium().locations.get(place).cloned().unwrap_or_default()
     }
 
     /// Returns the state of an arc.
@@ -121,7 +122,7 @@ impl Machinery {
 
     /// Damages some bytes of a log segment. Returns false if there was none to damage. The newest segment is
     /// left out, because damage at its end could be mistaken for a torn write.
-    pub fn rot(&self) -> bool {
+    pub fn damage_log(&self) -> bool {
         let disk = self.disk();
         let mut segments = disk.list().unwrap_or_default();
         segments.retain(|name| name.starts_with(SEGMENT_NAMES));
@@ -148,10 +149,10 @@ impl Machinery {
     }
 
     /// Damages a block of an arc's state. Returns whether there was a block.
-    pub fn rot_state(&self, place: usize) -> bool {
+    pub fn damage_state(&self, place: usize) -> bool {
         let arcs: Vec<ArcId> = self.arcs().collect();
         let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
-        let is_rotten = self.storage(*arc).rot(self.dice.roll(SplitMix64::next_u64));
+        let is_rotten = self.storage(*arc).damage_keys(self.dice.roll(SplitMix64::next_u64));
         if is_rotten {
             self.environment.note(&format!("node {}: a block of {arc} rots", self.node));
         }
@@ -159,8 +160,8 @@ impl Machinery {
     }
 
     /// Returns whether a block of some state is damaged.
-    pub fn is_state_rotten(&self) -> bool {
-        self.arcs().any(|arc| self.storage(arc).is_rotten())
+    pub fn is_state_damaged(&self) -> bool {
+        self.arcs().any(|arc| self.storage(arc).is_damaged())
     }
 
     /// Returns the duration of the next sync.

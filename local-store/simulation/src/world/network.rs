@@ -82,7 +82,7 @@ impl Network {
     }
 
     /// Ends every fault.
-    pub fn heal(&self) {
+    pub fn end_faults(&self) {
         let mut state = self.state();
         let latest = std::mem::take(&mut state.latest);
         *state = State { latest, ..State::default() };

@@ -17,8 +17,8 @@ pub enum Fault {
     KillCoordinator {
         /// The node, from 1.
         node: usize,
-        /// The time in microseconds after the transaction was first seen. It is random, so that the fault
-        /// hits any step.
+        /// The time in microseconds after the transaction was first seen. The time is random, so that the
+        /// fault hits any step.
         after_us: u64,
     },
     /// Every process dies.
@@ -60,7 +60,7 @@ pub enum Fault {
         node: usize,
     },
     /// A node and its peers cannot reach each other, but clients reach all of them. If the node is the
-    /// leader, this lasts until the others have elected a new leader that the node does not know.
+    /// leader, the fault lasts until the other nodes have elected a new leader that this node does not know.
     CutFromPeers {
         /// The node.
         node: usize,
@@ -92,7 +92,7 @@ pub enum Fault {
         /// The percentage.
         percent: u64,
     },
-    /// A node's clock is ahead of the others, or behind them.
+    /// A node's clock is ahead of the other nodes' clocks, or behind them.
     Skew {
         /// The node.
         node: usize,
@@ -105,12 +105,12 @@ pub enum Fault {
         node: usize,
     },
     /// Some old data on a node's disk is damaged while the node is down.
-    Rot {
+    DiskDamage {
         /// The node.
         node: usize,
     },
     /// A block of a state of a running node becomes unreadable.
-    RotState {
+    StateDamage {
         /// The node.
         node: usize,
         /// The arc, modulo the number of arcs.
@@ -121,7 +121,7 @@ pub enum Fault {
         /// The partition, modulo the number of partitions.
         place: usize,
     },
-    /// A global index is created on the table while it is in use.
+    /// A global index is created on the table while clients use the table.
     MakeIndex,
     /// Store time jumps ahead on all nodes, as after a suspended machine.
     Advance {
@@ -153,8 +153,8 @@ impl Fault {
             Self::Duplication { .. } => "duplication",
             Self::Skew { .. } => "clock skew",
             Self::Wipe { .. } => "wiped disk",
-            Self::Rot { .. } => "damaged disk",
-            Self::RotState { .. } => "damaged block",
+            Self::DiskDamage { .. } => "damaged disk",
+            Self::StateDamage { .. } => "damaged block",
             Self::Split { .. } => "partition split",
             Self::MakeIndex => "index made in use",
             Self::Advance { .. } => "clock advance",
@@ -164,7 +164,7 @@ impl Fault {
 
 /// A fault and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedFault {
     /// The time when the fault begins, in milliseconds since the start of the run.
     pub at_ms: u64,
     /// The duration of the fault in milliseconds. A node that died is down for this time.
@@ -173,7 +173,7 @@ pub struct Planned {
     pub fault: Fault,
 }
 
-impl fmt::Display for Planned {
+impl fmt::Display for PlannedFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:>6} ms  {:?} for {} ms", self.at_ms, self.fault, self.for_ms)
     }
@@ -196,10 +196,10 @@ pub struct Plan {
     pub pause_ms: u64,
     /// The number of clients of each kind.
     pub clients: Clients,
-    /// A deliberate fault in the store's own code. It needs the feature `mutations`.
+    /// A deliberate fault in the store's own code. Such a fault needs the feature `mutations`.
     pub mutation: Option<Mutation>,
     /// The faults, in the order of their times.
-    pub faults: Vec<Planned>,
+    pub faults: Vec<PlannedFault>,
 }
 
 /// The number of clients of each kind.
@@ -237,8 +237,8 @@ const ELECTION_MS: u64 = 2_000;
 const QUIET_MS: u64 = 1_000;
 /// The average interval of faults in milliseconds.
 const FAULT_EVERY_MS: u64 = 1_700;
-/// The maximum number of minutes by which store time advances in one run. It is less than a day, after which
-/// stream records would be trimmed.
+/// The maximum number of minutes by which store time advances in one run. The maximum is less than a day,
+/// because stream records are trimmed after a day.
 const ADVANCE_MINUTES_MAX: u64 = 20 * 60;
 
 impl Plan {
@@ -249,7 +249,7 @@ impl Plan {
         let end = (seconds * 1_000).max(QUIET_MS + 1);
         let count = (end - QUIET_MS) / FAULT_EVERY_MS + 1;
         let mut advance_left = ADVANCE_MINUTES_MAX;
-        let mut faults: Vec<Planned> = (0..count)
+        let mut faults: Vec<PlannedFault> = (0..count)
             .map(|_| {
                 let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
                 let (mut fault, for_ms) = draw(&mut random, nodes);
@@ -257,11 +257,15 @@ impl Plan {
                     *minutes = (*minutes).min(advance_left);
                     advance_left -= *minutes;
                 }
-                Planned { at_ms, for_ms, fault }
+                PlannedFault { at_ms, for_ms, fault }
             })
             .collect();
-        faults.push(Planned { at_ms: draw_index(seed, end), for_ms: 0, fault: Fault::MakeIndex });
-        faults.extend(draw_rot(seed, nodes, end));
+        faults.push(PlannedFault {
+            at_ms: draw_index(seed, end),
+            for_ms: 0,
+            fault: Fault::MakeIndex,
+        });
+        faults.extend(draw_state_damage(seed, nodes, end));
         let arcs = draw_arcs(seed, nodes);
         if arcs > 1 {
             faults.iter_mut().for_each(adapt_to_arcs);
@@ -274,32 +278,33 @@ impl Plan {
     }
 }
 
-/// Chooses the number of arcs: several arcs for half of the seeds with several nodes. It uses its own random
-/// numbers, so that the faults of a seed stay the same.
+/// Chooses the number of arcs: several arcs for half of the seeds with several nodes. The choice uses its own
+/// random numbers, so that the faults of a seed stay the same.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
 }
 
 /// Chooses the time in milliseconds at which the second index is created: in the first two thirds of a run.
-/// It uses its own random numbers, too.
+/// The choice uses its own random numbers.
 fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
 }
 
 /// Chooses the node on which a block of a state is damaged, and the time: in half of the seeds with several
-/// nodes. It uses its own random numbers, too.
-fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
+/// nodes. The choice uses its own random numbers.
+fn draw_state_damage(seed: u64, nodes: usize, end: u64) -> Option<PlannedFault> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
     let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);
     let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
     let (node, place) = (1 + random.up_to(nodes - 1), random.up_to(15));
-    is_meant.then_some(Planned { at_ms, for_ms: 0, fault: Fault::RotState { node, place } })
+    is_meant.then_some(PlannedFault { at_ms, for_ms: 0, fault: Fault::StateDamage { node, place } })
 }
 
 /// Adapts faults to several arcs. Most kills of a node become kills of a coordinator. Most partitions become
-/// partitions of a node with undelivered index entries, which last until the others have elected a leader.
-fn adapt_to_arcs(planned: &mut Planned) {
+/// partitions of a node with undelivered index entries, which last until the other nodes have elected a
+/// leader.
+fn adapt_to_arcs(planned: &mut PlannedFault) {
     let at_ms = planned.at_ms;
     match planned.fault {
         Fault::Kill { node } if !at_ms.is_multiple_of(4) => {
@@ -349,7 +354,7 @@ fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
         // A single node cannot recover lost data.
         _ if nodes == 1 => (Fault::Kill { node }, down_ms),
         100..106 => (Fault::Wipe { node }, down_ms),
-        _ => (Fault::Rot { node }, down_ms),
+        _ => (Fault::DiskDamage { node }, down_ms),
     }
 }
 

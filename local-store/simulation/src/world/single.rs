@@ -1,5 +1,5 @@
-//! One replica without a group: the log, the machine and the storage. It uses group commit like the server:
-//! it appends all ready commands, syncs once, applies them, and replies.
+//! One replica without a group: the log, the machine and the storage. The replica uses group commit like the
+//! server: it appends all ready commands, syncs once, applies them, and replies.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-/// The condition of a node, in the order in which it gets worse.
+/// The condition of a node, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Condition {
     Sound,
@@ -23,7 +23,7 @@ struct Shared {
     condition: watch::Sender<Condition>,
 }
 
-/// The damage of one node; clones share it.
+/// The record of damage of one node. Clones share the record.
 #[derive(Clone, Debug)]
 pub struct Damage(Arc<Shared>);
 
@@ -45,7 +45,7 @@ impl Damage {
         Self(Arc::new(Shared { has_peers, reason: OnceLock::new(), condition }))
     }
 
-    /// Returns whether other nodes can rebuild this one.
+    /// Returns whether other nodes can rebuild this node.
     #[must_use]
     pub fn has_peers(&self) -> bool {
         self.0.has_peers
@@ -59,7 +59,7 @@ impl Damage {
         }
     }
 
-    /// Returns the reason of the damage, if there is any.
+    /// Returns the reason of the damage, or `None` if the node is not damaged.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.0.reason.get().map(String::as_str)

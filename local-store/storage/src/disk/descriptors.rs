@@ -16,8 +16,8 @@ use platform::descriptors::Descriptors;
 const PROCESS_LIMIT: i32 = 24;
 const MACHINE_LIMIT: i32 = 23;
 
-/// The first pause. Each further pause is twice as long, up to the longest one. The first pause is
-/// short enough that a blocked write continues soon after a descriptor is free.
+/// The first pause. Each further pause is twice as long, up to the longest pause. The first pause
+/// is short enough that a blocked write continues soon after a descriptor is free.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The total time that a read waits. By then, its client has timed out.
@@ -42,9 +42,9 @@ pub fn is_passing(error: &io::Error) -> bool {
     is_exhausted(error) || kinds.contains(&error.kind())
 }
 
-/// Calls `open` again for as long as no descriptor is left. A call that fails for this reason must
-/// have changed nothing. Blocks the thread meanwhile, which is safe because requests have time-outs
-/// of their own.
+/// Calls `open` until it succeeds, or fails for another reason than the lack of a descriptor. A
+/// call that fails for lack of a descriptor must have changed nothing. Blocks the thread meanwhile,
+/// which is safe because requests have time-outs of their own.
 ///
 /// # Errors
 /// The error of the last call.
@@ -91,8 +91,7 @@ fn warn() {
     let limit = Descriptors::of_process().limit;
     tracing::warn!(
         limit,
-        "no file descriptor is left, opening files waits; close connections or raise the \
-         limit (`ulimit -n`, RLIMIT_NOFILE)"
+        "no file descriptor is left; files are opened once one is free: close connections or raise the limit (`ulimit -n`, RLIMIT_NOFILE)"
     );
 }
 

@@ -15,7 +15,7 @@ pub enum ErrorKind {
     OutOfSpace,
     /// Another process uses this directory: do not start.
     InUse,
-    /// The name does not exist, or it exists although it must be new.
+    /// The name does not exist, or the name exists although it must be new.
     Name,
     /// A sync failed: everything written since the last successful sync may be lost, and no later
     /// sync can detect that. Acknowledge nothing, never retry, end the process and recover from the

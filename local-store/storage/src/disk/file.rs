@@ -1,7 +1,7 @@
 //! The real disk: files of one directory, readable by their owner only.
 //!
-//! It keeps the directory's exclusive lock until it is dropped. It retries only the opening of
-//! files for which no descriptor is left.
+//! A [`FileDisk`] keeps the directory's exclusive lock until it is dropped. It retries only the
+//! opening of a file for which no descriptor is left.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -33,7 +33,7 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InUse`] if another process, or this one, holds the lock already.
+    /// [`ErrorKind::InUse`] if this process or another process already holds the lock.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Error> {
         let directory = directory.into();
         create_directory(&directory)?;
@@ -57,9 +57,9 @@ impl FileDisk {
         Ok(FileDisk { directory, lock: Arc::new(file) })
     }
 
-    /// Opens a directory below this one, under the same lock, and creates it if necessary.
+    /// Opens a subdirectory of this directory, under the same lock, and creates it if necessary.
     ///
-    /// The name is durable when this returns.
+    /// The name is durable when this function returns.
     pub fn subdirectory(&self, name: &str) -> Result<Self, Error> {
         let directory = self.directory.join(name);
         create_directory(&directory)?;
@@ -114,12 +114,12 @@ fn sync(directory: &Path) -> Result<(), Error> {
 struct OpenFile {
     file: File,
     /// The path for error messages.
-    shown: String,
+    display_path: String,
 }
 
 impl OpenFile {
     fn fail(&self, operation: Operation) -> impl FnOnce(io::Error) -> Error + '_ {
-        move |source| Error::new(operation, &self.shown, source)
+        move |source| Error::new(operation, &self.display_path, source)
     }
 }
 
@@ -127,7 +127,7 @@ impl Disk for FileDisk {
     /// Writes zeros instead of only reserving the space: later writes then overwrite allocated
     /// blocks in place, so that a sync of data has no metadata to commit.
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
-        let (path, shown) = self.locate(name);
+        let (path, display_path) = self.locate(name);
         let fill = |file: &File| -> io::Result<()> {
             let mut offset = 0;
             while offset < size_bytes {
@@ -138,7 +138,7 @@ impl Disk for FileDisk {
             }
             file.sync_all()
         };
-        let fail = |source| Error::new(Operation::Create, shown.as_str(), source);
+        let fail = |source| Error::new(Operation::Create, display_path.as_str(), source);
         let mut options = OpenOptions::new();
         options.create_new(true).read(true).write(true).mode(0o600);
         let file = wait_for_one(|| options.open(&path)).map_err(fail)?;
@@ -148,14 +148,14 @@ impl Disk for FileDisk {
             let _ = fs::remove_file(&path);
             return Err(fail(source));
         }
-        Ok(Box::new(OpenFile { file, shown }))
+        Ok(Box::new(OpenFile { file, display_path }))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
-        let (path, shown) = self.locate(name);
+        let (path, display_path) = self.locate(name);
         match wait_for_one(|| OpenOptions::new().read(true).write(true).open(&path)) {
-            Ok(file) => Ok(Box::new(OpenFile { file, shown })),
-            Err(source) => Err(Error::new(Operation::Open, shown, source)),
+            Ok(file) => Ok(Box::new(OpenFile { file, display_path })),
+            Err(source) => Err(Error::new(Operation::Open, display_path, source)),
         }
     }
 

@@ -7,7 +7,8 @@
 //!
 //! - Bytes of [`DiskFile::write_at`] survive a power loss only after [`DiskFile::sync_data`] of
 //!   that file. Until then each 512-byte sector of them may have the old or the new content.
-//! - A name that was created, renamed or removed stays so only after [`Disk::sync_directory`].
+//! - A creation, renaming or removal of a name survives a power loss only after
+//!   [`Disk::sync_directory`].
 //! - After a failed sync, the bytes since the last successful one are in an unknown state. The
 //!   kernel may have marked them clean, so a second sync that succeeds proves nothing (Rebello et
 //!   al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). Such an error is
@@ -37,7 +38,7 @@ pub const SECTOR_BYTES: usize = 512;
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Creates a file of exactly `size_bytes` zero bytes, with its space allocated.
     ///
-    /// The bytes are durable when this returns; the name is durable only after
+    /// The bytes are durable when this function returns; the name is durable only after
     /// [`Disk::sync_directory`]. An existing file of that name is an error. Without enough space,
     /// no file is left behind.
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error>;

@@ -21,8 +21,8 @@ pub enum Fault {
     Io,
     /// The operation fails for lack of space and changes nothing.
     OutOfSpace,
-    /// The power goes off before the operation takes effect. It and every later operation fail
-    /// until [`SimulatedDisk::power_cut`]. A create leaves a file of half its size.
+    /// The power goes off before the operation takes effect. This operation and every later
+    /// operation fail until [`SimulatedDisk::power_cut`]. A create leaves a file of half its size.
     PowerOff,
 }
 
@@ -44,7 +44,8 @@ struct Inode {
     durable: Vec<u8>,
     /// The content that reads see.
     cached: Vec<u8>,
-    /// For each sector written since the last sync, every content it has had, oldest first.
+    /// For each sector written since the last sync: every content that the sector has had, oldest
+    /// first.
     unsynced: BTreeMap<usize, Vec<Sector>>,
 }
 
@@ -85,7 +86,7 @@ struct State {
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     powered_off: bool,
-    /// While set, no file can be created; `refusals` counts the rejected ones.
+    /// While set, no file can be created; `refusals` counts the rejected creations.
     full: bool,
     refusals: u64,
     /// Makes the next sync of data fail.
@@ -272,7 +273,7 @@ impl SimulatedDisk {
     }
 }
 
-/// Returns the bytes of a sector; the last one of a file may be short.
+/// Returns the bytes of a sector; the last sector of a file may be short.
 fn sector_mut(bytes: &mut [u8], number: usize) -> Option<&mut [u8]> {
     bytes.chunks_mut(SECTOR_BYTES).nth(number)
 }

@@ -7,7 +7,7 @@ use crate::disk;
 pub enum Error {
     /// No space is left for another segment. Nothing was appended: refuse the request, continue to
     /// read, and retry once there is space.
-    #[error("the log needs another segment: {0}")]
+    #[error("cannot create the log's next segment: {0}")]
     OutOfSpace(#[source] disk::Error),
     /// The payload is larger than a record may be. Nothing was appended.
     #[error(
@@ -17,7 +17,7 @@ pub enum Error {
     TooLarge {
         /// The entry's index.
         index: u64,
-        /// Its size.
+        /// The size of the payload.
         payload_bytes: usize,
         /// The largest size, inclusive.
         payload_bytes_max: usize,
@@ -32,7 +32,7 @@ pub enum Error {
     },
     /// The log does not contain these entries.
     #[error(
-        "the log holds entries from=`{first}` to=`{next}` (exclusive), not all from=`{from}` to=`{to}`"
+        "the log holds the entries from=`{first}` to=`{next}` (exclusive), but not all requested entries from=`{from}` to=`{to}`"
     )]
     OutOfRange {
         /// The first requested index, inclusive.
@@ -48,7 +48,7 @@ pub enum Error {
     #[error("{0}")]
     Options(String),
     /// The files are inconsistent: something durable is lost or changed. Stop this node and rebuild
-    /// it from another one or from a backup; never guess.
+    /// it from another node or from a backup; never guess.
     #[error(
         "the log is corrupt: file=`{file}` offset=`{offset}`: expected {expected}, found {found}"
     )]

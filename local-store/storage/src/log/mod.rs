@@ -18,8 +18,8 @@
 //! # What recovery accepts
 //!
 //! [`Log::open`] reads everything. Each record says up to which index the log was durable when the
-//! record was written (`synced_end`); each segment says which one it continues and from which
-//! index. Recovery follows these rules:
+//! record was written (`synced_end`); each segment names the segment that it continues, and its own
+//! first index. Recovery follows these rules:
 //!
 //! 1. In every segment but the last, every record up to the next segment's first index must be
 //!    whole.
@@ -67,8 +67,8 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// The largest payload, whatever the segment size: it bounds the memory of a reader, and is more
-/// than any node writes.
+/// The largest payload for any segment size. This bound limits the memory of a reader, and is
+/// larger than any payload that a node writes.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that a segment with one record has in addition to the payload.
@@ -148,19 +148,19 @@ struct Spare {
     size_bytes: u64,
 }
 
-/// A log on a disk. It must be the only one in its directory.
+/// A log on a disk. It must be the only log in its directory.
 #[derive(Debug)]
 pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
     /// The segments in ascending order, each continuing the previous one; never empty. Entries are
-    /// appended to the last one.
+    /// appended to the last segment.
     segments: Vec<Segment>,
     /// Files that can become segments, the next one last. Between two changes of the log, all have
     /// the largest size.
     spares: Vec<Spare>,
     spare_number_next: u64,
-    /// The highest id of any file here so far.
+    /// The highest id of any file that the directory has had.
     segment_id_last: u64,
     /// Entries below this index are durable.
     synced_end: u64,
@@ -171,12 +171,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Returns the index of the oldest entry, or of the next one if there is none.
+    /// Returns the index of the oldest entry. Without entries, returns the index of the next entry.
     pub fn first_index(&self) -> u64 {
         self.segments.first().map_or(0, |segment| segment.header.first_index)
     }
 
-    /// Returns the index of the next entry: one more than the last one's.
+    /// Returns the index of the next entry: the index of the last entry plus one.
     pub fn next_index(&self) -> u64 {
         self.segments.last().map_or(0, Segment::next_index)
     }
@@ -186,8 +186,8 @@ impl Log {
         self.options.payload_bytes_max()
     }
 
-    /// Returns the index of the newest entry; without entries, the index before the first one,
-    /// which is 0 for a log that never had any.
+    /// Returns the index of the newest entry; without entries, the index before the next entry,
+    /// which is 0 for a log that never had an entry.
     pub fn last_index(&self) -> u64 {
         self.next_index().saturating_sub(1)
     }
@@ -215,8 +215,8 @@ impl Log {
 
     /// Appends a group of entries, with one write unless they do not fit into the current segment.
     ///
-    /// They can be read when this returns, and are durable when the next [`Log::sync`] returns.
-    /// After a crash in between, a prefix of them exists.
+    /// The entries can be read when this function returns, and are durable when the next
+    /// [`Log::sync`] returns. After a crash in between, a prefix of them exists.
     /// # Errors
     ///
     /// [`Error::NotContiguous`], [`Error::TooLarge`] and [`Error::OutOfSpace`]: nothing was
@@ -290,7 +290,8 @@ impl Log {
     }
 
     /// Discards the entries up to `upto`, inclusive. Only whole segments are removed, so some of
-    /// these entries may stay; [`Log::first_index`] says which. Durable when this returns.
+    /// these entries may stay; [`Log::first_index`] says which. The truncation is durable when this
+    /// function returns.
     ///
     /// If `upto` is beyond the last entry, all entries are removed and the log continues at `upto +
     /// 1`, which is necessary when a snapshot replaces entries that this node never had.
@@ -446,7 +447,7 @@ impl Log {
     }
 
     /// Continues in a new segment, so that bytes after the last entry are never read as a
-    /// continuation. If the last segment has no entries, the new one replaces it.
+    /// continuation. If the last segment has no entries, the new segment replaces it.
     fn leave_last_segment(&mut self) -> Result<(), Error> {
         let (last, next_index) = (self.segments.len().saturating_sub(1), self.next_index());
         let header = self.segments.last().map(|segment| segment.header);
@@ -459,8 +460,8 @@ impl Log {
         }
     }
 
-    /// Removes a segment from the log: its file becomes a spare, or is deleted. Durable when this
-    /// returns.
+    /// Removes a segment from the log: its file becomes a spare, or is deleted. The removal is
+    /// durable when this function returns.
     fn retire(&mut self, place: usize) -> Result<(), Error> {
         let segment = self.segments.remove(place);
         self.retire_file(&segment.name, segment.header.size_bytes)

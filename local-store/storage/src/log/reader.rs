@@ -6,7 +6,8 @@ use super::Error;
 use super::record::Entry;
 use super::segment::Segment;
 
-/// An iterator over entries that verifies the checksums of each one. It ends after an error.
+/// An iterator over entries that verifies the checksums of each entry. The iteration ends after an
+/// error.
 #[derive(Debug)]
 pub struct Reader<'a> {
     segments: &'a [Segment],

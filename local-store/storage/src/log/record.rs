@@ -21,17 +21,17 @@ impl Payload {
         Self { head, body }
     }
 
-    /// Returns its length in bytes.
+    /// Returns the length of the payload in bytes.
     pub fn len(&self) -> usize {
         self.head.len() + self.body.len()
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the concatenation of the parts, without a copy if it was read from a log.
+    /// Returns the concatenation of the parts, without a copy if the payload was read from a log.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut bytes = self.head;
         bytes.extend_from_slice(&self.body);
@@ -49,7 +49,8 @@ impl From<Vec<u8>> for Payload {
     }
 }
 
-/// Two payloads are equal if their concatenated bytes are, wherever their parts are divided.
+/// Two payloads are equal if their concatenated bytes are equal, even if their parts are divided at
+/// different positions.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len()
@@ -62,9 +63,9 @@ impl Eq for Payload {}
 /// One entry of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Its index, one more than that of the previous entry.
+    /// The index of the entry: the index of the previous entry plus one.
     pub index: u64,
-    /// The term of the leader that appended it, as in Raft.
+    /// The term of the leader that appended the entry, as in Raft.
     pub term: u64,
     /// Its payload, which the log does not interpret.
     pub payload: Payload,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::scan::{self, Remains};
+use super::scan::{self, TailContent};
 use super::segment::{self, HEADER_BYTES, Header, Segment, describe};
 use super::{Error, Log, Options, Spare};
 use crate::disk::Disk;
@@ -63,7 +63,7 @@ impl Log {
             stopped: false,
             recovery: Recovery::default(),
         };
-        // Recovery relies on the names that it is about to list, so they must survive a power loss.
+        // Recovery lists the names next and relies on them, so the names must survive a power loss.
         log.disk.sync_directory()?;
         let mut found = BTreeMap::new();
         for name in log.disk.list()? {
@@ -159,7 +159,7 @@ impl Log {
                 return Err(Error::Corrupt {
                     file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {missing}, which it continues"),
+                    expected: format!("the file {missing}, which this segment continues"),
                     found: format!("no such file, but {}, which is older", segment.name),
                 });
             }
@@ -204,7 +204,7 @@ impl Log {
         segment.offsets.clone_from(&scan.offsets);
         segment.end_offset = scan.end_offset;
         let (index, offset) = (segment.next_index(), scan.end_offset);
-        if let Remains::Damage(witness) = remains {
+        if let TailContent::Damage(witness) = remains {
             return Err(Error::Corrupt {
                 file: segment.name.clone(),
                 offset,
@@ -217,7 +217,7 @@ impl Log {
         }
         rewrite(segment, segment.offset_of(scan.synced_end.max(segment.header.first_index)))?;
         self.synced_end = index;
-        if remains == Remains::Torn {
+        if remains == TailContent::Torn {
             let file = segment.name.clone();
             self.recovery.discarded = Some(Discarded { file, offset, index });
             self.leave_last_segment()?;

@@ -1,4 +1,5 @@
-//! Reads a segment from its beginning and returns how far it is whole, and what follows.
+//! Reads the records of a segment up to the first one that is not whole, and classifies the bytes
+//! after it.
 //!
 //! It only reads, one window of the file at a time; `recovery` acts on the findings.
 
@@ -24,7 +25,7 @@ pub(super) struct Scan {
     torn_payload: Option<record::Header>,
 }
 
-/// Reads records until one is not whole, or `count_max` were read.
+/// Reads records until a record is not whole, or `count_max` records were read.
 pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
     let mut window = Window::new(segment);
     let mut scan = Scan {
@@ -51,7 +52,7 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
         let payload_offset = scan.end_offset + HEADER_BYTES as u64;
         let payload = window.read(payload_offset, header.payload_bytes as usize)?;
         if !payload.is_some_and(|payload| header.matches(payload)) {
-            scan.found = "its header with a different payload".to_owned();
+            scan.found = "the record's header, but a different payload".to_owned();
             scan.torn_payload = Some(header);
             break;
         }
@@ -64,8 +65,8 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
 
 /// The content after the first record that is not whole.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Remains {
-    /// No bytes that were written into this segment: it ended cleanly.
+pub(super) enum TailContent {
+    /// No bytes that were written into this segment: the segment ended cleanly.
     Nothing,
     /// Records of this segment that were never durable: a power loss tore the last writes.
     Torn,
@@ -78,14 +79,14 @@ pub(super) enum Remains {
 ///
 /// The length of a broken record is unknown, so the search tries every aligned offset. It verifies
 /// only headers: a valid one proves that its record was written.
-pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
+pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<TailContent, Error> {
     let broken_index = segment.header.first_index + scan.offsets.len() as u64;
-    let mut remains = Remains::Nothing;
+    let mut remains = TailContent::Nothing;
     let mut offset = scan.end_offset;
     if let Some(header) = scan.torn_payload {
         // Bytes inside a payload may look like a record, so they are skipped.
         offset += header.record_bytes();
-        remains = Remains::Torn;
+        remains = TailContent::Torn;
     }
     let mut window = Window::new(segment);
     while let Some(bytes) = window.read(offset, HEADER_BYTES)? {
@@ -96,9 +97,9 @@ pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
                 bytes.first_chunk().and_then(|head| record::Header::decode(head, segment.header.id))
         {
             if header.index > broken_index && header.synced_end > broken_index {
-                return Ok(Remains::Damage(offset));
+                return Ok(TailContent::Damage(offset));
             }
-            remains = Remains::Torn;
+            remains = TailContent::Torn;
         }
         offset += ALIGNMENT_BYTES as u64;
     }

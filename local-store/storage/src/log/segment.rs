@@ -18,7 +18,8 @@ pub(super) const HEADER_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"weir-log";
 
-/// The format version. It is raised whenever a reader of the old format would misread the new one.
+/// The format version. The version increases whenever a reader of the old format would misread the
+/// new format.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
 /// The header of a segment.
@@ -26,10 +27,10 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 pub(super) struct Header {
     /// Unique in a directory and ascending. Zero in a spare file that was never used.
     pub(super) id: u64,
-    /// The segment whose entries precede these; zero if the log begins with this one.
+    /// The id of the preceding segment; zero if the log begins with this segment.
     pub(super) previous_id: u64,
-    /// The index of the first record. It also ends the previous segment: records there from this
-    /// index on were torn, and were cut off.
+    /// The index of the first record. This index also ends the previous segment: later records in
+    /// that segment were torn and cut off.
     pub(super) first_index: u64,
     /// The size of the file.
     pub(super) size_bytes: u64,
@@ -118,7 +119,7 @@ impl Segment {
         Segment { name: name(header.id), header, file, offsets, end_offset: DATA_OFFSET }
     }
 
-    /// Returns the index after that of the last entry.
+    /// Returns the index of the next entry: the index of the last entry plus one.
     pub(super) fn next_index(&self) -> u64 {
         self.header.first_index + self.offsets.len() as u64
     }
@@ -128,8 +129,8 @@ impl Segment {
         self.header.size_bytes.saturating_sub(self.end_offset)
     }
 
-    /// Writes the records of these entries with one write. They must fit and continue the segment.
-    /// `buffer` is scratch space.
+    /// Writes the records of these entries with one write. The records must fit and continue the
+    /// segment. `buffer` is scratch space.
     pub(super) fn append(
         &mut self,
         entries: &[Entry],

@@ -9,14 +9,14 @@ use super::row::Row;
 pub(super) const ROWS_IN_BLOCK: usize = 256;
 
 /// The position of a row in the blocks. A table is flushed to disk long before 32 bits are too few.
-pub(super) type Place = u32;
+pub(super) type RowPosition = u32;
 
 /// Rows in insertion order. None of them ever moves.
 #[derive(Default)]
 pub(super) struct Blocks {
     blocks: Vec<Block>,
     /// Positions of removed rows, for reuse by new rows.
-    pub(super) free: Vec<Place>,
+    pub(super) free: Vec<RowPosition>,
 }
 
 struct Block {
@@ -32,29 +32,29 @@ pub(super) struct RowState {
     pub(super) is_new: bool,
     /// The row is not in the key order yet.
     pub(super) is_waiting: bool,
-    /// The row's position is in the list of positions that wait to be put in order. It may be there
-    /// even if this row does not wait.
+    /// The row's position is in the list of positions that wait to be put in order. The position
+    /// may be in the list even if this row does not wait.
     pub(super) is_listed: bool,
 }
 
 impl Blocks {
-    pub(super) fn get(&self, place: Place) -> Option<&Row> {
+    pub(super) fn get(&self, place: RowPosition) -> Option<&Row> {
         let place = usize::try_from(place).ok()?;
         self.blocks.get(place / ROWS_IN_BLOCK)?.rows.get(place % ROWS_IN_BLOCK)
     }
 
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Row> {
+    pub(super) fn get_mut(&mut self, place: RowPosition) -> Option<&mut Row> {
         let place = usize::try_from(place).ok()?;
         self.blocks.get_mut(place / ROWS_IN_BLOCK)?.rows.get_mut(place % ROWS_IN_BLOCK)
     }
 
-    pub(super) fn row_state_mut(&mut self, place: Place) -> Option<&mut RowState> {
+    pub(super) fn row_state_mut(&mut self, place: RowPosition) -> Option<&mut RowState> {
         let place = usize::try_from(place).ok()?;
         self.blocks.get_mut(place / ROWS_IN_BLOCK)?.states.get_mut(place % ROWS_IN_BLOCK)
     }
 
     /// Adds a row. Returns its position, and whether that is already in the list of waiting rows.
-    pub(super) fn push(&mut self, row: Row, is_new: bool) -> (Place, bool) {
+    pub(super) fn push(&mut self, row: Row, is_new: bool) -> (RowPosition, bool) {
         let place = self.free.pop().unwrap_or_else(|| self.end());
         match self.get_mut(place) {
             Some(free) => *free = row,
@@ -70,12 +70,12 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Returns the key prefixes and the positions of rows: of those whose prefix is wanted and that
-    /// have a version to keep.
+    /// Returns the key prefixes and the positions of the rows whose prefix is wanted and that have
+    /// a version to keep.
     pub(super) fn needed(
         &self,
         is_wanted: impl Fn(&KeyPrefix) -> bool,
-    ) -> impl Iterator<Item = (KeyPrefix, Place)> {
+    ) -> impl Iterator<Item = (KeyPrefix, RowPosition)> {
         let rows = self.blocks.iter().flat_map(|block| block.rows.iter().zip(&block.states));
         (0..).zip(rows).filter_map(move |(place, (row, state))| {
             let beginning = row.key.beginning();
@@ -84,14 +84,14 @@ impl Blocks {
         })
     }
 
-    /// Returns the position after the last row, in a block that has space for it.
-    fn end(&mut self) -> Place {
+    /// Returns the position after the last row, in a block that has space for another row.
+    fn end(&mut self) -> RowPosition {
         if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
             let rows = Vec::with_capacity(ROWS_IN_BLOCK);
             self.blocks.push(Block { rows, states: [RowState::default(); ROWS_IN_BLOCK] });
         }
         let full = (self.blocks.len() - 1) * ROWS_IN_BLOCK;
         let place = full + self.blocks.last().map_or(0, |last| last.rows.len());
-        Place::try_from(place).unwrap_or(Place::MAX)
+        RowPosition::try_from(place).unwrap_or(RowPosition::MAX)
     }
 }

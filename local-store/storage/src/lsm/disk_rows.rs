@@ -11,7 +11,7 @@ use super::queue::Rows;
 use super::view::{KeyRange, ViewState};
 use crate::engine::OWN_KEYS;
 
-/// A cursor over the rows of a range on disk. It is at a row, or at the end.
+/// A cursor over the rows of a range on disk. The cursor is at a row, or at the end.
 pub(super) struct DiskRows {
     tree: Option<Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>>,
     tree_row: Option<(Slice, Slice)>,
@@ -36,7 +36,8 @@ impl DiskRows {
         let own = [OWN_KEYS].as_slice();
         let is_in_queues = first <= from && to <= behind;
         let tree = (!is_in_queues && from < own).then(|| {
-            // The engine's reserved keys sort after all others, so this upper bound excludes them.
+            // The engine's reserved keys sort after all other keys, so this upper bound excludes
+            // the reserved keys.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
             state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)
@@ -82,7 +83,7 @@ impl DiskRows {
         Ok(())
     }
 
-    /// Returns whether the next row is one of a queue. No key is in both.
+    /// Returns whether the next row comes from a queue. No key is both in the tree and in a queue.
     fn is_queue_next(&self) -> bool {
         let queue = self.queues.as_ref().and_then(Rows::row);
         match (queue, &self.tree_row) {

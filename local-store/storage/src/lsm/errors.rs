@@ -47,8 +47,8 @@ pub(super) fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error)
 }
 
 /// Classifies an error of a tree that is being opened. Files that are missing or too short are
-/// damage, like wrong bytes. In an empty table, the tree seeks to a position before the file's
-/// beginning, which is an invalid input.
+/// damage, like wrong bytes. In a table file without bytes, the tree seeks to a position before the
+/// file's beginning, which returns the error `InvalidInput`.
 pub(super) fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
     match &error {
         lsm_tree::Error::Io(source)

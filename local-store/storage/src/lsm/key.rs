@@ -102,7 +102,7 @@ impl Key {
         self.rest = Box::default();
     }
 
-    /// Returns the bytes of its allocation.
+    /// Returns the allocated bytes of the remaining bytes.
     pub(super) fn rest_bytes(&self) -> u64 {
         u64::try_from(self.rest.len()).unwrap_or(u64::MAX)
     }

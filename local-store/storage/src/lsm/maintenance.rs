@@ -1,7 +1,7 @@
 //! The thread that flushes sealed tables to disk and merges the tables there. Without it, memory
 //! and the number of tables would grow with each write.
 //!
-//! It never changes what a view sees.
+//! The thread never changes the contents of a view.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +32,8 @@ const RUNS_TO_MERGE: u8 = 10;
 /// The number of levels of the tree.
 const LEVELS: usize = 7;
 
-/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the
-/// first two go first.
+/// Size ratio above which deeper levels are merged before the first two; practically unlimited, so the first
+/// two levels are merged first.
 const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
 /// The largest tree, in bytes of its files, of which all tables are merged to give space back. That
@@ -51,7 +51,7 @@ pub(super) struct MaintenanceThread {
 
 struct Work {
     state: Arc<State>,
-    to_do: Mutex<ToDo>,
+    pending: Mutex<PendingWork>,
     /// Bytes of the tree's files after the last merge of all tables; 0 after a start.
     bytes_merged: AtomicU64,
     /// Signals new work to the thread, and finished work to the writers.
@@ -59,7 +59,7 @@ struct Work {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ToDo {
+enum PendingWork {
     Nothing,
     Tables,
     /// Also merge all tables if that frees much space.
@@ -70,9 +70,9 @@ enum ToDo {
 impl MaintenanceThread {
     /// Starts the thread, and any merge that the previous process left unfinished.
     pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
-        let to_do = Mutex::new(ToDo::Tables);
+        let pending = Mutex::new(PendingWork::Tables);
         let bytes_merged = AtomicU64::new(0);
-        let work = Arc::new(Work { state, to_do, bytes_merged, changed: Condvar::new() });
+        let work = Arc::new(Work { state, pending, bytes_merged, changed: Condvar::new() });
         let thread = thread::Builder::new().name("tables".to_owned()).spawn({
             let work = Arc::clone(&work);
             move || work.run()
@@ -82,7 +82,7 @@ impl MaintenanceThread {
 
     /// Requests a flush of sealed tables, and a merge if there are many runs. Does not wait.
     pub(super) fn start_maintenance(&self) {
-        *self.work.lock() = ToDo::Tables;
+        *self.work.lock() = PendingWork::Tables;
         self.work.changed.notify_all();
     }
 
@@ -116,7 +116,7 @@ impl MaintenanceThread {
 
 impl Drop for MaintenanceThread {
     fn drop(&mut self) {
-        *self.work.lock() = ToDo::End;
+        *self.work.lock() = PendingWork::End;
         self.work.changed.notify_all();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -149,17 +149,17 @@ impl Work {
         has_room.then_some(Ok(()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, ToDo> {
-        self.to_do.lock()
+    fn lock(&self) -> MutexGuard<'_, PendingWork> {
+        self.pending.lock()
     }
 
     fn run(&self) {
         loop {
             let mut to_do = self.lock();
-            while *to_do == ToDo::Nothing {
+            while *to_do == PendingWork::Nothing {
                 to_do = self.changed.wait(to_do);
             }
-            let task = std::mem::replace(&mut *to_do, ToDo::Nothing);
+            let task = std::mem::replace(&mut *to_do, PendingWork::Nothing);
             drop(to_do);
             let done = match task {
                 ToDo::End => return,
@@ -183,7 +183,7 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
         state.flush_with_descriptors(|| self.is_to_end())?;
-        // Wakes the writers now, because those that wait for a flush need not wait for a merge.
+        // Wakes the writers now, because writers that wait for a flush need not wait for a merge.
         // Taking the lock first ensures that no writer is between its check and its wait, where it
         // would miss the notification.
         drop(self.lock());
@@ -215,10 +215,10 @@ impl Work {
             drop(self.lock());
             self.changed.notify_all();
         }
-        // Continue with the tables that were written meanwhile.
+        // The loop continues with the tables that were written meanwhile.
         let mut to_do = self.lock();
-        if *to_do == ToDo::Nothing {
-            *to_do = ToDo::Tables;
+        if *to_do == PendingWork::Nothing {
+            *to_do = PendingWork::Tables;
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Work {
     }
 
     fn is_to_end(&self) -> bool {
-        *self.lock() == ToDo::End
+        *self.lock() == PendingWork::End
     }
 
     /// Merges some tables. Returns whether there was anything to merge.
@@ -273,7 +273,7 @@ impl Work {
         }
         // No small merge is left, and writers wait: merge all tables into one run.
         let (tables, path) = (state.tree.table_count(), state.path.display());
-        tracing::info!(tables, %path, "merging all tables; writers and a shutdown wait for it");
+        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this is done");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
             // Without this error, writers would wait forever.

@@ -13,7 +13,7 @@ use locks::RwLock;
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
 
-use super::blocks::Place;
+use super::blocks::RowPosition;
 use super::key::Key;
 use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
@@ -72,13 +72,13 @@ impl Memtable {
         }
     }
 
-    /// Returns roughly the bytes of memory that it takes.
+    /// Returns the approximate memory use of the table, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns what a view of the batches below `below` sees under a key: `None` if the table does
-    /// not have the key, `Some(None)` if it was deleted.
+    /// Returns the value of a key for a view of the batches below `below`: `None` if the table does
+    /// not have the key, `Some(None)` if the key was deleted.
     pub(super) fn get(&self, key: &Key, below: u64) -> Option<Option<Value>> {
         let rows = self.read();
         Some(rows.find(key)?.versions.version(below)?.value.clone())
@@ -89,7 +89,7 @@ impl Memtable {
         self.read().fetch(keys, VALUE_BYTES_TOGETHER);
     }
 
-    /// Copies the next rows of a range that a view of the batches below `below` sees. Copies as
+    /// Copies the next rows of a range, as a view of the batches below `below` sees them. Copies as
     /// many rows as fit, and fewer only at the end of the range.
     fn copy(&self, range: &Range, reverse: bool, below: u64, to: &mut Copied) {
         let rows = self.read_in_order();
@@ -126,7 +126,7 @@ impl Memtable {
     }
 
     /// Returns every version of the rows at some positions.
-    fn stored_versions(&self, places: &[Place]) -> Vec<InternalValue> {
+    fn stored_versions(&self, places: &[RowPosition]) -> Vec<InternalValue> {
         let rows = self.read();
         let mut key = Vec::new();
         let versions = rows.in_places(places).flat_map(|row| {
@@ -159,8 +159,8 @@ impl Memtable {
         newest
     }
 
-    /// Puts all rows in key order, if they are not, and returns them. Ordering is deferred until a
-    /// reader needs it.
+    /// Puts all rows in key order, unless they already are, and returns them. Ordering is deferred
+    /// until a reader needs it.
     fn read_in_order(&self) -> RwLockReadGuard<'_, Rows> {
         let rows = self.read();
         if rows.is_in_order() {
@@ -270,7 +270,8 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Returns the current row: a key and its value, or none if it was deleted. `None` at the end.
+    /// Returns the current row, or `None` at the end. A row is a key with its value, or without a
+    /// value if the key was deleted.
     pub(super) fn row(&self) -> Option<(&[u8], Option<&[u8]>)> {
         self.copied.row(self.next)
     }

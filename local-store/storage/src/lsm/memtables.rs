@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::memtable::Memtable;
 
-/// An immutable set of tables, so that views can keep it.
+/// An immutable set of tables. A view keeps the set that was current when the view was opened.
 #[derive(Clone, Default)]
 pub(super) struct Memtables {
     active: Arc<Memtable>,
@@ -19,7 +19,8 @@ impl Memtables {
         &self.active
     }
 
-    /// Returns all tables. If several have a key, the first one has its newest version.
+    /// Returns all tables, the newest first. If several tables have a key, the first of these
+    /// tables has the key's newest version.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Memtable> {
         let active = std::iter::once(&self.active);
         active.chain(&self.sealed).chain(&self.written).map(|table| &**table)

@@ -12,7 +12,7 @@
 //! the crate lsm-tree keeps every version until it is flushed.
 //!
 //! A read may find damage long after the storage was opened. The damage is recorded in a file
-//! beside the storage, which then never opens again.
+//! beside the storage, which then refuses to open.
 
 mod blocks;
 mod disk_rows;
@@ -69,7 +69,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// The tree's own list of its valid files. Every complete tree has this file.
 const TREE_FILE: &str = "current";
 
-/// The tree's folder of tables. It exists once the tree has tables.
+/// The tree's folder of tables. The folder exists once the tree has tables.
 const TABLES_FOLDER: &str = "tables";
 
 /// The most tables that all trees of a process keep open. A tree opens further tables when it reads
@@ -118,7 +118,7 @@ impl fmt::Debug for BlockCache {
 pub struct Options {
     /// The cache of blocks and open tables.
     pub cache: BlockCache,
-    /// Bytes of one table of recent writes. There are two of them, the active one and the last
+    /// Bytes of one table of recent writes. There are two such tables, the active one and the last
     /// flushed one, and up to four more while the disk is too slow.
     pub memtable_bytes: u64,
     /// Size of the tree's files in bytes, inclusive, up to which the indexes and filters of all
@@ -155,9 +155,9 @@ impl Default for Options {
     }
 }
 
-/// A tree in a directory of its own, and its maintenance thread.
+/// A tree in its own directory, and the tree's maintenance thread.
 pub struct LsmStorage {
-    upkeep: MaintenanceThread,
+    maintenance: MaintenanceThread,
     state: Arc<State>,
 }
 
@@ -215,7 +215,7 @@ impl LsmStorage {
         }
         let lock = lock(path)?;
         let numbers = SequenceNumberCounter::default();
-        // Without this file the tree would start empty, so a missing one is damage.
+        // Without this file the tree would start empty, so a missing file is damage.
         if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
             let path = path.display().to_string();
             let reason =
@@ -238,8 +238,8 @@ impl LsmStorage {
             damage: options.damage.clone(),
             _lock: lock,
         });
-        let upkeep = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
-        Ok(LsmStorage { upkeep, state })
+        let maintenance = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
+        Ok(LsmStorage { maintenance, state })
     }
 
     /// Returns a flag; while it is true, the directory is removed when the storage and its last
@@ -268,8 +268,8 @@ fn open_tree(
     options: &Options,
     numbers: &SequenceNumberCounter,
 ) -> Result<AnyTree, lsm_tree::Error> {
-    // The tree's own counter of visible changes is not used, because this crate decides what views
-    // see: a batch may be half applied while a table is registered.
+    // The tree's own counter of visible changes is not used, because this crate decides which
+    // batches a view sees: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::clone(&options.cache.blocks))
@@ -319,7 +319,7 @@ impl Drop for State {
         if !self.is_temporary.load(Ordering::Acquire) {
             return;
         }
-        // A restarted node may have removed the directory and created another one in its place.
+        // A restarted node may have removed the directory and created a new one in its place.
         let same = |own: fs::Metadata, found: fs::Metadata| {
             (own.dev(), own.ino()) == (found.dev(), found.ino())
         };
@@ -377,13 +377,13 @@ impl State {
     /// need only the newest one.
     fn oldest_seen(&self) -> u64 {
         let view_states = self.view_states();
-        view_states.open_views().oldest.min(view_states.now().number)
+        view_states.open_views().oldest.min(view_states.current().number)
     }
 
     /// Seals the active table, between two batches.
     fn seal(&self) {
         let mut view_states = self.view_states();
-        let ViewState { number, tables, queues } = view_states.now().copy();
+        let ViewState { number, tables, queues } = view_states.current().copy();
         let unseen = view_states.publish(ViewState { number, tables: tables.seal(), queues });
         drop(view_states);
         drop(unseen);
@@ -391,7 +391,7 @@ impl State {
 
     /// Returns how many sealed tables wait for a flush.
     fn sealed_count(&self) -> usize {
-        self.view_states().now().tables.sealed_count()
+        self.view_states().current().tables.sealed_count()
     }
 
     /// Flushes the sealed tables to disk, and syncs them. Retries while no descriptor is left for a
@@ -412,7 +412,7 @@ impl State {
         // The number of iterations is bounded. Code that seals a table meanwhile also requests its
         // flush.
         for _ in 0..self.sealed_count() {
-            let Some(table) = self.view_states().now().tables.oldest_sealed() else { break };
+            let Some(table) = self.view_states().current().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
             let flush = self.flush_queues(&table)?;
             let listed = match &flush {
@@ -427,7 +427,7 @@ impl State {
             }
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();
-            let ViewState { number, tables, queues } = view_states.now().copy();
+            let ViewState { number, tables, queues } = view_states.current().copy();
             // The tree shows a new table only to views with higher numbers than that of the table's
             // registration. Views with lower numbers still have the table in memory.
             let number = number.max(self.numbers.get());
@@ -446,8 +446,8 @@ impl State {
         if rows.is_empty() {
             return Ok(None);
         }
-        // Only a flush changes the queues, and this one holds the flush lock.
-        let queues = Arc::clone(&self.view_states().now().queues);
+        // Only a flush changes the queues, and this flush holds the flush lock.
+        let queues = Arc::clone(&self.view_states().current().queues);
         QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
     }
 }
@@ -461,7 +461,7 @@ impl Storage for LsmStorage {
         }
         let mut view_states = state.view_states();
         let number = state.numbers.next();
-        let ViewState { tables, queues, .. } = view_states.now().copy();
+        let ViewState { tables, queues, .. } = view_states.current().copy();
         tables.active().apply(&batch.ops, number, &view_states.open_views());
         let bytes = tables.active().bytes();
         let unseen = view_states.publish(ViewState { number: number + 1, tables, queues });
@@ -469,7 +469,7 @@ impl Storage for LsmStorage {
         drop(unseen);
         if bytes > state.memtable_bytes {
             state.seal();
-            self.upkeep.wait_for_room()?;
+            self.maintenance.wait_for_room()?;
         }
         Ok(())
     }
@@ -477,9 +477,9 @@ impl Storage for LsmStorage {
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
-        // Each persist adds a table, which is a run of its own. If entries are small, tables are
+        // Each persist adds a table, which is a separate run. If entries are small, tables are
         // sealed only here and never because they are full, so a merge must be requested here.
-        self.upkeep.start_maintenance();
+        self.maintenance.start_maintenance();
         Ok(())
     }
 
@@ -505,7 +505,7 @@ impl Storage for LsmStorage {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.state.tree.disk_space() + self.state.view_states().now().queues.bytes()
+        self.state.tree.disk_space() + self.state.view_states().current().queues.bytes()
     }
 }
 
@@ -549,8 +549,8 @@ fn lock(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Acquires a file's lock, and retries for a moment: a forked child holds the lock until it
-/// executes its own program.
+/// Acquires a file's lock, and retries for a tenth of a second, because a forked child holds the
+/// lock until it executes its own program.
 fn take(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_TRIES {
         match file.try_lock() {

@@ -12,7 +12,7 @@ use std::ops::Bound;
 
 use hashbrown::HashTable;
 
-use super::blocks::{Blocks, Place, RowState};
+use super::blocks::{Blocks, RowPosition, RowState};
 use super::key::{Key, KeyPrefix, LINE_BYTES};
 use super::row::{ROWS_TOGETHER, Row};
 
@@ -27,21 +27,21 @@ pub(super) const VALUE_BYTES_TOGETHER: usize = 512;
 /// The position of a row, with the hash of its key, which distinguishes most other keys.
 struct Slot {
     hash: u32,
-    place: Place,
+    place: RowPosition,
 }
 
 /// A lower and an upper bound.
 type Bounds<T> = (Bound<T>, Bound<T>);
 
-/// Positions of the rows with one key prefix, in key order. Mostly there is one position. Index
-/// entries with one key, and items with one long partition key, have several.
-enum Places {
-    One(Place),
-    Several(Vec<Place>),
+/// Positions of the rows with one key prefix, in key order. Most prefixes have one position. Index
+/// entries with the same key, and items with the same long partition key, have several positions.
+enum RowPositions {
+    One(RowPosition),
+    Several(Vec<RowPosition>),
 }
 
-impl Places {
-    fn as_slice(&self) -> &[Place] {
+impl RowPositions {
+    fn as_slice(&self) -> &[RowPosition] {
         match self {
             Self::One(place) => std::slice::from_ref(place),
             Self::Several(places) => places,
@@ -49,7 +49,7 @@ impl Places {
     }
 
     /// Returns the positions of the rows in a range of keys.
-    fn within(&self, (from, to): &Bounds<Key>, blocks: &Blocks) -> &[Place] {
+    fn within(&self, (from, to): &Bounds<Key>, blocks: &Blocks) -> &[RowPosition] {
         let places = self.as_slice();
         let is_before = |key: &Key| match from {
             Bound::Included(from) => key < from,
@@ -68,9 +68,9 @@ impl Places {
     }
 
     /// Adds the positions of rows whose keys have no position here yet. Both sets may be large, so
-    /// each new position is searched for, and each existing one moves once.
-    fn add(&mut self, mut coming: Vec<Place>, blocks: &Blocks) {
-        let key_of = |place: &Place| blocks.get(*place).map(|row| &row.key);
+    /// each new position is searched for, and each existing position moves once.
+    fn add(&mut self, mut coming: Vec<RowPosition>, blocks: &Blocks) {
+        let key_of = |place: &RowPosition| blocks.get(*place).map(|row| &row.key);
         coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
         let mut rest = self.as_slice();
         let mut all = Vec::with_capacity(rest.len() + coming.len());
@@ -86,8 +86,8 @@ impl Places {
     }
 
     /// Removes positions, which must be sorted by number. Returns whether none is left.
-    fn remove(&mut self, gone: &[Place]) -> bool {
-        let is_left = |place: &Place| gone.binary_search(place).is_err();
+    fn remove(&mut self, gone: &[RowPosition]) -> bool {
+        let is_left = |place: &RowPosition| gone.binary_search(place).is_err();
         match self {
             Self::One(only) => !is_left(only),
             Self::Several(places) => {
@@ -103,13 +103,13 @@ impl Places {
 pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
-    in_order: BTreeMap<KeyPrefix, Places>,
+    in_order: BTreeMap<KeyPrefix, RowPositions>,
     /// Positions that wait to be put in order, each position once. Some of their rows may have been
     /// removed meanwhile, and other rows may have taken their positions.
-    unordered: Vec<Place>,
+    unordered: Vec<RowPosition>,
     /// Positions of released rows in the order. The next removal skips those that have been written
     /// again.
-    gone: Vec<Place>,
+    released: Vec<RowPosition>,
     /// Bytes of the rows without their values.
     bytes: u64,
     /// Number of times that rows were removed from the order.
@@ -118,8 +118,8 @@ pub(super) struct Rows {
 
 /// The probable positions of the rows with some keys. [`Rows::find_fetched`] uses them only if no
 /// row was removed from the order since, which `removals` shows.
-pub(super) struct Fetched {
-    places: [Option<Place>; ROWS_TOGETHER],
+pub(super) struct ProbablePositions {
+    places: [Option<RowPosition>; ROWS_TOGETHER],
     removals: u64,
 }
 
@@ -152,13 +152,14 @@ impl Rows {
     pub(super) fn find_fetched(
         &self,
         key: &Key,
-        fetched: &Fetched,
+        fetched: &ProbablePositions,
         number: usize,
-    ) -> Option<Place> {
+    ) -> Option<RowPosition> {
         // A removal from the order frees positions for other rows, so earlier positions are not
         // used after it.
         let likely = fetched.places.get(number).filter(|_| fetched.removals == self.removals);
-        let is_there = |place: Place| self.blocks.get(place).is_some_and(|row| row.key == *key);
+        let is_there =
+            |place: RowPosition| self.blocks.get(place).is_some_and(|row| row.key == *key);
         match likely {
             Some(None) => {
                 debug_assert!(self.place(key).is_none());
@@ -169,11 +170,11 @@ impl Rows {
         }
     }
 
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Row> {
+    pub(super) fn get_mut(&mut self, place: RowPosition) -> Option<&mut Row> {
         self.blocks.get_mut(place)
     }
 
-    fn place(&self, key: &Key) -> Option<Place> {
+    fn place(&self, key: &Key) -> Option<RowPosition> {
         let is_it = |slot: &Slot| {
             slot.hash == key.hash()
                 && self.blocks.get(slot.place).is_some_and(|row| row.key == *key)
@@ -184,17 +185,17 @@ impl Rows {
     /// Loads the rows with these keys, at most [`ROWS_TOGETHER`], and `value_bytes` of their values
     /// into the CPU cache. The reads do not depend on each other, so their cache misses overlap. If
     /// the rows were read one by one, each miss would stall the CPU.
-    pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) -> Fetched {
+    pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) -> ProbablePositions {
         let mut places = [None; ROWS_TOGETHER];
         for (place, key) in places.iter_mut().zip(keys) {
             let is_likely = |slot: &Slot| slot.hash == key.hash();
             *place = self.by_hash.find(spread(key.hash()), is_likely).map(|slot| slot.place);
         }
         self.fetch_places(&places, value_bytes);
-        Fetched { places, removals: self.removals }
+        ProbablePositions { places, removals: self.removals }
     }
 
-    fn fetch_places(&self, places: &[Option<Place>], value_bytes: usize) {
+    fn fetch_places(&self, places: &[Option<RowPosition>], value_bytes: usize) {
         let rows = || places.iter().flatten().filter_map(|place| self.blocks.get(*place));
         for row in rows() {
             black_box((row.key.ends(), row.versions.number()));
@@ -231,14 +232,14 @@ impl Rows {
     }
 
     /// Releases a row that has no versions to keep. A row that waits to be put in order is removed
-    /// at once, any other row later. Only a row whose key was new can be removed; others remain as
-    /// tombstones.
-    pub(super) fn release(&mut self, place: Place) {
+    /// at once; any other row is removed later. Only a row whose key was new can be removed; other
+    /// rows remain as tombstones.
+    pub(super) fn release(&mut self, place: RowPosition) {
         match self.blocks.row_state_mut(place).copied() {
             Some(RowState { is_new: true, is_waiting: true, .. }) => self.free(place),
             Some(RowState { is_new: true, is_waiting: false, .. }) => {
-                self.gone.push(place);
-                if self.gone.len() == GONE_MAX {
+                self.released.push(place);
+                if self.released.len() == GONE_MAX {
                     self.remove_gone();
                 }
             }
@@ -246,8 +247,8 @@ impl Rows {
         }
     }
 
-    /// Removes a row that is not in the order, or not any more.
-    fn free(&mut self, place: Place) {
+    /// Removes a row that is not in the key order, or no longer in it.
+    fn free(&mut self, place: RowPosition) {
         let Self { blocks, by_hash, bytes, .. } = self;
         let Some(row) = blocks.get_mut(place) else { return };
         *bytes = bytes.saturating_sub(row_bytes(row));
@@ -264,10 +265,10 @@ impl Rows {
 
     /// Returns whether every row is in the order, and none waits for removal.
     pub(super) fn is_in_order(&self) -> bool {
-        self.unordered.is_empty() && self.gone.is_empty()
+        self.unordered.is_empty() && self.released.is_empty()
     }
 
-    /// Puts the waiting rows in order, and removes the released ones.
+    /// Puts the waiting rows in order, and removes the released rows.
     pub(super) fn put_in_order(&mut self) {
         // Taking the vector also frees its capacity, which a full table does not need any more.
         let mut waiting = mem::take(&mut self.unordered);
@@ -284,9 +285,9 @@ impl Rows {
             let Some((beginning, place)) = coming.first() else { continue };
             let entry = in_order.entry(*beginning);
             if coming.len() == 1 && matches!(entry, Entry::Vacant(_)) {
-                entry.or_insert(Places::One(*place));
+                entry.or_insert(RowPositions::One(*place));
             } else {
-                let places = entry.or_insert_with(|| Places::Several(Vec::new()));
+                let places = entry.or_insert_with(|| RowPositions::Several(Vec::new()));
                 places.add(coming.iter().map(|(_, place)| *place).collect(), blocks);
             }
         }
@@ -294,14 +295,14 @@ impl Rows {
     }
 
     /// Returns the key prefixes of the rows at some positions, with the positions.
-    fn beginnings(&self, places: &[Place]) -> Vec<(KeyPrefix, Place)> {
+    fn beginnings(&self, places: &[RowPosition]) -> Vec<(KeyPrefix, RowPosition)> {
         let mut beginnings = Vec::with_capacity(places.len());
         for places in places.chunks(ROWS_TOGETHER) {
             let mut together = [None; ROWS_TOGETHER];
             together.iter_mut().zip(places).for_each(|(to, place)| *to = Some(*place));
             self.fetch_places(&together, 0);
             let beginning =
-                |place: &Place| Some((self.blocks.get(*place)?.key.beginning(), *place));
+                |place: &RowPosition| Some((self.blocks.get(*place)?.key.beginning(), *place));
             beginnings.extend(places.iter().filter_map(beginning));
         }
         beginnings
@@ -310,16 +311,17 @@ impl Rows {
     /// Removes the released rows, except those that have been written again.
     fn remove_gone(&mut self) {
         self.removals += 1;
-        let mut gone = mem::take(&mut self.gone);
-        let is_nothing =
-            |place: Place| self.blocks.get(place).is_some_and(|row| row.versions.is_nothing());
+        let mut gone = mem::take(&mut self.released);
+        let is_nothing = |place: RowPosition| {
+            self.blocks.get(place).is_some_and(|row| row.versions.is_nothing())
+        };
         gone.retain(|place| is_nothing(*place));
         gone.sort_unstable();
         gone.dedup();
         let mut sorted = self.beginnings(&gone);
         sorted.sort_unstable();
         for going in sorted.chunk_by(|(one, _), (other, _)| one == other) {
-            let places: Vec<Place> = going.iter().map(|(_, place)| *place).collect();
+            let places: Vec<RowPosition> = going.iter().map(|(_, place)| *place).collect();
             let beginning = going.first().map(|(beginning, _)| *beginning).unwrap_or_default();
             if let Entry::Occupied(mut found) = self.in_order.entry(beginning)
                 && found.get_mut().remove(&places)
@@ -346,7 +348,7 @@ impl Rows {
     /// Returns the positions of the rows whose first byte is wanted, in key order, without rows
     /// that need no tombstone. If rows wait to be put in order, it sorts copies of the positions,
     /// so that other threads need not wait until all rows are in order.
-    pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Place> {
+    pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<RowPosition> {
         let is_wanted = |[first, ..]: &KeyPrefix| {
             let [first, ..] = first.to_be_bytes();
             is_wanted(first)
@@ -357,7 +359,8 @@ impl Rows {
         }
         let mut sorted: Vec<_> = self.blocks.needed(is_wanted).collect();
         sorted.sort_unstable();
-        let key_of = |(_, place): &(KeyPrefix, Place)| self.blocks.get(*place).map(|row| &row.key);
+        let key_of =
+            |(_, place): &(KeyPrefix, RowPosition)| self.blocks.get(*place).map(|row| &row.key);
         for alike in sorted.chunk_by_mut(|(one, _), (other, _)| one == other) {
             if alike.len() > 1 {
                 alike.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
@@ -368,7 +371,7 @@ impl Rows {
 
     /// Returns the rows at these positions, at most [`ROWS_TOGETHER`], and prefetches them
     /// together.
-    pub(super) fn in_places(&self, places: &[Place]) -> impl Iterator<Item = &Row> {
+    pub(super) fn in_places(&self, places: &[RowPosition]) -> impl Iterator<Item = &Row> {
         let mut together = [None; ROWS_TOGETHER];
         together.iter_mut().zip(places).for_each(|(to, place)| *to = Some(*place));
         self.fetch_places(&together, VALUE_BYTES_TOGETHER);

@@ -1,5 +1,5 @@
-//! Verifies the checksums of files on disk, file by file. It bypasses the block cache, so that it
-//! does not evict blocks that requests read.
+//! Verifies the checksums of files on disk, file by file. Verification bypasses the block cache, so
+//! that it does not evict blocks that requests read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -41,7 +41,7 @@ pub(super) fn verify_next(
         Some(StoredFile::Rows(number)) => Some(number),
         _ => None,
     };
-    let queues = state.view_states().now().queues.clone();
+    let queues = state.view_states().current().queues.clone();
     let verified = queues.verify_next(last_file, pace)?;
     Ok(verified.map(StoredFile::Rows))
 }

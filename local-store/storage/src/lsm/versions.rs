@@ -78,7 +78,7 @@ impl Versions {
         let bytes = |version: Version| version.bytes() + VERSION_BYTES;
         let end = older.partition_point(|version| open_views.sees(version.number));
         went += older.drain(end..).map(bytes).sum::<u64>();
-        // The oldest view sees the newest version below it, and no earlier one.
+        // The oldest view sees the newest version below it, and no earlier version.
         let below = older.partition_point(|version| version.number < open_views.oldest);
         went += older.drain(..below.saturating_sub(1)).map(bytes).sum::<u64>();
         self.older = older.into_boxed_slice();

@@ -40,7 +40,7 @@ impl ViewState {
 
 /// The state of the next view, and those of open views.
 pub(super) struct ViewStates {
-    now: Arc<ViewState>,
+    current: Arc<ViewState>,
     /// Earlier states that may have open views, oldest first.
     earlier: VecDeque<Arc<ViewState>>,
 }
@@ -49,19 +49,19 @@ impl ViewStates {
     /// Returns the first state of a storage that was just opened.
     pub(super) fn new(number: u64, queues: Queues) -> Self {
         let (tables, queues) = (Memtables::default(), Arc::new(queues));
-        let now = Arc::new(ViewState { number, tables, queues });
-        Self { now, earlier: VecDeque::new() }
+        let current = Arc::new(ViewState { number, tables, queues });
+        Self { current, earlier: VecDeque::new() }
     }
 
-    pub(super) fn now(&self) -> &Arc<ViewState> {
-        &self.now
+    pub(super) fn current(&self) -> &Arc<ViewState> {
+        &self.current
     }
 
     /// Sets the state of later views. Returns the states that no view sees any more. The caller
     /// drops them after it has released the lock, because dropping them may remove files.
     #[must_use]
     pub(super) fn publish(&mut self, next: ViewState) -> Vec<Arc<ViewState>> {
-        let before = mem::replace(&mut self.now, Arc::new(next));
+        let before = mem::replace(&mut self.current, Arc::new(next));
         self.earlier.push_back(before);
         let mut unseen = Vec::new();
         self.earlier.retain(|view_state| {
@@ -77,7 +77,7 @@ impl ViewStates {
     /// Returns the range of open views. The caller ensures that no view is opened meanwhile.
     pub(super) fn open_views(&self) -> OpenViews {
         let mut held =
-            self.earlier.iter().chain([&self.now]).filter(|view_state| is_held(view_state));
+            self.earlier.iter().chain([&self.current]).filter(|view_state| is_held(view_state));
         let oldest = held.next().map(|view_state| view_state.number);
         let newest = held.next_back().map(|view_state| view_state.number).or(oldest);
         OpenViews { oldest: oldest.unwrap_or(u64::MAX), newest: newest.unwrap_or(0) }
@@ -100,7 +100,7 @@ pub(super) struct LsmView {
 
 impl LsmView {
     pub(super) fn new(state: Arc<State>, is_patient: bool) -> Self {
-        let view_state = Arc::clone(state.view_states().now());
+        let view_state = Arc::clone(state.view_states().current());
         Self { state, view_state, is_patient }
     }
 
@@ -124,8 +124,8 @@ impl LsmView {
         }
     }
 
-    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is created
-    /// again after the current row.
+    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is
+    /// recreated after the current row.
     fn advance(
         &self,
         stored: &mut DiskRows,
@@ -153,7 +153,8 @@ impl LsmView {
 pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// Converts the range from `from` (inclusive) to `to` (exclusive) to bounds that are not longer
-/// than a key, because the tree panics at longer ones. Returns `None` if the range can have no key.
+/// than a key, because the tree panics at longer bounds. Returns `None` if the range can have no
+/// key.
 fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
     // A key that equals the beginning of a longer bound is less than the bound.
     let (start, lower) = match from.get(..KEY_BYTES_MAX) {
@@ -255,8 +256,9 @@ impl View for LsmView {
     }
 }
 
-/// Returns the cursor with the first row of all, the newest if several have its key; `None` if the
-/// stored row comes before all of them.
+/// Returns the cursor whose row comes first in the order of the scan; if several cursors have a row
+/// with that key, the one with the newest version. Returns `None` if the stored row comes before
+/// all of them.
 fn first_of(
     cursors: &[Cursor<'_>],
     stored: Option<(&[u8], &[u8])>,

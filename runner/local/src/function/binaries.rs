@@ -1,10 +1,10 @@
-//! Builds the functions' binaries with cargo, or finds them next to `weir`.
+//! Builds the functions' binaries with cargo, or finds them in the folder of `weir`.
 //!
 //! A package of Weir's own workspace is built with the profile of the running `weir` and into its target
 //! folder, so that shared dependencies are compiled once. Any other package is built in its own target
-//! folder, as its owner's `cargo build` does. It can therefore replace no program of Weir or of another
-//! project, and `weir up` notices when the owner builds it again. An installed `weir` without a package's
-//! sources uses the binary in its own folder.
+//! folder, as `cargo build` in that package does. Its binary can therefore replace no program of Weir or
+//! of another project, and `weir up` notices a rebuild by the user. An installed `weir` without a
+//! package's sources uses the binary in its own folder.
 
 mod metadata;
 
@@ -41,7 +41,7 @@ pub enum Error {
     NoCargo {
         /// The program that could not be started.
         cargo: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// cargo ran and failed.
@@ -52,7 +52,7 @@ pub enum Error {
         /// The last lines of cargo's output.
         output: String,
     },
-    /// cargo succeeded but did not make a binary with this name.
+    /// cargo succeeded but did not produce a binary with this name.
     #[error("package=`{manifest}` was built, but it has no binary=`{binary}`")]
     NotMade {
         /// The package.
@@ -60,9 +60,9 @@ pub enum Error {
         /// The name of the binary.
         binary: String,
     },
-    /// Several members of a workspace have this binary, and `CodeUri` names none of them.
+    /// Several members of a workspace have this binary, and `CodeUri` names no member.
     #[error(
-        "several packages of workspace=`{manifest}` have a binary=`{binary}`: {}; write the folder of one of them as CodeUri", makers.join(", ")
+        "several packages of workspace=`{manifest}` have a binary=`{binary}`: {}; set CodeUri to the folder of one of these packages", makers.join(", ")
     )]
     Ambiguous {
         /// The workspace.
@@ -75,23 +75,26 @@ pub enum Error {
     /// Another package may build a binary of the same name into the same folder, and the binary could not be
     /// copied elsewhere.
     #[error(
-        "another package may replace file=`{binary}` with its own binary of that name, and it cannot be copied: {source}; free the place that the copy needs, or give the binary another name in Cargo.toml and as BuildProperties.Binary"
+        "another package may replace file=`{binary}` with its own binary of the same name, and weir cannot copy the file elsewhere: {source}; free disk space for the copy, or rename the binary in Cargo.toml and in BuildProperties.Binary"
     )]
     NotSetApart {
         /// The file.
         binary: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Returns the error as text. The text contains cargo's output only if the reader has not seen it yet.
+    /// Returns the error as text. The text contains cargo's output only if the user has not seen it yet.
     #[must_use]
     pub fn text(&self, has_seen_output: bool) -> String {
         match self {
             Self::Failed { manifest, .. } if has_seen_output => {
-                format!("building package=`{}` failed; cargo says why above", manifest.display())
+                format!(
+                    "building package=`{}` failed; the output of cargo above has the reason",
+                    manifest.display()
+                )
             }
             other => other.to_string(),
         }
@@ -108,7 +111,7 @@ struct Origin {
 /// The running `weir`.
 struct Program {
     path: PathBuf,
-    /// The root of the workspace from which it was built.
+    /// The root of the workspace from which the running `weir` was built.
     checkout: PathBuf,
 }
 
@@ -140,13 +143,13 @@ fn place_flags(workspace: &Workspace, program: &Program) -> Vec<PathBuf> {
     }
 }
 
-/// Returns the name of a folder that only one package or workspace uses.
+/// Returns the name of a folder that only this package or workspace uses.
 fn folder_name(of: &Path) -> String {
     let hash = u128::from_be_bytes(Md5::digest(of.as_os_str().as_encoded_bytes()).into());
     format!("weir-{hash:032x}")
 }
 
-/// Returns whether two paths lead to the same file. A path that does not exist is compared as text.
+/// Returns whether two paths refer to the same file. Compares the paths as text if one does not exist.
 fn is_same(one: &Path, other: &Path) -> bool {
     let resolved = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     resolved(one) == resolved(other)
@@ -221,10 +224,10 @@ async fn package(
 /// One run of cargo.
 struct Build {
     /// Whether to build all members of the workspace. Dependencies then have the features of the whole
-    /// workspace, so most of them need not be compiled a second time. Not possible if another member has a
+    /// workspace, so most of them need not be compiled a second time. False if another member has a
     /// binary of the same name.
     is_of_workspace: bool,
-    /// The manifest of the package that makes each binary.
+    /// The manifest of the package that builds each binary, by the binary's name.
     makers: BTreeMap<String, PathBuf>,
 }
 
@@ -238,7 +241,7 @@ impl Build {
     }
 }
 
-/// The package that makes a binary.
+/// The package that builds a binary.
 struct Maker {
     manifest: PathBuf,
     /// Whether the package must be built alone, because another member of its workspace has a binary of the
@@ -261,8 +264,8 @@ fn maker(workspace: &Workspace, manifest: &Path, name: &str) -> Result<Maker, Er
     }
 }
 
-/// Links or copies a binary to a place of its own, because cargo has only one place for all binaries of the
-/// same name.
+/// Links or copies a binary to its own path, because cargo writes all binaries of the same name to one
+/// path.
 fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
     let failed = |source| Error::NotSetApart { binary: made.to_owned(), source };
     let package = std::path::absolute(package_folder).map_err(failed)?;
@@ -281,7 +284,7 @@ fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
 /// Returns the target folder and the profile with which `program` was built.
 fn origin(program: &Path) -> Option<Origin> {
     let mut folder = program.parent()?;
-    // Test programs and examples are one folder deeper.
+    // cargo puts test programs and examples one folder deeper.
     if folder.ends_with("deps") || folder.ends_with("examples") {
         folder = folder.parent()?;
     }
@@ -367,7 +370,7 @@ async fn compile(
 async fn each_line(stream: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(&str)) {
     let Some(stream) = stream else { return };
     let mut lines = BufReader::new(stream).lines();
-    // cargo writes UTF-8. An invalid line or a broken pipe ends the reading.
+    // cargo writes UTF-8. An invalid line or a broken pipe ends the loop.
     while let Ok(Some(line)) = lines.next_line().await {
         take(&line);
     }

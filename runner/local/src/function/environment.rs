@@ -1,5 +1,5 @@
-//! The environment of an instance: Lambda's variables and the template's. No variable of this process is
-//! inherited except `PATH`.
+//! The environment of an instance: Lambda's variables and the template's variables. An instance inherits
+//! only `PATH` from this process.
 //!
 //! Pure. Source: AWS Lambda developer guide, "Defined runtime environment variables".
 
@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use super::{Error, Settings};
 use template::RESERVED_VARIABLES;
 
-/// Refuses variables that Lambda would refuse.
+/// Rejects variables that Lambda would reject.
 pub(super) fn check(settings: &Settings) -> Result<(), Error> {
     for (variable, value) in &settings.environment {
         let (name, variable) = (settings.name.clone(), variable.clone());
@@ -23,8 +23,8 @@ pub(super) fn check(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns all variables of instance `number`. Its Runtime API listens on `api`. `path` is the `PATH` of this
-/// process, the only variable that an instance inherits.
+/// Returns all variables of instance `number`, whose Runtime API listens on `api`. `path` is the `PATH`
+/// of this process, the only variable that an instance inherits.
 pub(super) fn variables(
     settings: &Settings,
     api: SocketAddr,

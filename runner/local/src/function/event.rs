@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::InvokeOutcome;
 
-/// Called for each event, in the task in which it happens. It must be quick and must not block.
+/// Receives each event, in the task in which the event happens. It must be quick and must not block.
 pub type Observer = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// The stream to which a line was written.
@@ -18,7 +18,7 @@ pub enum Stream {
     Error,
 }
 
-/// An event. Each names its function.
+/// An event of a function or of one of its instances.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// A process was started.
@@ -28,7 +28,7 @@ pub enum Event<'a> {
         /// The process id.
         pid: u32,
     },
-    /// A process asked for its first invocation, so it is ready.
+    /// A process requested its first invocation, so it is ready.
     InstanceReady {
         /// The function.
         function: &'a str,
@@ -43,11 +43,11 @@ pub enum Event<'a> {
         function: &'a str,
         /// The process id.
         pid: u32,
-        /// How it ended, in Lambda's words.
+        /// How the process ended, as Lambda describes it.
         exit: &'a str,
     },
-    /// The program was built again. Later invocations use the new program, and idle instances of the old one
-    /// end.
+    /// The program was rebuilt. Later invocations use the new program, and idle instances of the old
+    /// program end.
     ProgramChanged {
         /// The function.
         function: &'a str,
@@ -78,11 +78,11 @@ pub enum Event<'a> {
     Line {
         /// The function.
         function: &'a str,
-        /// The stream to which it was written.
+        /// The stream to which the line was written.
         stream: Stream,
         /// The request id of the running invocation, if there was one.
         request_id: Option<&'a str>,
-        /// The line, without its end.
+        /// The line, without its newline.
         line: &'a str,
     },
 }

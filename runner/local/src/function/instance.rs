@@ -1,4 +1,4 @@
-//! One instance of a function: its process, its Runtime API, and one invocation at a time.
+//! An instance of a function: its process, its Runtime API, and its current invocation.
 //!
 //! `pool` decides how many instances there are, and restarts them.
 
@@ -31,11 +31,11 @@ use super::{
     runtime_api::{self, Delivery, Mailbox},
 };
 
-/// The time for reading a process's output after its end. Its pipes stay open longer only if processes that
-/// it started hold them.
+/// The maximum time for reading a process's output after its exit. Its pipes stay open longer only if
+/// child processes hold them.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// The time after the end of a process in which an answer that it sent may still arrive here.
+/// The maximum time after the exit of a process until a response that it sent arrives here.
 const REPLY_GRACE: Duration = Duration::from_millis(100);
 
 /// The state that all instances of a function share.
@@ -43,8 +43,8 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) observer: Observer,
     pub(super) log: LogFile,
-    /// The number of answers to drop, each with the end of its process, for tests.
-    pub(super) losses: Arc<AtomicU32>,
+    /// The number of responses to drop, for tests. Each drop also ends the process.
+    pub(super) answers_to_drop: Arc<AtomicU32>,
     /// The watcher that ends the processes if this process is killed.
     pub(super) orphans: Orphans,
 }
@@ -67,20 +67,21 @@ impl StartError {
         matches!(self, Self::Spawn { source, .. } if source.kind() == ErrorKind::ExecutableFileBusy)
     }
 
-    /// Returns the reason, in Lambda's words, if the program can never be started as it is. Returns `None`
-    /// for temporary errors, such as a lack of memory or a program that is being built.
+    /// Returns the reason, as Lambda words it, if the program can never be started in its current form.
+    /// Returns `None` for temporary errors, such as a lack of memory or a program that is being built.
     pub(super) fn invalid_entrypoint(&self) -> Option<String> {
         let Self::Spawn { binary, source } = self else { return None };
         let begins = entrypoint::look(binary);
         let why = match (source.kind(), source.raw_os_error(), begins) {
             (ErrorKind::NotFound, _, Entrypoint::NoInterpreter(name)) => {
-                format!("no such file or directory: its interpreter `{name}` is not there")
+                format!("no such file or directory: its interpreter `{name}` does not exist")
             }
             (_, Some(EXEC_FORMAT), Entrypoint::NoProgram) => {
                 format!("exec format error: {}", entrypoint::NO_PROGRAM)
             }
             (_, Some(EXEC_FORMAT), _) => {
-                "exec format error: it is a program for another processor".to_owned()
+                "exec format error: the program is for a different processor architecture"
+                    .to_owned()
             }
             (ErrorKind::PermissionDenied, ..) if binary.is_file() => "permission denied".to_owned(),
             _ => return None,
@@ -95,9 +96,9 @@ pub(super) struct Instance {
     number: u64,
     pid: u32,
     started: Instant,
-    /// The keys with which it was started.
+    /// The keys with which the process was started.
     keys: Credentials,
-    /// The build from which it was started.
+    /// The build from which the process was started.
     build: Option<Build>,
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
@@ -107,7 +108,7 @@ pub(super) struct Instance {
     _listener: Listener,
 }
 
-/// A handle with which an instance can be ended.
+/// A handle that kills an instance.
 #[derive(Debug, Clone)]
 pub(super) struct Handle {
     pub(super) pid: u32,
@@ -119,7 +120,7 @@ pub(super) struct Handle {
 impl Handle {
     pub(super) fn kill(&self) {
         self.mailbox.close();
-        // The channel has room for one signal, and one is enough, so a full channel does not matter.
+        // The channel has room for one signal. One signal is enough, so a full channel does not matter.
         let _sent = self.kill.try_send(());
     }
 
@@ -133,14 +134,14 @@ impl Handle {
 
     /// Waits until the process has ended.
     pub(super) async fn exited(mut self) {
-        // The sender is dropped only after it has reported the end, or with the whole runtime.
+        // The sender is dropped only after it has reported the exit, or together with the whole runtime.
         let _exit = self.exit.wait_for(Option::is_some).await;
     }
 }
 
 /// The result of an attempt to run an invocation on an instance.
 pub(super) enum Attempt {
-    /// The instance received the invocation, which has ended.
+    /// The instance received the invocation, and the invocation has ended.
     Ended {
         outcome: InvokeOutcome,
         duration: Duration,
@@ -150,18 +151,18 @@ pub(super) enum Attempt {
     /// The instance never became ready; the outcome has the reason.
     NotStarted(InvokeOutcome),
     /// The process ended while it was idle, before it received the invocation.
-    NotTaken,
+    NotReceived,
 }
 
 impl Instance {
-    /// Starts a process. It becomes ready later.
+    /// Starts a process. Returns before the process is ready.
     pub(super) async fn start(
         shared: Arc<Shared>,
         number: u64,
         keys: Credentials,
     ) -> Result<Self, StartError> {
         let (kill, killed) = mpsc::channel(1);
-        let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.losses.clone()));
+        let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.answers_to_drop.clone()));
         let listener = runtime_api::serve(mailbox.clone()).await?;
         let credentials = keys.clone();
         let settings = &Settings { credentials, ..shared.settings.clone() };
@@ -178,12 +179,13 @@ impl Instance {
         if let Some(folder) = &settings.working_folder {
             command.current_dir(folder);
         }
-        // Ctrl-C in a terminal must reach only this process, which then ends its children in an orderly way.
+        // Ctrl-C in a terminal must reach only this process, which then shuts its children down
+        // gracefully.
         #[cfg(unix)]
         command.process_group(0);
-        // This is read before the start. If another build replaces the file meanwhile, the next invocation
-        // notices it.
-        let build = program::look(&settings.program());
+        // Reads the build before the start. If a new build replaces the file meanwhile, the next
+        // invocation notices the change.
+        let build = program::current_build(&settings.program());
         let child = command
             .spawn()
             .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;
@@ -239,7 +241,7 @@ impl Instance {
         Handle { pid: self.pid, mailbox, kill, exit }
     }
 
-    /// Runs an invocation on the instance and waits for its outcome. After a time-out the process is killed,
+    /// Runs an invocation on the instance and waits for its outcome. After a timeout, kills the process,
     /// because Lambda resets the environment in this case.
     pub(super) async fn invoke(
         &mut self,
@@ -248,7 +250,7 @@ impl Instance {
         payload: Bytes,
     ) -> Attempt {
         let Settings { name, timeout, init_timeout, memory_mb, .. } = &shared.settings;
-        let (taken, was_taken) = oneshot::channel();
+        let (received, was_taken) = oneshot::channel();
         let (reply, replied) = oneshot::channel();
         let cold = !self.mailbox.is_ready();
         self.mailbox.put(Delivery {
@@ -256,7 +258,7 @@ impl Instance {
             function_arn: shared.settings.arn(),
             timeout: *timeout,
             payload,
-            taken,
+            received,
             reply,
         });
         let mut init = None;
@@ -282,7 +284,8 @@ impl Instance {
         let outcome = self.outcome(request_id, replied, *timeout).await;
         let outcome = match self.peak.over(pid, *memory_mb) {
             Some(used) if self.has_exited() => {
-                let note = format!("it used {used} MB, and its MemorySize is {memory_mb} MB");
+                let note =
+                    format!("the function used {used} MB, but its MemorySize is {memory_mb} MB");
                 outcome::with_note(outcome, &note)
             }
             _ => outcome,
@@ -307,7 +310,8 @@ impl Instance {
                 return outcome::timed_out(request_id, limit);
             }
         };
-        // The process may have answered and then ended immediately, so the answer has some time to arrive.
+        // The process may have responded and then exited immediately, so this waits a moment for the
+        // response.
         match timeout(REPLY_GRACE, replied).await {
             Ok(Ok(outcome)) => outcome,
             _ => outcome::exited(request_id, &text),
@@ -318,7 +322,7 @@ impl Instance {
     fn not_taken(&self, request_id: &str, limit: Duration) -> Attempt {
         let exit = self.exit.borrow().clone();
         let outcome = match exit {
-            Some(_) if self.mailbox.is_ready() => return Attempt::NotTaken,
+            Some(_) if self.mailbox.is_ready() => return Attempt::NotReceived,
             Some(text) => {
                 let said = self.mailbox.init_error();
                 said.unwrap_or_else(|| outcome::exited(request_id, &text))
@@ -329,7 +333,8 @@ impl Instance {
                     return Attempt::NotStarted(outcome::with_note(said, &self.tail.text()));
                 }
                 let seconds = limit.as_secs_f64();
-                let text = format!("the function asked for no invocation for {seconds:.2} seconds");
+                let text =
+                    format!("the function did not request an invocation within {seconds:.2} s");
                 outcome::exited(request_id, &text)
             }
         };
@@ -338,7 +343,7 @@ impl Instance {
 
     /// Returns the maximum memory that the process has used, in MB; `None` if the system does not report it.
     pub(super) fn memory_mb(&self) -> Option<u64> {
-        self.peak.look(self.pid)
+        self.peak.read_peak(self.pid)
     }
 }
 
@@ -348,19 +353,19 @@ impl Drop for Instance {
     }
 }
 
-/// Ends a process and the processes that it started.
+/// Kills a process and the processes that it started.
 fn end_all(child: &mut Child, pid: u32) {
-    // If the process has already ended, this fails, which does not matter.
+    // Fails if the process has already ended, which does not matter.
     let _signalled = child.start_kill();
     end_group(pid);
 }
 
-/// Ends the remaining processes of a process group. `pid` is its leader.
+/// Kills the remaining processes of a process group. `pid` is the process id of the group's leader.
 #[cfg(unix)]
 fn end_group(pid: u32) {
     let leader = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(leader) = leader {
-        // If the group has already ended, this fails, which does not matter.
+        // Fails if the group has already ended, which does not matter.
         let _signalled = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
     }
 }
@@ -368,7 +373,7 @@ fn end_group(pid: u32) {
 #[cfg(not(unix))]
 fn end_group(_: u32) {}
 
-/// Ends a process group when it is dropped.
+/// A guard that kills a process group when it is dropped.
 struct EndsGroup(u32);
 
 impl Drop for EndsGroup {
@@ -393,7 +398,7 @@ impl Process {
         mut killed: mpsc::Receiver<()>,
         exited: watch::Sender<Option<String>>,
     ) {
-        // This also ends the group if the runtime ends before the process.
+        // The guard also kills the group if the runtime ends before the process.
         let group = EndsGroup(self.pid);
         let (output, error) = (child.stdout.take(), child.stderr.take());
         let read = async {
@@ -429,11 +434,11 @@ impl Process {
                 }
             }
         };
-        // The processes that it started end with it, as in Lambda's sandbox.
+        // Kills the processes that the instance started, as the end of Lambda's sandbox does.
         drop(group);
         self.shared.orphans.ended(self.pid);
         if reading {
-            // The last lines of its output often explain why it ended.
+            // The last lines of the process's output often explain why it exited.
             let _read = timeout(OUTPUT_GRACE, read).await;
         }
         let text = match status {

@@ -1,7 +1,7 @@
 //! Lambda's Invoke operation: `aws lambda invoke --endpoint-url ...`.
 //!
-//! There is one endpoint for all functions. Requests are not authenticated, so it listens only on loopback.
-//! An asynchronous invocation (`Event`) is tried once; Lambda would retry it twice.
+//! There is one endpoint for all functions. Requests are not authenticated, so it listens only on
+//! loopback. An asynchronous invocation (`Event`) is attempted once; Lambda would retry it twice.
 //!
 //! Source: AWS Lambda API reference, Invoke.
 
@@ -17,7 +17,8 @@ use server::gate::{
     Settings as ListenerSettings,
 };
 
-use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log, pool};
+use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log};
+use crate::poller::request_id;
 
 /// The time that a client has to send a request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -36,8 +37,8 @@ pub struct InvokeEndpoint {
 }
 
 impl InvokeEndpoint {
-    /// Serves the functions by their names. Accepts this machine's own host names, and the hosts and pages in
-    /// `allowed`.
+    /// Serves the functions by their names. Accepts this machine's own host names, and the hosts and
+    /// origins in `allowed`.
     pub fn start(
         functions: impl IntoIterator<Item = Function>,
         bound: BoundListener,
@@ -62,9 +63,9 @@ impl InvokeEndpoint {
         format!("http://{}", self.address())
     }
 
-    /// Stops accepting requests, and waits at most a second for running ones.
+    /// Stops accepting requests, and waits at most a second for running requests.
     pub async fn shutdown(self) {
-        // It does not matter whether requests were cut off, because they had their time.
+        // Requests that are still running after the grace period are dropped.
         let _in_order = self.listener.shutdown(SHUTDOWN_GRACE).await;
     }
 }
@@ -99,7 +100,7 @@ async fn answer(
         .and_then(|path| path.strip_suffix("/invocations"))
         .map(function_name);
     let (&Method::POST, Some(name)) = (request.method(), named) else {
-        let message = "this endpoint knows POST /2015-03-31/functions/NAME/invocations";
+        let message = "this endpoint supports only POST /2015-03-31/functions/NAME/invocations";
         return problem(StatusCode::NOT_FOUND, "UnknownOperationException", message);
     };
     let Some(function) = functions.get(&name).cloned() else {
@@ -138,7 +139,7 @@ async fn answer(
 }
 
 async fn invoke(function: &Function, payload: Bytes, wants_tail: bool) -> Response<Full<Bytes>> {
-    let request_id = pool::request_id();
+    let request_id = request_id();
     let (body, failed) = match function.invoke_as(&request_id, payload).await {
         InvokeOutcome::Ok(body) => (body, false),
         InvokeOutcome::FunctionError { payload, .. } => (payload, true),

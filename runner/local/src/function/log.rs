@@ -1,4 +1,4 @@
-//! A function's log file: the lines that it writes, and Lambda's lines about invocations.
+//! A function's log file: the lines that the function writes, and Lambda's lines about invocations.
 //!
 //! The file is bounded. At `FILE_BYTES_MAX` it is renamed to `<name>.log.1`, which replaces the previous file
 //! of this name.
@@ -21,10 +21,10 @@ const FILE_BYTES_MAX: u64 = 10 * 1_024 * 1_024;
 /// The maximum length of a line. Source: Amazon CloudWatch Logs quotas, event size (256 KB).
 const LINE_BYTES_MAX: usize = 256 * 1_024;
 
-/// The number of lines of each instance that are kept, to explain why it did not start.
+/// The number of lines that are kept of each instance, to explain why an instance did not start.
 const TAIL_LINES: usize = 20;
 
-/// The time that a function's last lines have to arrive through its pipes, before its log is read.
+/// The pause before a log is read, in which the function's last lines arrive through its pipes.
 const TAIL_PAUSE: Duration = Duration::from_millis(30);
 
 /// The number of bytes at the end of a log file in which the lines of the last invocation are searched.
@@ -77,9 +77,9 @@ impl LogFile {
         if let Err(error) = &appended
             && !open.has_failed
         {
-            // A full disk must not stop the functions, so a line that cannot be written is lost.
+            // A full disk must not stop the functions, so a line that cannot be written is dropped.
             let path = self.path.display();
-            tracing::warn!(%error, %path, "log lines are lost until it can be written again");
+            tracing::warn!(%error, %path, "cannot write the function's log; its lines are dropped until writes succeed again");
         }
         open.has_failed = appended.is_err();
     }
@@ -99,8 +99,8 @@ impl LogFile {
 }
 
 /// Returns the lines of one invocation at the end of a log file, without times and request ids: the last
-/// ones, at most `bytes_max`. The output of a function arrives through a pipe, so its last lines may come
-/// shortly after the line that ends the invocation.
+/// lines, at most `bytes_max` bytes. The output of a function arrives through a pipe, so its last lines
+/// may arrive shortly after the line that ends the invocation.
 pub(super) async fn tail_of(path: &Path, request_id: &str, bytes_max: usize) -> String {
     tokio::time::sleep(TAIL_PAUSE).await;
     let Ok(bytes) = tokio::fs::read(path).await else { return String::new() };

@@ -1,9 +1,9 @@
-//! The memory that an instance's process has used. A process that uses more than its function's `MemorySize`
-//! is ended, as on Lambda.
+//! Measures the memory that an instance's process has used. A process that uses more than its function's
+//! `MemorySize` is killed, as on Lambda.
 //!
-//! The value is the maximum resident set of the process according to Linux (`VmHWM` of `/proc/PID/status`).
-//! Because it is a maximum, no peak between two checks is missed. Other systems do not report it, and no
-//! process is ended there.
+//! The value is the maximum resident set of the process according to Linux (`VmHWM` of
+//! `/proc/PID/status`). Because it is a maximum, no peak between two checks is missed. Other operating
+//! systems do not report it, so no process is killed there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,9 +18,9 @@ const BYTES_IN_KB: u64 = 1_024;
 pub(super) struct Peak(AtomicU64);
 
 impl Peak {
-    /// Reads the maximum memory so far and returns it in MB. It also returns the value after the process has
-    /// ended. Returns `None` if the system never reported it.
-    pub(super) fn look(&self, pid: u32) -> Option<u64> {
+    /// Reads the maximum memory so far and returns it in MB. After the process has ended, returns the
+    /// last value. Returns `None` if the operating system never reported a value.
+    pub(super) fn read_peak(&self, pid: u32) -> Option<u64> {
         let found = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .ok()
             .and_then(|status| resident_mb(&status));
@@ -30,7 +30,7 @@ impl Peak {
 
     /// Returns the memory in MB that the process has used, if it is more than `memory_mb`.
     pub(super) fn over(&self, pid: u32, memory_mb: u32) -> Option<u64> {
-        self.look(pid).filter(|used| *used > u64::from(memory_mb))
+        self.read_peak(pid).filter(|used| *used > u64::from(memory_mb))
     }
 }
 

@@ -1,14 +1,14 @@
 //! Runs Lambda functions as they are deployed: their real binaries, or their handlers in Python and Node, on
 //! the Lambda Runtime API.
 //!
-//! A function has up to `concurrency` instances. An instance is a child process with its own listener, so
-//! that each request can be attributed to its process. An instance is started when an invocation finds all
-//! others busy, and is kept for the next invocation. It is replaced when it exits, times out, or its program
-//! has changed.
+//! A function has up to `concurrency` instances. An instance is a child process with its own listener,
+//! so that each request can be attributed to its process. An instance is started when an invocation
+//! finds all existing instances busy, and is kept for the next invocation. It is replaced when it exits,
+//! times out, or its program has changed.
 //!
-//! If this process is killed (`kill -9`), its sockets close. The open call of each idle instance for the next
-//! invocation then breaks, and `lambda_runtime` ends the process. A busy instance ends when it tries to
-//! answer. `orphans` ends all others.
+//! If this process is killed (`kill -9`), its sockets close. The open request of each idle instance for
+//! the next invocation then fails, and `lambda_runtime` exits. A busy instance exits when it tries to
+//! respond. `orphans` kills all remaining instances.
 //!
 //! This module does not decide when a function runs (see the crates `mapping` and `template`), and does not
 //! retry.
@@ -53,11 +53,11 @@ pub const RESPONSE_BYTES_MAX: usize = 6_291_556;
 /// The settings with which a function runs.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its name: 1 to 64 letters, digits, hyphens and underscores.
+    /// The function's name: 1 to 64 letters, digits, hyphens and underscores.
     pub name: String,
     /// The file to start.
     pub binary: PathBuf,
-    /// The working folder of the process; `None` means that of this process.
+    /// The working folder of the process; `None` means the working folder of this process.
     pub working_folder: Option<PathBuf>,
     /// `Handler`, which is passed to the function. A binary may ignore it.
     pub handler: String,
@@ -65,13 +65,13 @@ pub struct Settings {
     pub script: Option<Launch>,
     /// The other program that runs the function, if there is one. In this case no file is started.
     pub remote: Option<Remote>,
-    /// The environment variables in the template. Lambda's own are added.
+    /// The environment variables in the template. Lambda's own variables are added to them.
     pub environment: BTreeMap<String, String>,
     /// `MemorySize` in MB, which is passed to the function.
     pub memory_mb: u32,
     /// `Timeout`: the maximum time of one invocation.
     pub timeout: Duration,
-    /// The maximum time until an instance asks for its first invocation.
+    /// The maximum time until an instance requests its first invocation.
     pub init_timeout: Duration,
     /// The maximum number of concurrent instances, at least 1.
     pub concurrency: usize,
@@ -88,7 +88,8 @@ pub struct Settings {
     pub dynamodb_endpoint: Option<String>,
     /// The value of `AWS_ENDPOINT_URL_S3`; `None` for AWS.
     pub s3_endpoint: Option<String>,
-    /// The value of `AWS_ENDPOINT_URL_LAMBDA`, for a function that invokes others; `None` for AWS.
+    /// The value of `AWS_ENDPOINT_URL_LAMBDA`, for a function that invokes other functions; `None` for
+    /// AWS.
     pub lambda_endpoint: Option<String>,
     /// The folder with the log files `<name>.log`.
     pub log_folder: PathBuf,
@@ -101,11 +102,12 @@ pub struct Launch {
     pub program: PathBuf,
     /// The interpreter's arguments, which include the client of the Runtime API.
     pub arguments: Vec<String>,
-    /// The variables of its runtime, such as `PYTHONPATH`.
+    /// The environment variables of the runtime, such as `PYTHONPATH`.
     pub variables: BTreeMap<String, String>,
     /// The folder of the code, `/var/task` on Lambda.
     pub task_root: PathBuf,
-    /// The folders of sources. After a change in them, the next invocation starts a new instance.
+    /// The folders of sources. After a change of a source file, the next invocation starts a new
+    /// instance.
     pub sources: Vec<PathBuf>,
 }
 
@@ -136,8 +138,8 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Returns the keys for a function whose tables are at `endpoint`: those that this process finds now, or
-    /// placeholder keys for a local endpoint.
+    /// Returns the keys for a function whose tables are at `endpoint`: the keys that this process finds
+    /// now, or placeholder keys for a local endpoint.
     ///
     /// # Errors
     /// The endpoint is on AWS, and no keys are found.
@@ -195,7 +197,8 @@ impl Settings {
     pub fn outside_environment(&self) -> BTreeMap<String, String> {
         let unreachable = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         let mut variables = environment::variables(self, unreachable, 0, None);
-        // The other program has its own Runtime API and the code, so it sets their variables itself.
+        // The other program has the Runtime API and the code, so it sets the variables that depend on
+        // them.
         variables.retain(|name, _| {
             let is_own = matches!(&**name, "_HANDLER" | "AWS_EXECUTION_ENV" | "LAMBDA_TASK_ROOT");
             !name.starts_with("AWS_LAMBDA_") && !is_own
@@ -221,7 +224,7 @@ impl Settings {
 /// The reason why a function cannot run with its settings.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name breaks Lambda's rule, and could not be a file name.
+    /// The name violates Lambda's naming rule, so it may not be a valid file name.
     #[error(
         "function=`{name}` is not a valid name: write 1 to 64 letters, digits, hyphens and underscores"
     )]
@@ -239,7 +242,7 @@ pub enum Error {
     },
     /// The template sets a variable that Lambda sets itself.
     #[error(
-        "function=`{name}`: environment variable=`{variable}` is reserved by Lambda; choose another name"
+        "function=`{name}`: environment variable=`{variable}` is reserved by Lambda; use a different name"
     )]
     ReservedVariable {
         /// The function.
@@ -258,11 +261,13 @@ pub enum Error {
         variable: String,
     },
     /// There is no file at the path of the binary.
-    #[error("function=`{name}`: there is no file binary=`{binary}`; build it first")]
+    #[error(
+        "function=`{name}`: the file binary=`{binary}` does not exist; build the function first"
+    )]
     NoBinary {
         /// The function.
         name: String,
-        /// The path where it must be.
+        /// The path where the binary must be.
         binary: PathBuf,
     },
     /// The log file cannot be written.
@@ -272,7 +277,7 @@ pub enum Error {
         name: String,
         /// The file.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

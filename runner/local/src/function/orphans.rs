@@ -1,9 +1,10 @@
-//! Ends the processes of a function after this process was killed. A killed process cannot end its children,
-//! and some runtimes retry the call for the next invocation forever.
+//! Kills the processes of a function after this process was killed. A killed process cannot kill its
+//! children, and some runtimes retry the request for the next invocation forever.
 //!
-//! A separate shell reads from a pipe whose other end only this process has. This process writes the numbers
-//! of the running process groups. When the pipe ends, for whatever reason, the shell kills these groups. A
-//! process that was started just before the kill, and is not reported yet, keeps running.
+//! A separate shell reads from a pipe whose write end only this process holds. This process writes the
+//! ids of the running process groups. When the pipe is closed for any reason, the shell kills these
+//! groups. A process that was started just before the kill and has not been reported to the shell keeps
+//! running.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -13,8 +14,8 @@ use std::sync::MutexGuard;
 use locks::Mutex;
 use tokio::process::{Child, Command};
 
-/// The script keeps the numbers of the groups, separated by spaces. It ignores the signals that a terminal
-/// sends to all its processes.
+/// The script of the shell. It keeps the ids of the groups, separated by spaces, and ignores the signals
+/// that a terminal sends to all its processes.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 live=' '
@@ -27,8 +28,8 @@ done
 for group in $live; do kill -s KILL -- "-$group"; done
 "#;
 
-/// The process groups of a function, and the shell that ends them if this process is killed. Dropping it ends
-/// the remaining groups.
+/// The process groups of a function, and the shell that kills them if this process is killed. Dropping
+/// it kills the remaining groups.
 #[derive(Debug, Default)]
 pub(super) struct Orphans(Mutex<State>);
 
@@ -39,7 +40,7 @@ struct State {
     has_failed: bool,
 }
 
-/// The shell. tokio waits for its end, so it leaves no zombie.
+/// The running shell. tokio reaps it, so it leaves no zombie.
 #[derive(Debug)]
 struct Watcher {
     pipe: io::PipeWriter,
@@ -59,18 +60,19 @@ impl Watcher {
     }
 
     fn tell(&mut self, sign: char, group: u32) -> io::Result<()> {
-        // One write has the whole line, so the shell reads either all of it or nothing.
+        // A single write contains the whole line, so the shell reads either the complete line or
+        // nothing.
         self.pipe.write_all(format!("{sign} {group}\n").as_bytes())
     }
 }
 
 impl Orphans {
-    /// Records that a group has begun. `group` is the process id of its leader.
+    /// Records that a group was started. `group` is the process id of its leader.
     pub(super) fn began(&self, group: u32) {
         let mut state = self.state();
-        // A process that has already ended has no number, and 0 would mean the shell's own group.
+        // A process that has already ended has no id, and 0 would mean the shell's own group.
         if group > 1 && state.live.insert(group) {
-            state.tell('+', group);
+            state.send_change('+', group);
         }
     }
 
@@ -78,7 +80,7 @@ impl Orphans {
     pub(super) fn ended(&self, group: u32) {
         let mut state = self.state();
         if state.live.remove(&group) {
-            state.tell('-', group);
+            state.send_change('-', group);
         }
     }
 
@@ -88,8 +90,8 @@ impl Orphans {
 }
 
 impl State {
-    /// Sends the change to the shell. If the shell was ended, starts another one.
-    fn tell(&mut self, sign: char, group: u32) {
+    /// Sends the change to the shell. Starts a new shell if the previous one has exited.
+    fn send_change(&mut self, sign: char, group: u32) {
         if let Some(watcher) = &mut self.watcher
             && watcher.tell(sign, group).is_ok()
         {
@@ -105,7 +107,7 @@ impl State {
                 self.has_failed = true;
                 tracing::warn!(
                     %error,
-                    "functions may outlive this process if it is killed: `/bin/sh`, which would end them, does not start"
+                    "cannot start `/bin/sh`, which stops the functions if this process is killed; they may keep running"
                 );
             }
             Err(_) => {}

@@ -1,4 +1,4 @@
-//! The outcomes of invocations, in Lambda's words.
+//! Builds the outcomes of invocations, with Lambda's error texts.
 //!
 //! Pure.
 
@@ -15,7 +15,7 @@ fn error(kind: &str, message: &str) -> InvokeOutcome {
     failed(message.to_owned(), payload.into())
 }
 
-/// Returns a function error. Lambda calls the errors of a custom runtime, such as Rust's, unhandled.
+/// Returns a function error. Its type is `Unhandled`, as for every custom runtime, such as Rust's.
 fn failed(message: String, payload: Bytes) -> InvokeOutcome {
     InvokeOutcome::FunctionError { kind: "Unhandled".to_owned(), message, payload }
 }
@@ -28,7 +28,7 @@ pub(super) fn timed_out(request_id: &str, timeout: Duration) -> InvokeOutcome {
     error("Sandbox.Timedout", &message)
 }
 
-/// Returns the outcome if the process ended before it answered.
+/// Returns the outcome if the process exited before it responded.
 pub(super) fn exited(request_id: &str, exit: &str) -> InvokeOutcome {
     error("Runtime.ExitError", &format!("RequestId: {request_id} Error: {exit}"))
 }
@@ -47,8 +47,8 @@ pub(super) fn response_too_large() -> InvokeOutcome {
     error("Function.ResponseSizeTooLarge", &message)
 }
 
-/// Returns the failure that the function reported. `kind` is the error type in the header, for a body that is
-/// not JSON.
+/// Returns the failure that the function reported. `kind` is the error type in the header, which is used
+/// if the body is not JSON.
 pub(super) fn reported(kind: Option<&str>, body: Bytes) -> InvokeOutcome {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -62,8 +62,8 @@ pub(super) fn reported(kind: Option<&str>, body: Bytes) -> InvokeOutcome {
     }
 }
 
-/// Returns the outcome if the function failed and its report did not arrive. `what` is the end of a sentence
-/// about the report.
+/// Returns the outcome if the function failed and its report did not arrive. `what` completes the
+/// sentence "the function's error report …".
 pub(super) fn report_lost(kind: Option<&str>, what: &str) -> InvokeOutcome {
     let message = format!("the function's error report {what}");
     error(kind.unwrap_or("Runtime.Unknown"), &message)
@@ -79,7 +79,7 @@ pub(super) fn with_note(outcome: InvokeOutcome, note: &str) -> InvokeOutcome {
     }
 }
 
-/// Returns how a process ended, in the words of Lambda's supervisor.
+/// Returns how a process ended, as Lambda's supervisor words it.
 pub(super) fn exit_text(status: ExitStatus) -> String {
     let signal = signal_of(status);
     match (status.code(), signal) {

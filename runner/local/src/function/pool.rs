@@ -1,12 +1,11 @@
-//! The pool of a function's instances. It starts as many as run at the same time, up to the function's
-//! concurrency.
+//! The pool of a function's instances. It starts as many instances as there are concurrent invocations,
+//! up to the function's concurrency.
 //!
-//! `instance` runs each of them.
+//! `instance` runs each instance.
 
 use std::{
     collections::BTreeMap,
     fmt,
-    hash::{BuildHasher, RandomState},
     sync::{
         Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -34,25 +33,26 @@ use super::{
     remote::{self, Remote},
     signing::Signing,
 };
-use crate::poller::Invoke;
+use crate::poller::{Invoke, request_id};
 
-/// The maximum number of invocations that wait for an instance. Pollers need only a few. More means a caller
-/// without a limit, which Lambda would throttle, too.
+/// The maximum number of invocations that wait for an instance. Pollers need only a few. A larger number
+/// means a caller without a limit, which Lambda would throttle, too.
 const WAITING_MAX: usize = 1_000;
 
-/// The maximum number of instances that may turn out to be dead before an invocation fails. It is larger than
-/// the number that a function needs, because the last instance was started for this invocation.
+/// The maximum number of instances that may exit before they receive an invocation; after it, the
+/// invocation fails. The number is generous: once no idle instance is left, an instance is started for
+/// this invocation.
 const DELIVERY_ATTEMPTS: usize = 8;
 
-/// The pause before the next start after an instance did not start. It doubles each time, from the first
-/// value up to the second.
+/// The pause before the next start after a failed start: the first value, doubled after each failure up
+/// to the second value.
 const START_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// The maximum time until killed processes have ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// A function that can be invoked. Clones are the same function. When the last clone is dropped, its
-/// instances are killed.
+/// A function that can be invoked. Clones refer to the same function. When the last clone is dropped,
+/// its instances are killed.
 #[derive(Clone)]
 pub struct Function {
     pool: Arc<Pool>,
@@ -64,7 +64,7 @@ struct Pool {
     places: Semaphore,
     waiting: AtomicUsize,
     numbers: AtomicU64,
-    /// Whether the other program that runs the function has answered once.
+    /// Whether the other program that runs the function has responded at least once.
     remote_answered: AtomicBool,
     instances: Mutex<Instances>,
 }
@@ -115,9 +115,14 @@ impl Function {
             LogFile::open(path.clone()).map_err(|source| Error::Log { name, path, source })?;
         // The semaphore's maximum is far above the possible number of processes.
         let places = Semaphore::new(settings.concurrency.min(Semaphore::MAX_PERMITS));
-        let losses = Arc::new(AtomicU32::new(0));
-        let shared =
-            Arc::new(Shared { settings, observer, log, losses, orphans: Orphans::default() });
+        let answers_to_drop = Arc::new(AtomicU32::new(0));
+        let shared = Arc::new(Shared {
+            settings,
+            observer,
+            log,
+            answers_to_drop,
+            orphans: Orphans::default(),
+        });
         let Settings { credentials, credentials_source, timeout, .. } = &shared.settings;
         let signing = Signing::new(credentials.clone(), credentials_source.clone(), *timeout);
         let pool = Pool {
@@ -144,18 +149,19 @@ impl Function {
         &self.pool.shared.settings
     }
 
-    /// Invokes the function once with a JSON event, and waits for the outcome. While all instances are busy,
-    /// it waits for one. If the returned future is dropped, the instance that runs the invocation is killed.
+    /// Invokes the function once with a JSON event, and waits for the outcome. While all instances are
+    /// busy, it waits for a free instance. If the returned future is dropped, the instance that runs the
+    /// invocation is killed.
     pub async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
         self.invoke_as(&request_id(), payload).await
     }
 
-    /// Invokes the function as [`Function::invoke`] does, with the caller's request id. It must be unique and
-    /// visible ASCII without slashes.
+    /// Invokes the function as [`Function::invoke`] does, with the caller's request id. The id must be
+    /// unique and consist of visible ASCII characters without slashes.
     pub async fn invoke_as(&self, request_id: &str, payload: Bytes) -> InvokeOutcome {
         let pool = &self.pool;
         if payload.len() > REQUEST_BYTES_MAX {
-            // This is a function error, so the event uses up its retries. It would never fit.
+            // This is a function error, so that the caller's retries end: the event would never fit.
             let size = payload.len();
             let message = format!(
                 "{size} byte payload is too large for the RequestResponse invocation type (limit {REQUEST_BYTES_MAX} bytes)"
@@ -177,11 +183,11 @@ impl Function {
             pool.waiting.fetch_sub(1, Ordering::Relaxed);
             let name = self.name();
             return InvokeOutcome::NotInvoked(format!(
-                "function=`{name}`: {WAITING_MAX} invocations wait already; invoke less often, or raise its concurrency"
+                "function=`{name}`: {WAITING_MAX} invocations are already waiting; invoke the function less often, or raise its concurrency"
             ));
         }
         let place = {
-            let _waiting = Waiting(&pool.waiting);
+            let _waiting = WaitingCount(&pool.waiting);
             pool.places.acquire().await
         };
         let Ok(_place) = place else { return pool.ended() };
@@ -204,10 +210,10 @@ impl Function {
                     pool.not_started(request_id, &outcome);
                     return outcome;
                 }
-                Attempt::NotTaken => {}
+                Attempt::NotReceived => {}
             }
         }
-        InvokeOutcome::NotInvoked(format!("function=`{}`: its instances keep ending", self.name()))
+        InvokeOutcome::NotInvoked(format!("function=`{}`: its instances keep exiting", self.name()))
     }
 
     /// Kills an instance with `kill -9` and returns its process id; `None` if no instance is running. Prefers
@@ -221,10 +227,10 @@ impl Function {
         Some(handle.pid)
     }
 
-    /// Drops the next `count` answers and ends their processes. The function has done its work, but the
-    /// caller does not get the answer. For tests of this case.
+    /// Drops the next `count` responses and ends their processes. For tests in which the function has
+    /// done its work, but the caller does not get the response.
     pub fn lose_answers(&self, count: u32) {
-        self.pool.shared.losses.store(count, Ordering::Relaxed);
+        self.pool.shared.answers_to_drop.store(count, Ordering::Relaxed);
     }
 
     /// Returns the process ids of the running instances.
@@ -249,22 +255,22 @@ impl Function {
             handle.kill();
         }
         let exits = live.into_values().map(Handle::exited);
-        // A process that survives the kill for this time would not end later either.
+        // A process that survives the kill for this time will probably never end.
         let _gone = timeout(SHUTDOWN_GRACE, futures::future::join_all(exits)).await;
     }
 }
 
 #[async_trait]
 impl Invoke for Function {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
-        Self::invoke(self, payload).await
+    async fn invoke(&self, request: &str, payload: Bytes) -> InvokeOutcome {
+        self.invoke_as(request, payload).await
     }
 }
 
-/// Counts an invocation as waiting until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+/// A guard that counts an invocation as waiting until it is dropped.
+struct WaitingCount<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -275,7 +281,7 @@ impl Pool {
         self.instances.lock()
     }
 
-    /// Lets the other program run the invocation. Writes Lambda's lines about it to the log.
+    /// Runs the invocation in the other program. Writes Lambda's lines about it to the log.
     async fn invoke_remote(
         &self,
         remote: &Remote,
@@ -305,8 +311,8 @@ impl Pool {
         InvokeOutcome::NotInvoked(format!("function=`{name}` has been shut down"))
     }
 
-    /// Returns an idle instance, or starts one. The caller has a place in the semaphore, so there are never
-    /// too many.
+    /// Returns an idle instance, or starts an instance. The caller holds a permit of the semaphore,
+    /// which bounds the number of instances.
     async fn instance(&self, request_id: &str) -> Result<Instance, InvokeOutcome> {
         let not_invoked = |reason: &dyn fmt::Display| {
             let name = &self.shared.settings.name;
@@ -320,7 +326,7 @@ impl Pool {
                 return Err(self.ended());
             }
             let build = instances.build.clone();
-            // An unfit instance is dropped here, which ends it.
+            // Drops an unfit instance, which ends its process.
             while let Some(instance) = instances.idle.pop() {
                 if instance.is_fit(&keys)
                     && build.as_ref().is_none_or(|build| instance.is_of(build))
@@ -354,8 +360,8 @@ impl Pool {
         Ok(instance)
     }
 
-    /// Checks whether the program has changed. Idle instances of the old program end at once. A busy one ends
-    /// before its next invocation.
+    /// Checks whether the program has changed. Ends idle instances of the old program at once. A busy
+    /// instance ends before its next invocation.
     async fn follow_program(&self) {
         let program = &self.shared.settings.program();
         let (known, is_warm) = {
@@ -363,18 +369,18 @@ impl Pool {
             (instances.build.clone(), !instances.idle.is_empty())
         };
         let found = match &known {
-            None => program::look(program),
+            None => program::current_build(program),
             Some(known) => program::current(program, known, is_warm).await,
         };
         let Some(found) = found.filter(|found| known.as_ref() != Some(found)) else { return };
         let mut instances = self.instances();
-        // Another invocation may have found the same change meanwhile.
+        // A concurrent invocation may have found the same change.
         if instances.build.as_ref() == Some(&found) {
             return;
         }
         instances.idle.retain(|instance| instance.is_of(&found));
         instances.build = Some(found);
-        // The earlier failed starts were those of the old program.
+        // The earlier failed starts concern the old program.
         (instances.failed_starts, instances.next_start) = (0, None);
         drop(instances);
         if known.is_some() {
@@ -383,7 +389,7 @@ impl Pool {
         }
     }
 
-    /// Starts an instance. If the program is being written, tries again for a while.
+    /// Starts an instance. Retries for a while if the program is being written.
     async fn start(&self, keys: Credentials) -> Result<Instance, StartError> {
         let mut looks = 1;
         loop {
@@ -400,7 +406,7 @@ impl Pool {
     /// Keeps an instance for the next invocation.
     fn keep(&self, instance: Instance) {
         let mut instances = self.instances();
-        // If the program has changed meanwhile, the instance ends here.
+        // If the program has changed meanwhile, drops the instance, which ends it.
         let is_old = instances.build.as_ref().is_some_and(|build| !instance.is_of(build));
         if !instances.closed && !is_old {
             instances.idle.push(instance);
@@ -413,7 +419,7 @@ impl Pool {
         instances.next_start = None;
     }
 
-    /// Delays the next start. Each delay is longer than the one before.
+    /// Delays the next start, with exponential back-off.
     fn pause(&self) {
         let mut instances = self.instances();
         let (first, longest) = START_PAUSE;
@@ -463,36 +469,5 @@ impl Pool {
         let function = &shared.settings.name;
         let event = Event::InvocationEnded { function, request_id, outcome, duration };
         (shared.observer)(&event);
-    }
-}
-
-/// Returns a new request id in the form of a random UUID.
-pub(super) fn request_id() -> String {
-    // Each `RandomState` has new random keys, so the hash of nothing is a random 64-bit number.
-    let random = || RandomState::new().hash_one(());
-    let (high, low) = (random(), random());
-    format!(
-        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-        high >> 32,
-        (high >> 16) & 0xffff,
-        high & 0xfff,
-        (low >> 48) & 0x3fff | 0x8000,
-        low & 0xffff_ffff_ffff
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn request_identifiers_are_unique_and_have_the_form_of_a_uuid() {
-        let ids: std::collections::BTreeSet<String> = (0..1_000).map(|_| request_id()).collect();
-        assert_eq!(ids.len(), 1_000);
-        for id in ids {
-            let parts: Vec<usize> = id.split('-').map(str::len).collect();
-            assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
-            assert!(id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]), "{id}");
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! The program of a function's instances, which may change while they run: a file, or a set of sources. This
-//! module finds out which build an instance is of, and whether a build is complete.
+//! The program of a function's instances, which may change while they run: a file, or a set of sources.
+//! This module determines the build of a program, and whether the build is complete.
 //!
 //! It starts and ends no processes.
 
@@ -8,12 +8,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// A file counts as complete if it was not written for this time. Compilers and `cp` write without pauses,
-/// and many programs make the file executable at the end.
+/// A file counts as complete if it was not modified for this time. Compilers and `cp` write without
+/// pauses, and many programs make the file executable at the end.
 pub(super) const SETTLED: Duration = Duration::from_millis(300);
 
-/// The maximum number of checks of a file that is being written, one after each `SETTLED`. After the last
-/// one, the next invocation checks again.
+/// The maximum number of checks of a file that is being written, one after each `SETTLED`. If the last
+/// check fails, the next invocation checks again.
 pub(super) const LOOKS_MAX: u32 = 15;
 
 /// The files that are watched.
@@ -25,7 +25,7 @@ pub(super) enum Program {
     Sources(Vec<PathBuf>),
 }
 
-/// One state of the program. A different value means another build, or the same one written again.
+/// One state of the program. A different value means a different build, or the same build written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Build {
     /// The device and inode of the file, if the system reports them. For sources: a hash and the number of
@@ -63,8 +63,8 @@ impl Build {
         self.bytes > 0 && self.is_executable
     }
 
-    /// Returns whether the file was not written for a while. Returns false for a time in the future, because
-    /// it proves nothing.
+    /// Returns whether the file was not modified for `SETTLED`. Returns false for a modification time in
+    /// the future, because it proves nothing.
     fn is_settled(&self, now: SystemTime) -> bool {
         let age = self.modified.and_then(|modified| now.duration_since(modified).ok());
         age.is_some_and(|age| age >= SETTLED)
@@ -83,7 +83,7 @@ fn file_of(_: &Metadata) -> ((u64, u64), bool) {
 }
 
 /// Returns the current state of the program; `None` if there is no file.
-pub(super) fn look(program: &Program) -> Option<Build> {
+pub(super) fn current_build(program: &Program) -> Option<Build> {
     match program {
         Program::File(path) => {
             let found = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
@@ -93,18 +93,18 @@ pub(super) fn look(program: &Program) -> Option<Build> {
     }
 }
 
-/// Returns the build for the next invocation: the known one, or a newer one that is complete. Returns `None`
-/// if there is no complete build. If an instance is warm, it does not wait for an incomplete build, because
-/// the warm instance can run the invocation. It never waits for a file that does not exist, because a build
-/// may take long.
+/// Returns the build for the next invocation: the known build, or a newer complete build. Returns `None`
+/// if there is no complete build. If an instance is warm, the function does not wait for an incomplete
+/// build, because the warm instance can run the invocation. It never waits for a file that does not
+/// exist, because a build may take long.
 pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> Option<Build> {
     let mut before = None;
     for _ in 0..LOOKS_MAX {
-        let there = look(program);
+        let there = current_build(program);
         match judge(there.as_ref(), before.as_ref(), known, SystemTime::now()) {
-            Seen::Whole => return there,
-            Seen::UnderWay if is_warm || there.is_none() => return None,
-            Seen::UnderWay | Seen::Fresh => {}
+            BuildState::Complete => return there,
+            BuildState::Missing if is_warm || there.is_none() => return None,
+            BuildState::Missing | BuildState::JustChanged => {}
         }
         before = there;
         tokio::time::sleep(SETTLED).await;
@@ -114,27 +114,32 @@ pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> 
 
 /// The state of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    /// It is complete and can be started.
-    Whole,
-    /// It may still be written.
-    Fresh,
-    /// There is no file that could be started yet.
-    UnderWay,
+enum BuildState {
+    /// The build is complete and can be started.
+    Complete,
+    /// The build may still be in progress.
+    JustChanged,
+    /// There is no executable file yet.
+    Missing,
 }
 
 /// Returns the state of the build `there`. `before` is the state `SETTLED` earlier, if it was read.
-fn judge(there: Option<&Build>, before: Option<&Build>, known: &Build, now: SystemTime) -> Seen {
+fn judge(
+    there: Option<&Build>,
+    before: Option<&Build>,
+    known: &Build,
+    now: SystemTime,
+) -> BuildState {
     match there {
-        Some(build) if build == known => Seen::Whole,
+        Some(build) if build == known => BuildState::Complete,
         Some(build) if build.is_complete() => {
             if build.is_settled(now) || there == before {
-                Seen::Whole
+                BuildState::Complete
             } else {
-                Seen::Fresh
+                BuildState::JustChanged
             }
         }
-        _ => Seen::UnderWay,
+        _ => BuildState::Missing,
     }
 }
 
@@ -153,18 +158,18 @@ mod tests {
         let known = build(1, 10, 0, true);
         let (fresh, future) = (build(2, 10, 299, true), build(2, 10, -60_000, true));
         for (there, before, expected) in [
-            (Some(known.clone()), None, Seen::Whole),
-            (Some(build(2, 10, 300, true)), None, Seen::Whole),
-            (Some(build(1, 11, 300, true)), None, Seen::Whole),
-            (Some(fresh.clone()), None, Seen::Fresh),
-            (Some(fresh.clone()), Some(build(2, 9, 299, true)), Seen::Fresh),
-            (Some(fresh.clone()), Some(fresh), Seen::Whole),
+            (Some(known.clone()), None, BuildState::Complete),
+            (Some(build(2, 10, 300, true)), None, BuildState::Complete),
+            (Some(build(1, 11, 300, true)), None, BuildState::Complete),
+            (Some(fresh.clone()), None, BuildState::JustChanged),
+            (Some(fresh.clone()), Some(build(2, 9, 299, true)), BuildState::JustChanged),
+            (Some(fresh.clone()), Some(fresh), BuildState::Complete),
             // The file's time is in the future, because of a wrong clock.
-            (Some(future.clone()), None, Seen::Fresh),
-            (Some(future.clone()), Some(future), Seen::Whole),
-            (Some(build(2, 10, 300, false)), None, Seen::UnderWay),
-            (Some(build(2, 0, 300, true)), None, Seen::UnderWay),
-            (None, None, Seen::UnderWay),
+            (Some(future.clone()), None, BuildState::JustChanged),
+            (Some(future.clone()), Some(future), BuildState::Complete),
+            (Some(build(2, 10, 300, false)), None, BuildState::Missing),
+            (Some(build(2, 0, 300, true)), None, BuildState::Missing),
+            (None, None, BuildState::Missing),
         ] {
             let found = judge(there.as_ref(), before.as_ref(), &known, now);
             assert_eq!(found, expected, "{there:?} after {before:?}");
@@ -182,7 +187,7 @@ mod tests {
         let set = |mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         fs::write(path, "one").unwrap();
         set(0o755);
-        let known = look(program).unwrap();
+        let known = current_build(program).unwrap();
         assert_eq!(current(program, &known, true).await, Some(known.clone()), "also a fresh one");
         fs::write(path, "another").unwrap();
         set(0o644);
@@ -192,7 +197,7 @@ mod tests {
             set(0o755);
         };
         let (found, ()) = tokio::join!(current(program, &known, false), make_executable);
-        assert!(found.is_some() && found == look(program));
+        assert!(found.is_some() && found == current_build(program));
         fs::remove_file(path).unwrap();
         assert_eq!(current(program, &known, false).await, None);
     }
@@ -201,12 +206,12 @@ mod tests {
     async fn sources_are_one_state_and_settle_together() {
         let folder = tempfile::tempdir().unwrap();
         let program = &Program::Sources(vec![folder.path().to_owned()]);
-        assert_eq!(look(program), None);
+        assert_eq!(current_build(program), None);
         let write =
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("app.py", "x = 1");
         write("notes.log", "a");
-        let known = look(program).unwrap();
+        let known = current_build(program).unwrap();
         write("notes.log", "longer");
         assert_eq!(current(program, &known, true).await, Some(known.clone()));
         write("part.py", "");

@@ -1,8 +1,8 @@
-//! A function that another program runs: `cargo lambda watch`, or any program that answers Lambda's Invoke
-//! API without a signature. No process is started here, and memory is not measured.
+//! Invokes a function that another program runs: `cargo lambda watch`, or any program that serves
+//! Lambda's Invoke API without signatures. This module starts no process and measures no memory.
 //!
-//! cargo-lambda 1.9 answers 200 with the response, 500 with the error document of a failed function, and 404
-//! if the project has no such binary. It compiles on the first invocation.
+//! cargo-lambda 1.9 returns 200 with the response, 500 with the error document of a failed function, and
+//! 404 if the project has no such binary. It compiles on the first invocation.
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,26 @@ use http::{Method, StatusCode};
 use super::{InvokeOutcome, Settings, outcome};
 use client::endpoint;
 
-/// The maximum time of the first answer. It includes compiling the function.
+/// The maximum time until the first response, which includes compiling the function.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(900);
-/// The time that a later answer may take in addition to the function's `Timeout`. The other program enforces
-/// the time-out itself. It may compile the function again after a change, or start a container for it.
+/// The time that a later response may take in addition to the function's `Timeout`. The other program
+/// enforces the timeout itself. It may recompile the function after a change, or start a container for
+/// the function.
 const ALLOWANCE: Duration = Duration::from_secs(120);
-/// The advice if no program answers at the address.
-const ABSENT: &str = "; start there what runs the function, such as `cargo lambda watch`";
+/// The advice if no program responds at the address.
+const ABSENT: &str =
+    "; start the program that runs the function there, such as `cargo lambda watch`";
 
 /// The other program that runs the function, and the function's name there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// The address, such as `http://127.0.0.1:9000`, without a path.
     pub url: String,
-    /// The function's name there: that of the cargo binary.
+    /// The function's name in the other program: the name of the cargo binary.
     pub name: String,
 }
 
-/// Invokes the function once. If `is_first`, the time-out includes compiling.
+/// Invokes the function once. If `is_first`, the timeout includes the time for compiling the function.
 pub(super) async fn invoke(
     remote: &Remote,
     settings: &Settings,

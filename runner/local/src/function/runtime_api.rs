@@ -1,6 +1,6 @@
-//! The Lambda Runtime API of one instance: gives the instance its invocation and accepts the answer.
+//! The Lambda Runtime API of one instance: gives the instance its invocation and accepts the response.
 //!
-//! It starts no process and has no time-out. `instance` determines the outcome of an invocation.
+//! It starts no process and has no timeout. `instance` determines the outcome of an invocation.
 //!
 //! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes".
 
@@ -36,25 +36,25 @@ pub(super) struct Delivery {
     pub(super) timeout: Duration,
     pub(super) payload: Bytes,
     /// Notified when the instance receives the invocation.
-    pub(super) taken: oneshot::Sender<()>,
-    /// Gets the answer of the instance.
+    pub(super) received: oneshot::Sender<()>,
+    /// Receives the response of the instance.
     pub(super) reply: oneshot::Sender<InvokeOutcome>,
 }
 
-/// The place between an instance's Runtime API and its caller. It holds at most one invocation.
+/// The mailbox between an instance's Runtime API and its caller. It holds at most one invocation.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     state: Mutex<State>,
     changed: Notify,
-    /// The signal that ends the process, to drop an answer.
+    /// Sends the signal to kill the process, in order to drop a response.
     kill: mpsc::Sender<()>,
-    /// The number of answers to drop. All instances of the function share it.
-    losses: Arc<AtomicU32>,
+    /// The number of responses to drop. All instances of the function share it.
+    answers_to_drop: Arc<AtomicU32>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the instance has asked for an invocation at least once.
+    /// Whether the instance has requested an invocation at least once.
     ready: bool,
     /// Whether the instance is being killed and gets no more invocations.
     closed: bool,
@@ -72,12 +72,13 @@ struct Current {
 }
 
 impl Mailbox {
-    pub(super) fn new(kill: mpsc::Sender<()>, losses: Arc<AtomicU32>) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), kill, losses }
+    pub(super) fn new(kill: mpsc::Sender<()>, answers_to_drop: Arc<AtomicU32>) -> Self {
+        Self { state: Mutex::default(), changed: Notify::new(), kill, answers_to_drop }
     }
 
-    /// Stores an invocation; the instance gets it when it next asks. An instance that reported that it cannot
-    /// start will never ask. For such an instance the invocation is dropped, which notifies the caller.
+    /// Stores an invocation for the instance's next request. An instance that reported that it cannot
+    /// start will send no request. For such an instance the invocation is dropped, which notifies the
+    /// caller.
     pub(super) fn put(&self, delivery: Delivery) {
         let mut state = self.state();
         if state.ready || state.init_error.is_none() {
@@ -92,7 +93,7 @@ impl Mailbox {
         self.state().pending = None;
     }
 
-    /// Gives the instance no more invocations. It is being killed, so they would be lost.
+    /// Stops giving invocations to the instance, which is being killed and would lose them.
     pub(super) fn close(&self) {
         self.state().closed = true;
     }
@@ -102,7 +103,7 @@ impl Mailbox {
         self.state().closed
     }
 
-    /// Returns whether the instance has ever asked for an invocation.
+    /// Returns whether the instance has ever requested an invocation.
     pub(super) fn is_ready(&self) -> bool {
         self.state().ready
     }
@@ -112,8 +113,9 @@ impl Mailbox {
         self.state().current.as_ref().map(|current| current.request_id.clone())
     }
 
-    /// Returns the request id to which a line of the instance belongs: the current invocation, otherwise the
-    /// last one. A line comes through a pipe, so it may arrive later than the answer.
+    /// Returns the request id to which a line of the instance belongs: the current invocation, otherwise
+    /// the last answered invocation. A line is sent through a pipe, so it may arrive later than the
+    /// response.
     pub(super) fn writes_for(&self) -> Option<String> {
         let state = self.state();
         let current = state.current.as_ref().map(|current| &current.request_id);
@@ -125,8 +127,8 @@ impl Mailbox {
         self.state().init_error.clone()
     }
 
-    /// Stores the instance's report of why it cannot start, and drops the waiting invocation. If the instance
-    /// has already asked for an invocation, the report is only stored.
+    /// Stores the instance's report of why it cannot start, and drops the waiting invocation. If the
+    /// instance has already requested an invocation, only stores the report.
     fn fail_init(&self, outcome: InvokeOutcome) {
         let mut state = self.state();
         if !state.ready {
@@ -139,7 +141,8 @@ impl Mailbox {
         self.state.lock()
     }
 
-    /// Waits for an invocation. Returns `None` if the last one has not been answered yet.
+    /// Waits for an invocation. Returns `None` if the instance has not responded to the last invocation
+    /// yet.
     async fn next(&self) -> Option<Delivery> {
         loop {
             let changed = self.changed.notified();
@@ -159,7 +162,8 @@ impl Mailbox {
         }
     }
 
-    /// Passes the answer to the caller. Returns false if it is not for the current invocation.
+    /// Passes the response to the caller. Returns false if the response is not for the current
+    /// invocation.
     fn reply(&self, request_id: &str, outcome: InvokeOutcome) -> bool {
         let current = {
             let mut state = self.state();
@@ -169,15 +173,16 @@ impl Mailbox {
             current
         };
         let lose = |left: u32| left.checked_sub(1);
-        if self.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
-            // The channel has room for one signal, and one is enough, so a full channel does not matter.
+        if self.answers_to_drop.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
+            // The channel has room for one signal. One signal is enough, so a full channel does not
+            // matter.
             let _sent = self.kill.try_send(());
             // The caller must notice the end of the process and not a closed channel, so the channel is kept
             // open.
             self.state().current = Some(current);
             return true;
         }
-        // The caller may no longer wait for the answer.
+        // The caller may no longer wait for the response.
         let _received = current.reply.send(outcome);
         true
     }
@@ -187,7 +192,8 @@ impl Mailbox {
 pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, BindError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let bound = BoundListener::new("Lambda Runtime API", address).await?;
-    // A function's connection may be idle for as long as an invocation lasts, so there is no time-out.
+    // A function's connection may be idle for as long as an invocation lasts, so the listener has no
+    // timeout.
     let settings = ListenerSettings::new(AllowList::default(), None);
     Ok(Listener::serve(bound, settings, Instance(mailbox)))
 }
@@ -228,16 +234,16 @@ async fn answer(mailbox: &Mailbox, request: Request<RequestBody>) -> Response<Fu
             mailbox.fail_init(outcome);
             accepted(true)
         }
-        _ => problem(StatusCode::NOT_FOUND, "NotFound", "no such operation of the Runtime API"),
+        _ => problem(StatusCode::NOT_FOUND, "NotFound", "unknown operation of the Runtime API"),
     }
 }
 
 async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
     let Some(delivery) = mailbox.next().await else {
-        let message = "the last invocation was not answered yet";
+        let message = "the previous invocation has no response yet";
         return problem(StatusCode::FORBIDDEN, "InvalidStateTransition", message);
     };
-    let Delivery { request_id, function_arn, timeout, payload, taken, reply } = delivery;
+    let Delivery { request_id, function_arn, timeout, payload, received, reply } = delivery;
     let deadline = SystemTime::now() + timeout;
     let deadline_ms = deadline.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let built = Response::builder()
@@ -252,8 +258,8 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
         return problem(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
     };
     mailbox.state().current = Some(Current { request_id, reply });
-    // If the caller no longer waits, no client needs the answer of the instance.
-    let _told = taken.send(());
+    // If the caller no longer waits, the response of the instance is not needed.
+    let _told = received.send(());
     response
 }
 
@@ -270,7 +276,7 @@ async fn response(
                 format!("Exceeded maximum allowed payload size ({RESPONSE_BYTES_MAX} bytes).");
             problem(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message)
         }
-        // The process broke off its request. The end of the process determines the outcome.
+        // The process aborted its request. The exit of the process determines the outcome.
         Err(_) => problem(StatusCode::BAD_REQUEST, "IncompleteBody", "the response is incomplete"),
     }
 }
@@ -285,9 +291,7 @@ async fn reported(request: Request<RequestBody>) -> InvokeOutcome {
             let what = format!("is larger than {RESPONSE_BYTES_MAX} bytes");
             outcome::report_lost(kind.as_deref(), &what)
         }
-        Err(error) => {
-            outcome::report_lost(kind.as_deref(), &format!("broke off before its end: {error}"))
-        }
+        Err(error) => outcome::report_lost(kind.as_deref(), &format!("is incomplete: {error}")),
     }
 }
 
@@ -341,14 +345,14 @@ mod tests {
         }
 
         fn deliver(&self, id: &str) -> (oneshot::Receiver<()>, oneshot::Receiver<InvokeOutcome>) {
-            let (taken, was_taken) = oneshot::channel();
+            let (received, was_taken) = oneshot::channel();
             let (reply, replied) = oneshot::channel();
             self.mailbox.put(Delivery {
                 request_id: id.to_owned(),
                 function_arn: "arn:aws:lambda:us-east-1:000000000000:function:f".to_owned(),
                 timeout: Duration::from_secs(60),
                 payload: Bytes::from_static(b"{\"n\":1}"),
-                taken,
+                received,
                 reply,
             });
             (was_taken, replied)
@@ -479,7 +483,7 @@ mod tests {
         tokio::io::AsyncWriteExt::write_all(&mut broken, head.as_bytes()).await.unwrap();
         tokio::io::AsyncWriteExt::shutdown(&mut broken).await.unwrap();
         let message = told(replied).await;
-        assert!(message.contains("error report broke off before its end"), "{message}");
+        assert!(message.contains("error report is incomplete"), "{message}");
     }
 
     #[tokio::test]

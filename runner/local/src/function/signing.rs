@@ -1,4 +1,4 @@
-//! The keys with which a function's instances are started.
+//! The AWS credentials with which a function's instances are started.
 //!
 //! A process keeps its keys, so a process whose keys expire soon is replaced. `pool` starts and ends the
 //! processes.
@@ -12,15 +12,17 @@ use tokio::time::timeout;
 use super::Credentials;
 use client::sdk_error::innermost;
 
-/// The time before the expiry at which keys are renewed, in addition to the maximum time of an invocation.
-/// SDKs renew their own keys equally early.
+/// The time before the expiry at which keys are renewed, in addition to the maximum time of an
+/// invocation. SDKs renew their keys with the same margin.
 const RENEW_BEFORE: Duration = Duration::from_secs(60);
-/// The minimum time between two requests to a source that had no newer keys. A source may use the network.
+/// The minimum time between two requests to a source that had no newer keys, because a source may use
+/// the network.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The maximum time that a source may take. It may run a program or a single sign-on over the network.
+/// The maximum time that a source of keys may take. A source may run a program, or use single sign-on
+/// over the network.
 const ASK_MAX: Duration = Duration::from_secs(30);
-/// The same maximum while the current keys are still valid. It is shorter, because invocations wait for the
-/// source.
+/// The maximum time that a source may take while the current keys are still valid. It is shorter,
+/// because invocations wait for the source.
 const ASK_MAX_WHILE_GOOD: Duration = Duration::from_secs(5);
 
 /// The keys of one function.
@@ -29,41 +31,42 @@ pub(super) struct Signing {
     source: Option<SharedCredentialsProvider>,
     /// The maximum time of an invocation.
     invocation: Duration,
-    held: Mutex<Held>,
+    cached: Mutex<CachedKeys>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedKeys {
     keys: Credentials,
     /// The time before their expiry at which the keys are renewed.
     margin: Duration,
-    asked_in_vain: Option<Instant>,
+    last_failure: Option<Instant>,
 }
 
 impl Signing {
-    /// Starts with keys that the caller found. `invocation` is the maximum time of an invocation.
+    /// Creates the keys from those that the caller found. `invocation` is the maximum time of an
+    /// invocation.
     pub(super) fn new(
         credentials: Credentials,
         source: Option<SharedCredentialsProvider>,
         invocation: Duration,
     ) -> Self {
         let margin = credentials.margin(invocation);
-        let held = Held { keys: credentials, margin, asked_in_vain: None };
-        Self { source, invocation, held: Mutex::new(held) }
+        let held = CachedKeys { keys: credentials, margin, last_failure: None };
+        Self { source, invocation, cached: Mutex::new(held) }
     }
 
     /// Returns the keys for the next invocation.
     ///
     /// # Errors
-    /// The last keys have expired, and the source has no newer ones.
+    /// The current keys have expired, and the source has no newer keys.
     pub(super) async fn keys(&self) -> Result<Credentials, String> {
-        let mut held = self.held.lock().await;
+        let mut held = self.cached.lock().await;
         let Some(source) = &self.source else { return Ok(held.keys.clone()) };
         if held.keys.last_until(SystemTime::now() + held.margin) {
             return Ok(held.keys.clone());
         }
-        let is_early = held.asked_in_vain.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER);
-        let mut reason = "its source has no newer ones".to_owned();
+        let is_early = held.last_failure.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER);
+        let mut reason = "their source has no newer credentials".to_owned();
         if !is_early {
             let before = held.keys.clone();
             let are_good = before.last_until(SystemTime::now());
@@ -74,22 +77,24 @@ impl Signing {
                     held.margin = held.keys.margin(self.invocation);
                 }
                 Ok(Err(error)) => reason = innermost(&error),
-                Err(_) => reason = format!("no answer within {} s", limit.as_secs()),
+                Err(_) => {
+                    reason = format!("no response from their source within {} s", limit.as_secs())
+                }
             }
-            held.asked_in_vain = (held.keys == before).then(Instant::now);
+            held.last_failure = (held.keys == before).then(Instant::now);
         }
         if held.keys.last_until(SystemTime::now()) {
             return Ok(held.keys.clone());
         }
         Err(format!(
-            "the AWS credentials have expired: {reason}; renew them, such as with `aws sso login`"
+            "the AWS credentials have expired: {reason}; renew the credentials, for example with `aws sso login`"
         ))
     }
 }
 
 impl Credentials {
-    /// Returns the time before the expiry at which keys are renewed: the maximum time of an invocation, and
-    /// some reserve. Keys with a shorter life are used for half of it.
+    /// Returns the time before the expiry at which keys are renewed: the maximum time of an invocation,
+    /// plus a reserve. Keys with a shorter lifetime are used for half of it.
     fn margin(&self, invocation: Duration) -> Duration {
         let life =
             self.expires.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
@@ -152,13 +157,13 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(key(&signing).await.unwrap(), "first", "good for half a minute");
         }
-        signing.held.lock().await.margin = Duration::from_secs(60);
+        signing.cached.lock().await.margin = Duration::from_secs(60);
         // The source has no other keys, so it is not asked again for a while.
         for _ in 0..3 {
             assert_eq!(key(&signing).await.unwrap(), "first");
         }
-        signing.held.lock().await.margin = Duration::from_secs(60);
-        signing.held.lock().await.asked_in_vain = None;
+        signing.cached.lock().await.margin = Duration::from_secs(60);
+        signing.cached.lock().await.last_failure = None;
         assert_eq!(key(&signing).await.unwrap(), "second");
         assert_eq!(key(&signing).await.unwrap(), "second", "good for an hour");
     }
@@ -171,7 +176,7 @@ mod tests {
             let credentials = Credentials::from(&found("first", ends_in_s));
             let signing = Signing::new(credentials, Some(source.clone()), Duration::from_secs(900));
             assert_eq!(key(&signing).await.unwrap(), "first");
-            assert_eq!(signing.held.lock().await.asked_in_vain, None);
+            assert_eq!(signing.cached.lock().await.last_failure, None);
         }
     }
 
@@ -180,7 +185,7 @@ mod tests {
         let signing = signing(vec![found("new", 3_600), found("old", -1)]);
         assert!(key(&signing).await.unwrap_err().contains("have expired"));
         assert_eq!(key(&signing).await.unwrap(), "new");
-        signing.held.lock().await.keys.expires = Some(SystemTime::now());
+        signing.cached.lock().await.keys.expires = Some(SystemTime::now());
         assert!(key(&signing).await.unwrap_err().contains("have expired"), "there are no others");
         let local = Signing::new(Credentials::local(), None, Duration::from_secs(3));
         assert_eq!(key(&local).await.unwrap(), "local");

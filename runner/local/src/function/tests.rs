@@ -220,7 +220,7 @@ async fn an_instance_that_uses_more_than_its_memory_is_killed_and_says_so() {
     assert!(told.ends_with("Error: Runtime exited with error: signal: killed"), "{told}");
     let (kind, message) = failed(outcome);
     assert_eq!(kind, "Runtime.ExitError");
-    assert!(message.ends_with(" MB, and its MemorySize is 128 MB"), "{message}");
+    assert!(message.ends_with(" MB, but its MemorySize is 128 MB"), "{message}");
     assert_ne!(fixture.process(json!({ "do": "echo" })).await, process, "another took its place");
     let report = fixture.log();
     let used = report.split("Max Memory Used: ").skip(1).map(|rest| rest.split(' ').next());
@@ -296,7 +296,7 @@ async fn a_function_that_does_not_start_says_why_and_is_not_started_without_end(
         settings.init_timeout = Duration::from_millis(300);
     });
     let (_, message) = failed(fixture.invoke(json!({ "do": "echo" })).await);
-    assert!(message.contains("asked for no invocation for 0.30 seconds"), "{message}");
+    assert!(message.contains("did not request an invocation within 0.30 s"), "{message}");
     wait(|| fixture.function.instances().is_empty()).await;
 }
 
@@ -329,7 +329,7 @@ fn settings_that_cannot_work_are_refused() {
         ("../evil", |_| {}, "not a valid name"),
         ("", |_| {}, "not a valid name"),
         ("f", |settings| settings.timeout = Duration::ZERO, "timeout must be greater"),
-        ("f", |settings| settings.binary = "absent".into(), "build it first"),
+        ("f", |settings| settings.binary = "absent".into(), "build the function first"),
         (
             "f",
             |settings| {
@@ -403,14 +403,14 @@ async fn an_instance_ends_by_itself_when_its_runner_is_gone() {
 
     // A busy process: its answer fails.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
-    let (taken, was_taken) = tokio::sync::oneshot::channel();
+    let (received, was_taken) = tokio::sync::oneshot::channel();
     let (reply, _replied) = tokio::sync::oneshot::channel();
     mailbox.put(runtime_api::Delivery {
         request_id: "r-1".to_owned(),
         function_arn: "arn".to_owned(),
         timeout: Duration::from_secs(60),
         payload: json!({ "do": "sleep", "ms": 300 }).to_string().into(),
-        taken,
+        received,
         reply,
     });
     was_taken.await.unwrap();

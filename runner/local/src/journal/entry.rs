@@ -1,4 +1,4 @@
-//! The lines of the journal. Each is a JSON object.
+//! The lines of the journal. Each line is a JSON object.
 //!
 //! This module reads and writes no files.
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 /// The version of the format, in each `run` line.
 pub const FORMAT: u32 = 1;
 
-/// One line: what happened, and the run of `weir up` in which it happened.
+/// One line: an event, and the run of `weir up` in which it happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// The number of the run, counted from 1. Batch numbers are unique only within a run.
     pub run: u64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
-/// The names of a record: sequence number, event id, event name.
+/// The identification of a record: sequence number, event id, event name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordName(pub String, pub String, pub String);
 
@@ -63,7 +63,8 @@ impl Messages {
     }
 }
 
-/// Returns the default for older journals, which lack this field: the mapping read the function's answer.
+/// Returns the default for older journals, which lack this field: their mappings read the failed items
+/// in the function's response.
 fn as_before() -> bool {
     true
 }
@@ -73,14 +74,14 @@ fn as_before() -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Entry {
-    /// A run has begun. Repeated at the beginning of each segment.
+    /// A run started. The line is repeated at the beginning of each segment.
     Run {
         /// [`FORMAT`].
         format: u32,
         /// The store's time.
         at_ms: i64,
     },
-    /// A mapping and its settings. Repeated at the beginning of each segment.
+    /// A mapping and its settings. The line is repeated at the beginning of each segment.
     Mapping {
         /// The mapping.
         mapping: String,
@@ -90,14 +91,14 @@ pub enum Entry {
         table: String,
         /// The stream's ARN.
         stream: String,
-        /// The patterns of its filter.
+        /// The patterns of the mapping's filter.
         filters: Vec<String>,
         /// The bucket for discarded batches.
         bucket: Option<String>,
         /// The queue or topic for discarded batches; missing in older journals.
         #[serde(default)]
         messages: Option<Messages>,
-        /// Whether the function's answer names the records to retry; missing in older journals.
+        /// Whether the function's response names the records to retry; missing in older journals.
         #[serde(default = "as_before")]
         report_batch_item_failures: bool,
         /// `StartingPosition`, as in templates; missing in older journals.
@@ -114,11 +115,11 @@ pub enum Entry {
         at_ms: i64,
         /// The record.
         record: RecordName,
-        /// For each pattern, one sentence that says why it does not match.
+        /// For each pattern, one sentence that says why the pattern does not match.
         why: Vec<String>,
     },
-    /// More records of a page did not match the filter. The journal names only the first ones of a page
-    /// individually.
+    /// Further records of a page did not match the filter. The journal names only the first such records
+    /// of a page individually.
     PassedOverMore {
         /// The mapping.
         mapping: String,
@@ -141,7 +142,7 @@ pub enum Entry {
         shard: String,
         /// The store's time.
         at_ms: i64,
-        /// The time for durations.
+        /// The monotonic time, for durations.
         tick_ms: u64,
         /// The number of the attempt, unique within the run.
         batch: u64,
@@ -149,12 +150,15 @@ pub enum Entry {
         attempt: u32,
         /// The records.
         records: Vec<RecordName>,
+        /// The request id in the function's log; missing in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<String>,
     },
     /// An attempt was successful.
     Succeeded {
         /// The mapping.
         mapping: String,
-        /// The time for durations.
+        /// The monotonic time, for durations.
         tick_ms: u64,
         /// The number of the attempt.
         batch: u64,
@@ -163,11 +167,11 @@ pub enum Entry {
     Failed {
         /// The mapping.
         mapping: String,
-        /// The time for durations.
+        /// The monotonic time, for durations.
         tick_ms: u64,
         /// The number of the attempt.
         batch: u64,
-        /// The number of records at its start that succeeded nevertheless.
+        /// The number of records at the start of the batch that succeeded nevertheless.
         done: usize,
         /// The reason.
         reason: String,
@@ -191,7 +195,7 @@ pub enum Entry {
         /// The key of the failure object, if there is one.
         key: Option<String>,
     },
-    /// Discarded records cannot be stored at their destination yet, so the shard waits.
+    /// Discarded records cannot be stored at their destination yet, so their shard waits.
     DestinationUnavailable {
         /// The mapping.
         mapping: String,
@@ -213,7 +217,7 @@ pub enum Entry {
         /// The error of the stream.
         reason: String,
     },
-    /// Reports that are missing here, because the journal was too slow or could not be written.
+    /// A number of reports is missing from the journal, because it was too slow or could not be written.
     Missed {
         /// The mapping.
         mapping: String,

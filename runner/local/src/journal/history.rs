@@ -14,44 +14,44 @@ pub struct History {
     pub record: Option<RecordName>,
     /// The shard, if any line names it.
     pub shard: Option<String>,
-    /// Every mapping that the journal knows, by name.
+    /// Every mapping in the journal, by name.
     pub mappings: BTreeMap<String, MappingHistory>,
     /// The time of the oldest line. Nothing is known about earlier events.
     pub since_ms: Option<i64>,
-    /// The shards in which any records were trimmed before they were read, each shard once.
-    pub gaps: Vec<LostIn>,
+    /// The shards in which records were trimmed before they were read, without duplicates.
+    pub gaps: Vec<ShardLoss>,
 }
 
 /// A shard in which a mapping has lost records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostIn {
+pub struct ShardLoss {
     /// The mapping.
     pub mapping: String,
     /// The shard.
     pub shard: String,
-    /// The store's time when the loss was first seen.
+    /// The store's time when the loss was first detected.
     pub at_ms: i64,
 }
 
-/// The actions of one mapping for the record.
+/// The history of the record in one mapping.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MappingHistory {
     /// The settings of the mapping in its last run.
     pub facts: MappingFacts,
-    /// Whether the mapping ran in the last run.
+    /// Whether the mapping was part of the last run.
     pub is_current: bool,
     /// The last run in which the journal has the mapping.
     run: u64,
-    /// The reason why the filter rejected the record, if it did.
-    pub passed_over: Option<PassedOver>,
-    /// All attempts with the record, and with the other records of its first batch, in order.
+    /// The reason why the filter rejected the record; `None` if it did not.
+    pub filter_rejection: Option<FilterRejection>,
+    /// All attempts with the record or with other records of its first batch, in order.
     pub attempts: Vec<Attempt>,
-    /// How the record was discarded, if it was.
-    pub given_up: Option<GivenUp>,
+    /// How the record was discarded; `None` if it was not.
+    pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
-    /// The first and the last records of batches whose range includes the record although they do not contain
-    /// it.
+    /// The first and last records of the batches whose range includes the record, although the batches
+    /// do not contain it.
     others: BTreeSet<(String, String)>,
     /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
@@ -72,19 +72,19 @@ pub struct MappingFacts {
     pub bucket: Option<String>,
     /// The queue or topic for discarded batches.
     pub messages: Option<Messages>,
-    /// Whether the function's answer names the records to retry.
+    /// Whether the function's response names the records to retry.
     pub report_batch_item_failures: bool,
-    /// `StartingPosition`, as templates write it.
+    /// `StartingPosition`, as in templates.
     pub starting_position: Option<String>,
 }
 
 /// The reason why the filter rejected the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PassedOver {
+pub enum FilterRejection {
     /// One sentence for each pattern.
-    Why(Vec<String>),
+    Reasons(Vec<String>),
     /// The record is in a range of rejected records that the journal does not name individually.
-    Among {
+    InRange {
         /// The shard of these records.
         shard: String,
         /// The number of these records.
@@ -99,7 +99,7 @@ pub struct Attempt {
     pub run: u64,
     /// The number of the attempt, unique within the run.
     pub batch: u64,
-    /// The number of attempts for its records so far, including this one.
+    /// The number of attempts for these records so far, including this one.
     pub attempt: u32,
     /// The store's time of the attempt.
     pub at_ms: i64,
@@ -110,6 +110,8 @@ pub struct Attempt {
     pub place: Option<usize>,
     /// The result; `None` while the attempt is running, or if the last run was killed during it.
     pub end: Option<End>,
+    /// The request id in the function's log, if the journal has it.
+    pub request: Option<String>,
 }
 
 /// The result of an attempt.
@@ -124,19 +126,19 @@ pub enum End {
     Failed {
         /// The duration.
         took_ms: u64,
-        /// The number of records at its start that succeeded.
+        /// The number of records at the start of the batch that succeeded.
         done: usize,
         /// The reason.
         reason: String,
     },
-    /// The run has ended, and no line has the result. Either `weir up` was killed, or the journal lacks the
-    /// report.
+    /// The run has ended, and the journal has no result. Either `weir up` was killed, or the journal
+    /// lacks the report.
     Missed,
 }
 
 /// How records were discarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GivenUp {
+pub struct DiscardedBatch {
     /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.
     pub condition: String,
     /// The key of the failure object.
@@ -168,16 +170,81 @@ pub fn history_of(lines: impl Iterator<Item = Line>, wanted: &str) -> History {
         last_run = line.run;
         history.take_in(line, wanted);
     }
-    for mapping in history.mappings.values_mut() {
-        mapping.is_current = mapping.run == last_run;
-        for attempt in mapping.attempts.iter_mut().filter(|attempt| attempt.run < last_run) {
-            attempt.end.get_or_insert(End::Missed);
-        }
-    }
+    history.finish(last_run);
     history
 }
 
+/// Collects the histories of several records, by sequence number, while it reads the lines once. Each is the
+/// same as that of [`history_of`].
+#[must_use]
+pub fn histories_of(lines: impl Iterator<Item = Line>, wanted: &[SequenceNumber]) -> Vec<History> {
+    let mut histories = vec![History::default(); wanted.len()];
+    let mut last_run = 0;
+    for line in lines {
+        last_run = line.run;
+        let ends = ends(&line.entry);
+        for (history, wanted) in histories.iter_mut().zip(wanted) {
+            if history.is_about(&line, ends.as_ref(), wanted) {
+                history.take_in(line.clone(), wanted.as_str());
+            }
+        }
+    }
+    histories.iter_mut().for_each(|history| history.finish(last_run));
+    histories
+}
+
+/// Returns the first and the last record of a line about many records.
+fn ends(entry: &Entry) -> Option<(SequenceNumber, SequenceNumber)> {
+    let (first, last) = match entry {
+        Entry::Invoked { records, .. } => (records.first()?.sequence(), records.last()?.sequence()),
+        Entry::PassedOverMore { first, last, .. } => (first.as_str(), last.as_str()),
+        Entry::PassedOver { record, .. } => (record.sequence(), record.sequence()),
+        _ => return None,
+    };
+    SequenceNumber::parse(first).ok().zip(SequenceNumber::parse(last).ok())
+}
+
 impl History {
+    /// Ends the collection: attempts of earlier runs have no result any more.
+    fn finish(&mut self, last_run: u64) {
+        for mapping in self.mappings.values_mut() {
+            mapping.is_current = mapping.run == last_run;
+            for attempt in mapping.attempts.iter_mut().filter(|attempt| attempt.run < last_run) {
+                attempt.end.get_or_insert(End::Missed);
+            }
+        }
+    }
+
+    /// Returns whether a line may change this history. `ends` are the first and the last record of the line.
+    fn is_about(
+        &self,
+        line: &Line,
+        ends: Option<&(SequenceNumber, SequenceNumber)>,
+        wanted: &SequenceNumber,
+    ) -> bool {
+        let attempts = |mapping: &str| {
+            self.mappings.get(mapping).map(|own| own.attempts.as_slice()).unwrap_or_default()
+        };
+        let includes = ends.is_some_and(|(first, last)| first <= wanted && wanted <= last);
+        match &line.entry {
+            Entry::PassedOver { .. } | Entry::PassedOverMore { .. } => includes,
+            // A later attempt may have another part of the record's first batch.
+            Entry::Invoked { mapping, records, .. } => {
+                let first = records.first();
+                includes
+                    || attempts(mapping).first().is_some_and(|own| {
+                        first.is_some_and(|first| {
+                            own.records.iter().any(|it| it == first.sequence())
+                        })
+                    })
+            }
+            Entry::Succeeded { mapping, batch, .. } | Entry::Failed { mapping, batch, .. } => {
+                attempts(mapping).iter().any(|own| (own.run, own.batch) == (line.run, *batch))
+            }
+            _ => true,
+        }
+    }
+
     fn take_in(&mut self, line: Line, wanted: &str) {
         let run = line.run;
         match line.entry {
@@ -188,7 +255,7 @@ impl History {
             Entry::PassedOver { mapping, shard, record, why, .. } => {
                 if names(&record, wanted) {
                     let own = self.mappings.entry(mapping).or_default();
-                    own.passed_over = Some(PassedOver::Why(why));
+                    own.filter_rejection = Some(FilterRejection::Reasons(why));
                     self.record = Some(record);
                     self.shard = Some(shard);
                 }
@@ -196,10 +263,10 @@ impl History {
             Entry::PassedOverMore { mapping, shard, first, last, count, .. } => {
                 if self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last) {
                     let own = self.mappings.entry(mapping).or_default();
-                    own.passed_over.get_or_insert(PassedOver::Among { shard, count });
+                    own.filter_rejection.get_or_insert(FilterRejection::InRange { shard, count });
                 }
             }
-            Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records } => {
+            Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records, request } => {
                 let place = records.iter().position(|record| names(record, wanted));
                 if let Some(record) = place.and_then(|place| records.get(place)) {
                     self.record = Some(record.clone());
@@ -207,7 +274,8 @@ impl History {
                 }
                 let records = records.into_iter().map(|record| record.0).collect();
                 let end = None;
-                let attempt = Attempt { run, batch, attempt, at_ms, tick_ms, records, place, end };
+                let attempt =
+                    Attempt { run, batch, attempt, at_ms, tick_ms, records, place, end, request };
                 let sequence = self.sequence(wanted).to_owned();
                 self.mappings.entry(mapping).or_default().attempted(attempt, &sequence);
             }
@@ -226,8 +294,8 @@ impl History {
                 let is_here =
                     self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last);
                 let own = self.mappings.entry(mapping).or_default();
-                if is_here && own.was_given_up(run, &first, &last) {
-                    own.given_up = Some(GivenUp { condition, key, count, shard });
+                if is_here && own.was_discarded(run, &first, &last) {
+                    own.discarded = Some(DiscardedBatch { condition, key, count, shard });
                 }
             }
             Entry::DestinationUnavailable { mapping, shard, reason, .. } => {
@@ -237,7 +305,7 @@ impl History {
             }
             Entry::Gap { mapping, shard, at_ms, .. } => {
                 if !self.gaps.iter().any(|gap| gap.mapping == mapping && gap.shard == shard) {
-                    self.gaps.push(LostIn { mapping, shard, at_ms });
+                    self.gaps.push(ShardLoss { mapping, shard, at_ms });
                 }
             }
             Entry::Missed { mapping, count, .. } => {
@@ -275,8 +343,8 @@ impl History {
         };
     }
 
-    /// Returns the sequence number of the record. If the record is named by its event id, its number is known
-    /// only after the first line with it.
+    /// Returns the sequence number of the record. If `wanted` is an event id, the sequence number is
+    /// known only after the first line with the record.
     fn sequence<'s>(&'s self, wanted: &'s str) -> &'s str {
         self.record.as_ref().map_or(wanted, |record| record.sequence())
     }
@@ -296,8 +364,8 @@ impl History {
 }
 
 impl MappingHistory {
-    /// Keeps an attempt if it has the record, or a part of the record's first batch. The last invocation of a
-    /// tumbling window has no records, so it is no part of a batch.
+    /// Keeps an attempt if it contains the record or other records of the record's first batch. The last
+    /// invocation of a tumbling window has no records, so it is not kept.
     fn attempted(&mut self, attempt: Attempt, sequence: &str) {
         let is_part = !attempt.records.is_empty()
             && self.attempts.first().is_some_and(|first| {
@@ -315,11 +383,12 @@ impl MappingHistory {
         }
     }
 
-    /// Returns whether the record is among the records from `first` to `last` that were discarded. An attempt
-    /// with the record must contain both. A record that was too old may have been discarded without an
-    /// attempt in this run. For it, only the position counts, unless the filter rejected it or another batch
-    /// includes its position. Each run cuts its own batches.
-    fn was_given_up(&self, run: u64, first: &str, last: &str) -> bool {
+    /// Returns whether the record is among the records from `first` to `last` that were discarded. If
+    /// the run has an attempt with the record, the attempt must contain both. A record that was too old
+    /// may have been discarded without an attempt in this run. For such a record, only the position
+    /// counts, unless the filter rejected it or the range of a different batch includes it. Each run
+    /// forms its own batches.
+    fn was_discarded(&self, run: u64, first: &str, last: &str) -> bool {
         if self.attempts.iter().any(Attempt::has_done_it) {
             return false;
         }
@@ -329,11 +398,12 @@ impl MappingHistory {
             return true;
         }
         let is_other = self.others.contains(&(first.to_owned(), last.to_owned()));
-        self.passed_over.is_none() && !is_other && own().all(|attempt| attempt.run < run)
+        self.filter_rejection.is_none() && !is_other && own().all(|attempt| attempt.run < run)
     }
 }
 
-/// Returns whether a record is the wanted one. The archive writes sequence numbers with leading zeros.
+/// Returns whether `wanted` names this record. Leading zeros are ignored, because the archive writes
+/// sequence numbers with leading zeros.
 fn names(record: &RecordName, wanted: &str) -> bool {
     let number = record.sequence().trim_start_matches('0');
     record.event_id() == wanted || number == wanted.trim_start_matches('0')

@@ -1,7 +1,7 @@
 //! Reads the journal, oldest line first.
 //!
-//! A line that cannot be read is skipped. The last line may be incomplete, and a line of a later version may
-//! be of an unknown kind.
+//! It skips unreadable lines: the last line may be incomplete, and a line of a later version may be of
+//! an unknown kind.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -14,10 +14,10 @@ use super::entry::{Entry, Line, RecordName};
 pub enum JournalError {
     /// There is no journal.
     #[error(
-        "there is no journal in `{folder}`: `weir up` writes it; name its data folder with --directory"
+        "no journal in `{folder}`: start `weir up`, which writes the journal, or name the data folder of `weir up` with --directory"
     )]
     Missing {
-        /// The folder where it must be.
+        /// The folder where the journal must be.
         folder: PathBuf,
     },
     /// A file cannot be read.
@@ -25,7 +25,7 @@ pub enum JournalError {
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -42,14 +42,24 @@ impl Reader {
     /// # Errors
     /// There is no journal, or the folder cannot be read.
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
-        let segments = match segments(folder) {
+        Self::open_newest(folder, usize::MAX)
+    }
+
+    /// Opens the newest segments of the journal in a folder, at most `count`. Each segment begins with the run
+    /// and its mappings.
+    ///
+    /// # Errors
+    /// There is no journal, or the folder cannot be read.
+    pub fn open_newest(folder: &Path, count: usize) -> Result<Self, JournalError> {
+        let mut segments = match segments(folder) {
             Ok(segments) if !segments.is_empty() => segments,
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(JournalError::Unreadable { path: folder.to_owned(), source });
             }
             _ => return Err(JournalError::Missing { folder: folder.to_owned() }),
         };
-        let paths: Vec<_> = segments.into_iter().map(|(_, path)| path).collect();
+        let older = segments.len().saturating_sub(count);
+        let paths: Vec<_> = segments.drain(older..).map(|(_, path)| path).collect();
         Ok(Self { segments: paths.into_iter(), lines: None })
     }
 }
@@ -74,7 +84,7 @@ impl Iterator for Reader {
     }
 }
 
-/// Returns the record that the journal saw last, in one table or in any.
+/// Returns the newest record in the journal, of one table or of any table.
 #[must_use]
 pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> Option<RecordName> {
     let mut of_table = std::collections::BTreeSet::new();
@@ -98,9 +108,9 @@ pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> 
     newest
 }
 
-/// Returns the records of an invocation that has all records from one to another, if there are `count` of
-/// them. They are a batch or a part of it. The shard may have other records between them, which the filter
-/// rejected or other lanes took.
+/// Returns the `count` records of an invocation from the record `first` to the record `last`, if the
+/// journal has such an invocation. They are a batch or a part of a batch. The shard may have more
+/// records in this range, which the filter rejected or other lanes processed.
 #[must_use]
 pub fn records_between(
     lines: impl Iterator<Item = Line>,

@@ -4,9 +4,10 @@ use std::fs;
 
 use super::writer::SEGMENTS_MAX;
 use super::{
-    End, Entry, Journal, Messages, PassedOver, Reader, RecordName, history_of, newest_record,
-    records_between,
+    End, Entry, FilterRejection, Journal, Messages, Reader, RecordName, histories_of, history_of,
+    newest_record, records_between,
 };
+use mapping::SequenceNumber;
 
 fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "INSERT".to_owned())
@@ -35,6 +36,7 @@ fn invoked(batch: u64, attempt: u32, sequences: &[&str]) -> Entry {
         batch,
         attempt,
         records: sequences.iter().map(|sequence| record(sequence)).collect(),
+        request: None,
     }
 }
 
@@ -81,14 +83,19 @@ fn a_bisected_batch_is_followed_to_its_end() {
     assert_eq!(named, Some(record("11")));
     let batches: Vec<_> = given_up.attempts.iter().map(|it| (it.batch, it.place)).collect();
     assert_eq!(batches, [(1, Some(1)), (2, None), (3, Some(0))]);
-    assert_eq!(given_up.given_up.unwrap().key.as_deref(), Some("key"));
+    assert_eq!(given_up.discarded.unwrap().key.as_deref(), Some("key"));
     let (_, delivered) = history("10");
-    assert!(delivered.given_up.is_none() && delivered.attempts[1].has_done_it());
+    assert!(delivered.discarded.is_none() && delivered.attempts[1].has_done_it());
     assert_eq!(delivered.attempts[1].end, Some(End::Succeeded { took_ms: 3 }));
     let (_, refused) = history("9");
-    assert_eq!(refused.passed_over, Some(PassedOver::Why(vec!["because".to_owned()])));
+    assert_eq!(
+        refused.filter_rejection,
+        Some(FilterRejection::Reasons(vec!["because".to_owned()]))
+    );
     let (unknown, untouched) = history("77");
-    assert!(unknown.is_none() && untouched.attempts.is_empty() && untouched.passed_over.is_none());
+    assert!(
+        unknown.is_none() && untouched.attempts.is_empty() && untouched.filter_rejection.is_none()
+    );
     let newest = |table| newest_record(Reader::open(folder.path()).unwrap(), table);
     assert_eq!(newest(Some("t")), Some(record("12")));
     assert_eq!(newest(Some("other")), None);
@@ -184,10 +191,10 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     ];
     for (wanted, expected) in cases {
         let history = history_of(Reader::open(folder.path()).unwrap(), wanted);
-        assert_eq!(history.mappings["m"].given_up.is_some(), expected, "{wanted}");
+        assert_eq!(history.mappings["m"].discarded.is_some(), expected, "{wanted}");
     }
     let of_other_shard = history_of(Reader::open(folder.path()).unwrap(), "11");
-    assert_eq!(of_other_shard.mappings["m"].passed_over, None);
+    assert_eq!(of_other_shard.mappings["m"].filter_rejection, None);
 }
 
 /// A later run of `weir up` cuts other batches. If it discards records without an attempt, only the position
@@ -206,7 +213,7 @@ fn what_a_later_run_found_too_old_is_given_up_whatever_was_tried_before() {
     after.write([gave_up("s", "10", "16")]);
     for (wanted, expected) in [("10", true), ("12", true), ("14", false), ("16", true)] {
         let history = history_of(Reader::open(folder.path()).unwrap(), wanted);
-        assert_eq!(history.mappings["m"].given_up.is_some(), expected, "{wanted}");
+        assert_eq!(history.mappings["m"].discarded.is_some(), expected, "{wanted}");
     }
 }
 
@@ -263,4 +270,50 @@ fn a_mapping_of_an_older_journal_reports_failures_and_has_no_queue() {
     );
     let file = queue.file(std::path::Path::new("up"), "aws/lambda/m/s/2026/11/20/time-id");
     assert_eq!(file, std::path::Path::new("up/destinations/Failed/time-id.json"));
+}
+
+/// Goal: the histories of several records are the same as those that are collected one by one.
+#[test]
+fn several_histories_are_collected_in_one_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    for run in 0..2 {
+        let journal = Journal::begin(folder.path(), 1).unwrap();
+        journal.introduce(mapping());
+        journal.write([
+            invoked(1, 1, &["41", "42", "43", "44"]),
+            failed(1, 0),
+            invoked(2, 1, &["41", "42"]),
+            Entry::Succeeded { mapping: "m".to_owned(), tick_ms: 207, batch: 2 },
+            invoked(3, 1, &["43", "44"]),
+            failed(3, 1),
+            Entry::PassedOverMore {
+                mapping: "m".to_owned(),
+                shard: "s".to_owned(),
+                at_ms: 5,
+                first: "45".to_owned(),
+                last: "47".to_owned(),
+                count: 3,
+            },
+            Entry::GaveUp {
+                mapping: "m".to_owned(),
+                shard: "s".to_owned(),
+                at_ms: 5,
+                first: "44".to_owned(),
+                last: "44".to_owned(),
+                count: 1 + run,
+                condition: "RetryAttemptsExhausted".to_owned(),
+                key: None,
+            },
+            invoked(4, 1, &["50"]),
+        ]);
+    }
+    let wanted: Vec<SequenceNumber> =
+        (40..52).map(|number: u32| SequenceNumber::parse(&number.to_string()).unwrap()).collect();
+    let together = histories_of(Reader::open(folder.path()).unwrap(), &wanted);
+    for (history, sequence) in together.iter().zip(&wanted) {
+        let alone = history_of(Reader::open(folder.path()).unwrap(), sequence.as_str());
+        assert_eq!(*history, alone, "{}", sequence.as_str());
+    }
+    let newest = Reader::open_newest(folder.path(), 1).unwrap();
+    assert!(newest.count() < Reader::open(folder.path()).unwrap().count());
 }

@@ -9,11 +9,11 @@ use super::writer::Journal;
 use crate::poller::{Observed, PageWatcher};
 use mapping::{Command, Delivery, Event, FilterCriteria, Now, Record, ShardId};
 
-/// The maximum number of rejected records of one page that are named individually. It is enough for manual
-/// writes. A bulk load must not wait for explanations of all its records.
+/// The maximum number of rejected records of one page that are named individually. The limit is
+/// sufficient for manual writes, and keeps a bulk load from waiting for explanations of all its records.
 const NAMED_PER_PAGE_MAX: usize = 200;
 
-/// The journal of one mapping.
+/// The writer of one mapping's events to the journal.
 #[derive(Clone, Debug)]
 pub struct MappingJournal {
     journal: Journal,
@@ -22,13 +22,13 @@ pub struct MappingJournal {
 }
 
 impl MappingJournal {
-    /// Creates the journal of a mapping with this filter.
+    /// Creates the writer of a mapping with this filter.
     #[must_use]
     pub fn new(journal: Journal, mapping: &str, filter: FilterCriteria) -> Self {
         Self { journal, mapping: mapping.to_owned(), filter }
     }
 
-    /// Writes an action or a report of the mapping.
+    /// Writes an event of the mapping.
     pub fn write(&self, observed: &Observed) {
         let (mapping, now) = (&self.mapping, observed.now);
         let missed = (observed.missed > 0).then(|| Entry::Missed {
@@ -45,6 +45,7 @@ impl MappingJournal {
                 batch: batch.0,
                 attempt: *attempt,
                 records: records.iter().map(|record| name_of_delivery(record)).collect(),
+                request: observed.request.as_deref().map(str::to_owned),
             }),
             Command::Report(event) => self.entry_of(event, now),
             _ => None,
@@ -68,7 +69,7 @@ impl MappingJournal {
                 done: *done,
                 reason: reason.clone(),
             }),
-            Event::GaveUp { shard, first, last, count, condition, key, .. } => {
+            Event::Discarded { shard, first, last, count, condition, key, .. } => {
                 Some(Entry::GaveUp {
                     mapping,
                     shard: shard.as_str().to_owned(),
@@ -145,7 +146,8 @@ fn name_of_delivery(record: &Delivery) -> RecordName {
     }
 }
 
-/// Returns `eventID` and `eventName`. The poller writes them first, so the items need not be parsed.
+/// Returns `eventID` and `eventName`. The poller writes these fields first, so the items need not be
+/// parsed.
 fn names_in_front(json: &str) -> Option<(&str, &str)> {
     let (id, rest) = json.strip_prefix("{\"eventID\":\"")?.split_once('"')?;
     let (name, _) = rest.strip_prefix(",\"eventName\":\"")?.split_once('"')?;

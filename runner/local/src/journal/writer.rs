@@ -16,8 +16,8 @@ use super::reader;
 /// The size in bytes at which a segment is closed and the next one begins.
 pub const SEGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The number of segments that are kept. Together they have 32 MB, or some 300,000 deliveries, which can be
-/// read within a second.
+/// The number of segments that are kept. Together they hold 32 MB, or some 300,000 deliveries, which can
+/// be read within a second.
 pub const SEGMENTS_MAX: usize = 8;
 
 /// The journal of one run. Clones write to the same files.
@@ -30,8 +30,8 @@ pub struct Journal {
 struct Writer {
     folder: PathBuf,
     run: u64,
-    /// The lines about the run and its mappings. Each segment begins with them, so that it can be read after
-    /// earlier segments were removed.
+    /// The lines about the run and its mappings. Each segment begins with them, so that it is readable
+    /// after earlier segments were removed.
     heads: Vec<u8>,
     segment: u64,
     file: File,
@@ -62,7 +62,7 @@ impl Journal {
         fs::create_dir_all(folder)?;
         let segments = reader::segments(folder)?;
         let last = segments.last().map_or(0, |(number, _)| *number);
-        // A segment without lines, of a process that died, has no run.
+        // A segment without lines, left by a process that died, belongs to no run.
         let runs = segments.iter().filter_map(|(_, path)| reader::run_of(path));
         let run = runs.max().unwrap_or(0) + 1;
         let segment = last + 1;
@@ -90,27 +90,27 @@ impl Journal {
         self.with_writer(|writer| writer.head(mapping));
     }
 
-    /// Appends events. A failure is logged once. Lost reports are counted, and the count is written as soon
-    /// as writing works again.
+    /// Appends events. A failure is logged once. Lost reports are counted, and the count is written as
+    /// soon as writes succeed again.
     pub fn write(&self, entries: impl IntoIterator<Item = Entry>) {
         let entries = entries.into_iter().collect();
         self.with_writer(|writer| writer.report(entries));
     }
 
-    /// Returns the error that prevents writing, and what to do about it; `None` if writing works.
+    /// Returns the error that prevents writes, and its fix; `None` if writes succeed.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         self.try_again();
         let writer = self.writer.lock();
         let why = writer.fault.as_ref()?;
         Some(format!(
-            "the journal in `{}` cannot be written ({why}): make room there, or let the user of `weir up` write there; it then goes on by itself",
+            "cannot write the journal in `{}` ({why}): free disk space, or grant the user of `weir up` write permission there; writing then resumes automatically",
             writer.folder.display()
         ))
     }
 
-    /// Tries to write the count of lost reports. Without a new event, nothing else would show that writing
-    /// works again.
+    /// Tries to write the count of lost reports. Between events, only this write shows whether writes
+    /// succeed again.
     fn try_again(&self) {
         let has_fault = {
             let writer = self.writer.lock();
@@ -129,7 +129,7 @@ impl Journal {
                 if writer.fault.is_none() {
                     let folder = writer.folder.display();
                     tracing::warn!(
-                        "cannot write the journal in {folder}: {error}; `weir streams explain` will not know what happens now"
+                        "cannot write the journal in `{folder}`: {error}; until writes succeed again, `weir streams explain` lacks events"
                     );
                 }
                 writer.fault = Some(error.to_string());
@@ -198,8 +198,8 @@ impl Writer {
         if self.bytes > 0 && self.bytes.saturating_add(text.len() as u64) > self.bytes_max {
             self.segment += 1;
             self.file = create(&self.folder, self.segment)?;
-            // A full disk may still create an empty file. The writer then continues with this file instead of
-            // creating another one.
+            // On a full disk, an empty file can still be created. The writer then continues with this
+            // file instead of creating more files.
             (self.bytes, self.is_torn, self.lacks_heads) = (0, true, true);
             self.file.write_all(&self.heads)?;
             (self.is_torn, self.lacks_heads) = (false, false);
@@ -266,7 +266,7 @@ mod tests {
         journal.write([gap("lost")]);
         journal.write([gap("lost"), gap("lost")]);
         let fault = journal.fault().unwrap();
-        assert!(fault.contains("cannot be written (Bad file descriptor"), "{fault}");
+        assert!(fault.contains("(Bad file descriptor"), "{fault}");
         // The part of a line for which the disk had space.
         (&file).write_all(b"{\"run\":1,\"kind\":\"ga").unwrap();
         journal.writer.lock().file = file;

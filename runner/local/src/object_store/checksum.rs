@@ -1,5 +1,5 @@
-//! The checksums of an object's content. They are computed while it arrives, and compared with those in the
-//! request.
+//! Computes the checksums of an object's content while the content arrives, and compares them with the
+//! checksums in the request.
 //!
 //! It does not store them.
 
@@ -38,7 +38,7 @@ const ALGORITHMS: [(Algorithm, &str, &str); 5] = [
 /// Base64 checksums by algorithm, in S3's format.
 pub(super) type Checksums = BTreeMap<Algorithm, String>;
 
-/// Copies checksums into the five fields that S3's responses have for them.
+/// Copies checksums into the five checksum fields of S3's responses.
 macro_rules! set_checksums {
     ($output:expr, $checksums:expr) => {{
         use $crate::object_store::checksum::Algorithm;
@@ -57,8 +57,8 @@ pub(super) use set_checksums;
 pub(super) struct Claims {
     md5: Option<String>,
     sums: Checksums,
-    /// The algorithms whose checksums are computed and stored. The value may be missing in the request, or
-    /// follow in a trailer.
+    /// The algorithms whose checksums are computed and stored. The request may lack the value, or send
+    /// it in a trailer.
     algorithms: BTreeSet<Algorithm>,
 }
 
@@ -90,7 +90,7 @@ impl Claims {
         self.sums.extend(sums);
     }
 
-    /// Refuses content whose checksums differ from the claimed ones.
+    /// Rejects content whose checksums differ from the claimed checksums.
     pub(super) fn check(&self, content: &Content) -> Result<(), Error> {
         if self.md5.as_ref().is_some_and(|md5| *md5 != STANDARD.encode(content.md5)) {
             return Err(Error::BadDigest { checksum: "Content-MD5" });
@@ -106,7 +106,7 @@ impl Claims {
     }
 }
 
-/// The length and the checksums of a whole content.
+/// The length and the checksums of a complete content.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     /// The length in bytes.
@@ -122,7 +122,7 @@ impl Content {
     }
 }
 
-/// Computes the checksums of a content while it arrives.
+/// The incremental computation of a content's checksums.
 pub(super) struct Hasher {
     md5: Md5,
     sums: ChecksumHasher,
@@ -170,7 +170,7 @@ impl Hasher {
     }
 }
 
-/// Returns lower-case hexadecimal digits.
+/// Returns the bytes as lower-case hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,7 +1,7 @@
 //! Removes the `aws-chunked` coding from a request's content.
 //!
-//! SDKs use it if a checksum follows the content, or if each chunk is signed. Like all signatures here, those
-//! of chunks are ignored. The decoder does no network I/O.
+//! SDKs use it if a checksum follows the content, or if each chunk is signed. Signatures of chunks are
+//! ignored, like all signatures in this endpoint. The decoder does no network I/O.
 //!
 //! Source: Amazon S3 API reference, "Signature calculations for the authorization header: transferring
 //! payload in multiple chunks".
@@ -15,8 +15,8 @@ use http_body_util::BodyExt;
 use locks::Mutex;
 use server::gate::RequestBody;
 
-/// The maximum length of a chunk's head. It is ten times what 16 digits and a signature of 64 characters
-/// need.
+/// The maximum length of a chunk's head. It is ten times the length of 16 digits and a signature of 64
+/// characters.
 const HEAD_BYTES_MAX: usize = 1_024;
 
 /// The maximum size of the data after the last chunk. A checksum and a signature need 200 bytes.
@@ -33,7 +33,7 @@ pub(super) enum Error {
     Connection(#[from] hyper::Error),
 }
 
-/// The trailers after the content. They are complete after the content was read to its end.
+/// The trailers after the content. They are complete once the content has been read to its end.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trailers(Arc<Mutex<HeaderMap>>);
 
@@ -43,7 +43,8 @@ impl Trailers {
     }
 }
 
-/// Returns the decoded content of `body`, and its trailers, which are filled later.
+/// Returns the decoded content of `body`, and its trailers, which are filled when the content has been
+/// read.
 pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Error>>, Trailers) {
     let trailers = Trailers::default();
     let stream = try_unfold((body, Decoder::default(), trailers.clone()), |state| async move {
@@ -82,7 +83,7 @@ struct Decoder {
     trailer_bytes: usize,
 }
 
-/// The part that comes next.
+/// The part of the coding that the decoder expects next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// The head of a chunk: its size in hexadecimal digits, an extension, and a line end.
@@ -119,7 +120,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the next complete line without its end.
+    /// Returns the next complete line without its line end; `None` if more data is needed.
     fn line(&mut self) -> Result<Option<BytesMut>, Error> {
         let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
             let limit =

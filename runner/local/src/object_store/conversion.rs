@@ -21,7 +21,7 @@ use super::{
     description::Description,
     files::{Condition, Found},
     listing,
-    receive::Announced,
+    receive::ContentHeaders,
 };
 
 /// The content headers that are stored with an object.
@@ -37,8 +37,8 @@ const KEPT_HEADERS: [&str; 6] = [
 /// The number of bytes that are read from disk at a time, so that a download needs little memory.
 const READ_BYTES: u64 = 128 * 1_024;
 
-/// Copies the stored headers into the fields that S3's responses have for them. Without a content type, S3's
-/// default is used.
+/// Copies the stored headers into the fields of S3's responses. Uses S3's default if there is no content
+/// type.
 macro_rules! set_kept_headers {
     ($output:expr, $headers:expr) => {{
         let headers: &std::collections::BTreeMap<String, String> = $headers;
@@ -93,8 +93,8 @@ pub(super) struct ReadConditions {
 }
 
 impl ReadConditions {
-    /// The order is that of RFC 9110, section 13.2.2: if there is an ETag condition, the date condition is
-    /// ignored.
+    /// Checks the conditions in the order of RFC 9110, section 13.2.2: if there is an ETag condition,
+    /// the date condition is ignored.
     pub(super) fn check(&self, found: &Found) -> Result<(), Error> {
         let etag = ETag::Strong(found.description.etag.clone());
         let modified = whole_seconds(found.modified);
@@ -118,7 +118,7 @@ impl ReadConditions {
     }
 }
 
-/// HTTP dates have whole seconds, so the fraction of a file's time is dropped before a comparison.
+/// Returns the time in whole seconds, like HTTP dates, so that a file's time can be compared with them.
 fn whole_seconds(time: SystemTime) -> Timestamp {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(since.as_secs())).into()
@@ -135,10 +135,10 @@ pub(super) fn write_condition(
         (Some(ETagCondition::Any), None) => Ok(Condition::Present),
         (Some(ETagCondition::ETag(etag)), None) => Ok(Condition::Etag(etag.into_value())),
         (None, Some(ETagCondition::ETag(_))) => {
-            Err(s3_error!(NotImplemented, "a write knows no If-None-Match but *"))
+            Err(s3_error!(NotImplemented, "a write supports If-None-Match only with the value *"))
         }
         (Some(_), Some(_)) => {
-            Err(s3_error!(NotImplemented, "a write takes If-Match or If-None-Match, not both"))
+            Err(s3_error!(NotImplemented, "a write accepts If-Match or If-None-Match, not both"))
         }
     }
 }
@@ -147,8 +147,8 @@ pub(super) fn announced(
     headers: &HeaderMap,
     extensions: &Extensions,
     length: Option<i64>,
-) -> Announced {
-    Announced {
+) -> ContentHeaders {
+    ContentHeaders {
         claims: Claims::of(headers),
         length: length.and_then(|length| u64::try_from(length).ok()),
         trailers: extensions.get::<Trailers>().cloned(),
@@ -171,19 +171,19 @@ pub(super) fn full_object() -> dto::ChecksumType {
     dto::ChecksumType::from_static(dto::ChecksumType::FULL_OBJECT)
 }
 
-/// The conversion never fails, because no file has 2^63 bytes.
+/// Converts a file size. The conversion never fails, because no file has 2^63 bytes.
 pub(super) fn signed(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// Returns bucket and key of a copy's source.
+/// Returns the bucket and the key of a copy's source.
 pub(super) fn copy_source(source: &CopySource) -> S3Result<(String, String)> {
     match source {
         CopySource::Bucket { bucket, key, version_id: None } => {
             Ok((bucket.to_string(), key.to_string()))
         }
         CopySource::Bucket { .. } => {
-            Err(s3_error!(NotImplemented, "there are no versions to copy from"))
+            Err(s3_error!(NotImplemented, "this endpoint stores no object versions to copy from"))
         }
         _ => Err(s3_error!(NotImplemented, "copy from bucket/key, not from an access point")),
     }
@@ -208,8 +208,8 @@ pub(super) fn object_of(key: &str, found: &Found) -> dto::Object {
     }
 }
 
-/// The encoding of keys in a listing. They are unchanged, or percent-encoded for clients whose XML parser
-/// does not accept control characters.
+/// The encoding of keys in a listing: unchanged, or percent-encoded for clients whose XML parser does
+/// not accept control characters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encoding {
     url: bool,

@@ -1,10 +1,10 @@
 //! The data that S3 stores with an object's content, in one small JSON file for each key.
 //!
-//! The file is `<root>/.objects/<bucket>/<2 digits>/<32 digits>.json`; the digits are the MD5 of the key. It
-//! has up to two descriptions, each with the identity (size, time, inode) of its object file. A write adds
-//! the new description beside the old one, and then renames the object. At every moment, even after a crash,
-//! the existing object therefore has its description. For an object without a description (put there by hand)
-//! it is computed.
+//! The file is `<root>/.objects/<bucket>/<2 digits>/<32 digits>.json`; the digits are the MD5 of the
+//! key. The file has up to two descriptions, each with the identity (size, time, inode) of its object
+//! file. A write adds the new description to the old description, and then renames the object. The
+//! existing object therefore always has its description, even after a crash. For an object file that a
+//! user copied into the folder, the description is computed.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ const VERSION: u8 = 1;
 /// The data that S3 stores with an object's content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Description {
-    /// 32 hexadecimal digits.
+    /// The ETag: 32 hexadecimal digits.
     pub(super) etag: String,
     pub(super) checksums: Checksums,
-    /// `content-type` and similar headers, by lower-case name.
+    /// The stored content headers, such as `content-type`, by lower-case name.
     pub(super) headers: BTreeMap<String, String>,
     /// The user's own `x-amz-meta-` headers, without this prefix.
     pub(super) metadata: BTreeMap<String, String>,
@@ -89,8 +89,8 @@ pub(super) fn read(path: &Path, key: &str, identity: &Identity) -> Option<Descri
     found.map(|(_, description)| description)
 }
 
-/// Writes the descriptions of an object's next file and of its current file. `temporary` is the path that is
-/// written first.
+/// Writes the descriptions of an object's next file and of its current file. The data is written to the
+/// path `temporary`, which is then renamed.
 pub(super) fn write(
     path: &Path,
     temporary: &Path,
@@ -106,7 +106,7 @@ pub(super) fn write(
     fs::rename(temporary, path)
 }
 
-/// Computes the description of a file that has none. It contains only the ETag.
+/// Computes the description of a file without a stored description. The result has only the ETag.
 pub(super) fn compute(file: &mut File) -> io::Result<Description> {
     let mut hasher = Hasher::new(&Claims::default());
     let mut buffer = vec![0; 256 * 1_024];

@@ -1,4 +1,5 @@
-//! The HTTP side of the S3 endpoint. It removes the signature and the `aws-chunked` coding from each request.
+//! The HTTP layer of the S3 endpoint. It removes the signature and the `aws-chunked` coding from each
+//! request.
 //!
 //! `operations` has the operations, and `files` the format on disk.
 
@@ -31,7 +32,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// The time that running requests have to end at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// The query parameters of a presigned URL for its signature, of versions 4 and 2, in lower case.
+/// The query parameters of a presigned URL's signature, versions 4 and 2, in lower case.
 const SIGNATURE_PARAMETERS: [&str; 10] = [
     "x-amz-algorithm",
     "x-amz-credential",
@@ -45,15 +46,16 @@ const SIGNATURE_PARAMETERS: [&str; 10] = [
     "expires",
 ];
 
-/// A running S3 endpoint. Dropping it closes its connections; `shutdown` lets requests end first.
+/// A running S3 endpoint. Dropping it closes its connections; `shutdown` first waits for running
+/// requests.
 #[derive(Debug)]
 pub struct Endpoint {
     listener: Listener,
 }
 
 impl Endpoint {
-    /// Serves `store`. Accepts this machine's own host names, and the hosts and pages in `allowed`. `region`
-    /// is the Region of the buckets for clients.
+    /// Serves `store`. Accepts this machine's own host names, and the hosts and origins in `allowed`.
+    /// `region` is the Region that clients see for the buckets.
     pub fn start(
         store: ObjectStore,
         bound: BoundListener,
@@ -80,14 +82,15 @@ impl Endpoint {
         format!("http://{}", self.address())
     }
 
-    /// Stops accepting requests, and waits at most five seconds for running ones.
+    /// Stops accepting requests, and waits at most five seconds for running requests.
     pub async fn shutdown(self) {
-        // It does not matter whether requests were cut off, because they had their time.
+        // Requests that are still running after the grace period are dropped.
         let _in_order = self.listener.shutdown(SHUTDOWN_GRACE).await;
     }
 }
 
-/// Accepts all bucket names here. The store checks them itself, with better error messages.
+/// A validator that accepts all bucket names. The store validates them later, with better error
+/// messages.
 struct CheckedLater;
 
 impl NameValidation for CheckedLater {

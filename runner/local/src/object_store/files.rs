@@ -21,7 +21,8 @@ use super::{
 };
 use locks::Mutex;
 
-/// The number of locks for keys. If two keys share a lock, one of them only waits for a rename.
+/// The number of locks for keys. If two keys share a lock, a write of one waits at most for a rename of
+/// the other.
 const LOCKS: usize = 64;
 
 /// The maximum number of times that a write creates its folders again because a concurrent delete removed
@@ -44,7 +45,7 @@ struct Shared {
 /// The condition of a write or a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// Always.
+    /// No condition.
     None,
     /// `If-None-Match: *`: there must be no object.
     Absent,
@@ -63,19 +64,19 @@ pub(super) struct Found {
     pub(super) modified: SystemTime,
 }
 
-/// A file outside all buckets. It is removed when dropped, unless it became an object.
+/// A temporary file outside all buckets. Dropping it removes the file, unless the file became an object.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(super) struct TemporaryFile {
     path: PathBuf,
     placed: bool,
 }
 
-impl Temporary {
+impl TemporaryFile {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fills the file with the rest of `source`, durably.
+    /// Copies the rest of `source` into the file, durably.
     pub(super) fn copy_from(&self, source: &mut File) -> Result<(), Error> {
         let mut file = File::create_new(&self.path).map_err(Error::disk("create", &self.path))?;
         io::copy(source, &mut file).map_err(Error::disk("write", &self.path))?;
@@ -83,10 +84,10 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if !self.placed {
-            // If this fails, the file is removed when the store is opened the next time.
+            // If the removal fails, the next open of the store removes the file.
             let _removed = fs::remove_file(&self.path);
         }
     }
@@ -118,7 +119,7 @@ impl ObjectStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns the folder of all buckets.
+    /// Returns the folder that contains all buckets.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.shared.root
@@ -191,24 +192,24 @@ impl ObjectStore {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(Error::disk("remove", folder)(error)),
         }
-        // If descriptions remain, a later bucket of the same name overwrites them.
+        // Descriptions that remain after a failure are overwritten in a later bucket of the same name.
         let _removed = fs::remove_dir_all(self.root().join(".objects").join(bucket));
         sync_folder(self.root())
     }
 
     /// Returns a name for a new file outside all buckets.
-    pub(super) fn temporary(&self) -> Temporary {
+    pub(super) fn temporary(&self) -> TemporaryFile {
         let number = self.shared.temporaries.fetch_add(1, Ordering::Relaxed);
         let path = self.root().join(".tmp").join(number.to_string());
-        Temporary { path, placed: false }
+        TemporaryFile { path, placed: false }
     }
 
-    /// Makes a written and synced temporary file the object `key`, if `condition` holds.
+    /// Turns a written and synced temporary file into the object `key`, if `condition` holds.
     pub(super) fn place(
         &self,
         bucket: &str,
         key: &str,
-        mut temporary: Temporary,
+        mut temporary: TemporaryFile,
         description: Description,
         condition: &Condition,
     ) -> Result<(), Error> {
@@ -238,7 +239,7 @@ impl ObjectStore {
         sync_folders(&folder, &relative)
     }
 
-    /// Removes the description and the folders that `place` created for a refused object.
+    /// Removes the description and the folders that `place` created for a rejected object.
     fn withdraw(
         &self,
         key: &str,
@@ -250,13 +251,13 @@ impl ObjectStore {
         let withdrawn = match known {
             Some(known) => description::write(sidecar, &self.temporary().path, key, vec![known]),
             None => fs::remove_file(sidecar).map(|()| {
-                // Fails if the folder has descriptions of other objects, which must stay.
+                // Fails if the folder has descriptions of other objects, which must be kept.
                 let _kept = sidecar.parent().map(fs::remove_dir);
             }),
         };
         if let Err(error) = withdrawn {
-            // A description without its object does not matter, because no file has its identity.
-            tracing::debug!(%error, key, "a description was not withdrawn");
+            // A description without its object is harmless, because no file has the same identity.
+            tracing::debug!(%error, key, "cannot remove the description of a rejected object");
         }
         for parent in relative.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
             // Fails if the folder is not empty or was not created, which does not matter.
@@ -328,8 +329,8 @@ impl ObjectStore {
             let sidecar = self.sidecar_of(bucket, key);
             let entries = vec![(identity, computed)];
             if let Err(error) = description::write(&sidecar, &temporary.path, key, entries) {
-                // If this fails, it is computed again next time.
-                tracing::debug!(%error, key, "description not kept");
+                // If the write fails, the next read computes the description again.
+                tracing::debug!(%error, key, "cannot store the computed description of an object");
             }
         }
     }
@@ -380,7 +381,7 @@ impl ObjectStore {
     }
 }
 
-/// Never used, because there are always `LOCKS` locks. With it, `lock` needs no error.
+/// A fallback that is never used, because there are always `LOCKS` locks. It saves `lock` an error.
 static FALLBACK: Mutex<()> = Mutex::new(());
 
 pub(super) fn no_such_bucket(bucket: &str) -> Error {
@@ -389,7 +390,7 @@ pub(super) fn no_such_bucket(bucket: &str) -> Error {
 
 /// Opens the file of an object; `None` if there is no regular file with this name.
 fn open_object(key: &str, path: &Path) -> Result<Option<(File, Metadata)>, Error> {
-    // A link or a pipe is no object, and opening a pipe would block.
+    // A link or a pipe is not an object, and opening a pipe would block.
     let opened = fs::symlink_metadata(path).and_then(|metadata| {
         if !metadata.is_file() {
             return Ok(None);
@@ -422,14 +423,14 @@ fn rename_into(
         match fs::rename(from, &path) {
             Ok(()) => return Ok(()),
             Err(error) => match error.kind() {
-                // A concurrent delete removed an empty folder between the two calls, so tries again.
+                // A concurrent delete removed an empty folder between the two calls, so this retries.
                 ErrorKind::NotFound => {}
                 ErrorKind::IsADirectory
                 | ErrorKind::DirectoryNotEmpty
                 | ErrorKind::AlreadyExists => {
                     remove_empty_folders(&path);
                     if fs::remove_dir(&path).is_err() && path.is_dir() {
-                        let reason = "there are objects below it, and a folder cannot also be a file; choose another key or delete those objects first";
+                        let reason = "there are objects below this key, and a folder cannot also be a file; use a different key, or delete those objects first";
                         let reason = reason.to_owned();
                         return Err(Error::InvalidKey { key: key.to_owned(), reason });
                     }
@@ -441,7 +442,7 @@ fn rename_into(
             },
         }
     }
-    Err(Error::disk("write", path)(io::Error::other("its folder was removed again and again")))
+    Err(Error::disk("write", path)(io::Error::other("concurrent deletes kept removing its folder")))
 }
 
 /// Creates the folders of an object one by one, so that a deleted bucket is not created again.
@@ -451,7 +452,7 @@ fn create_folders(bucket: &str, key: &str, folder: &Path, relative: &Path) -> Re
     for name in parents {
         path.push(name);
         let Err(error) = fs::create_dir(&path) else { continue };
-        // The state is read only once, because concurrent deletes and writes may change it.
+        // Reads the state only once, because concurrent deletes and writes may change it.
         let is_folder = match error.kind() {
             ErrorKind::AlreadyExists => fs::metadata(&path).map(|found| found.is_dir()),
             _ => Ok(false),
@@ -464,12 +465,12 @@ fn create_folders(bucket: &str, key: &str, folder: &Path, relative: &Path) -> Re
             (ErrorKind::AlreadyExists | ErrorKind::NotADirectory, _) => {
                 let object = path.strip_prefix(folder).unwrap_or(&path).display();
                 let reason = format!(
-                    "`{object}` is an object, and a file cannot also be a folder; choose another key or delete that object first"
+                    "`{object}` is an object, and a file cannot also be a folder; use a different key, or delete that object first"
                 );
                 return Err(Error::InvalidKey { key: key.to_owned(), reason });
             }
             (ErrorKind::NotFound, _) if !folder.is_dir() => return Err(no_such_bucket(bucket)),
-            // A concurrent delete removed the parent; the caller tries again.
+            // A concurrent delete removed the parent; the caller retries.
             (ErrorKind::NotFound, _) => return Ok(()),
             (ErrorKind::InvalidFilename, _) => {
                 return Err(Error::KeyTooLong { key: key.to_owned() });
@@ -509,7 +510,8 @@ fn sync_folder(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::disk("sync", folder))
 }
 
-/// On other systems a folder cannot be opened as a file, and the file system keeps names durable itself.
+/// Does nothing: on other systems a folder cannot be opened as a file, and the file system itself makes
+/// names durable.
 #[cfg(not(unix))]
 fn sync_folder(_folder: &Path) -> Result<(), Error> {
     Ok(())

@@ -1,5 +1,5 @@
-//! Conversions between an object's key and the relative path of its file. They are reversible, and never lead
-//! outside the bucket.
+//! Conversions between an object's key and the relative path of its file. The conversions are
+//! reversible, and the path never leaves the bucket's folder.
 //!
 //! Pure. Each part of a key (the text between slashes) is used as a file name, if possible. Otherwise the
 //! name is `%~` followed by the part, with every byte except `A-Z a-z 0-9 - _ =` as `%XX`. This applies to
@@ -21,7 +21,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Returns the relative path of a key's file. It consists of plain file names, at least one.
 pub(super) fn path_of(key: &str) -> Result<PathBuf, Error> {
     if key.is_empty() {
-        let reason = "it is empty; write at least one character".to_owned();
+        let reason = "the key is empty; write at least one character".to_owned();
         return Err(Error::InvalidKey { key: String::new(), reason });
     }
     if key.len() > KEY_BYTES_MAX {
@@ -55,8 +55,8 @@ pub(super) fn name_of(part: &str) -> String {
     name
 }
 
-/// Returns the part of a key for a file name. Returns `None` for a name that no part has, such as that of a
-/// file that was put there by hand.
+/// Returns the part of a key for a file name. Returns `None` for a name that `name_of` never returns,
+/// such as that of a file that a user copied into the folder.
 pub(super) fn part_of(name: &str) -> Option<String> {
     let Some(escaped) = name.strip_prefix(ESCAPE) else {
         return is_plain(name).then(|| name.to_owned());

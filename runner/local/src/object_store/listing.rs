@@ -1,4 +1,4 @@
-//! The keys of a bucket in order, page by page, with common prefixes.
+//! Lists the keys of a bucket in order, page by page, with common prefixes.
 //!
 //! It reads only folders, not the contents of objects. Keys are ordered by their UTF-8 bytes, as in S3.
 
@@ -16,12 +16,12 @@ use super::{Error, key};
 /// The maximum number of keys in one page. Source: Amazon S3 API reference, ListObjectsV2.
 pub(super) const PAGE_MAX: usize = 1_000;
 
-/// The position of a listing: everything up to here was listed.
+/// The position up to which a listing has listed all keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// All keys up to and including this one.
     Key(String),
-    /// All keys up to this prefix, and all that begin with it.
+    /// All keys up to this prefix, and all keys that begin with it.
     Prefix(String),
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Query {
     pub(super) limit: usize,
 }
 
-/// One page.
+/// One page of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) keys: Vec<String>,
@@ -65,12 +65,12 @@ impl Place {
         });
         place.ok_or_else(|| {
             Error::InvalidArgument(
-                "the continuation token is not one that this endpoint gave".to_owned(),
+                "the continuation token was not issued by this endpoint".to_owned(),
             )
         })
     }
 
-    /// Returns whether everything below the folder with this prefix was listed.
+    /// Returns whether all keys below the folder with this prefix were listed.
     fn covers_folder(&self, folder: &str) -> bool {
         match self {
             Self::Key(key) => key.as_str() > folder && !key.starts_with(folder),
@@ -141,7 +141,7 @@ struct Level {
 impl Walk {
     fn start(folder: &Path, prefix: &str) -> Result<Self, Error> {
         let mut walk = Self { prefix: prefix.to_owned(), levels: Vec::new() };
-        // The folders that the prefix names completely can be opened without a search.
+        // Opens the folders that the prefix names completely, without listing their parents.
         let (mut path, mut start) = (folder.to_owned(), "");
         if let Some((parents, _)) = prefix.rsplit_once('/') {
             path.extend(parents.split('/').map(key::name_of));
@@ -160,7 +160,7 @@ impl Walk {
             };
             let key = format!("{}{name}", level.prefix);
             let path = level.path.join(file);
-            // Names of folders have a slash at the end here.
+            // In this list, the names of folders end with a slash.
             let folder = name.ends_with('/');
             let wanted = key.starts_with(&self.prefix) || (folder && self.prefix.starts_with(&key));
             let covered = after.is_some_and(|after| {
@@ -193,7 +193,7 @@ impl Walk {
             let file = PathBuf::from(entry.file_name());
             let Some(part) = file.to_str().and_then(key::part_of) else { continue };
             if kind.is_dir() {
-                // A folder is sorted with its slash, because its keys have one.
+                // Sorts a folder with a trailing slash, because the keys below it contain the slash.
                 named.push((format!("{part}/"), file));
             } else if kind.is_file() {
                 named.push((part, file));

@@ -1,14 +1,14 @@
 //! An S3 endpoint whose objects are plain files: `<root>/<bucket>/<key>`.
 //!
-//! It accepts path-style requests with any credentials. Signatures are removed but not verified, so it must
-//! be reachable only from this machine. DuckDB, pyarrow and people can read the files directly. A write is
-//! atomic: the content goes to `<root>/.tmp`, is synced, and is renamed while the key is locked. Conditional
-//! writes (`If-None-Match: *`, `If-Match`) are therefore also atomic. The data that S3 stores with the
-//! content (ETag, content type, user metadata) is in `<root>/.objects`. A file that was put into a bucket's
-//! folder by hand is an object, too; its ETag is computed.
+//! It accepts path-style requests with any credentials. Signatures are removed but not verified, so it
+//! must be reachable only from this machine. DuckDB, pyarrow and users can read the files directly. A
+//! write is atomic: the content goes to `<root>/.tmp`, is synced, and is renamed while the key is
+//! locked. Conditional writes (`If-None-Match: *`, `If-Match`) are therefore also atomic. The data that
+//! S3 stores with the content (ETag, content type, user metadata) is in `<root>/.objects`. A file that a
+//! user copies into a bucket's folder is an object, too; its ETag is computed.
 //!
-//! It has no versions, ACLs, encryption, tags or storage classes: such settings of a request are accepted and
-//! have no effect. A root belongs to one process.
+//! The endpoint has no versions, ACLs, encryption, tags or storage classes: it accepts such settings of
+//! a request without effect. A root belongs to one process.
 
 mod checksum;
 mod chunked;
@@ -29,16 +29,16 @@ use std::{io, path::PathBuf};
 pub use endpoint::Endpoint;
 pub use files::ObjectStore;
 
-/// The reason why an operation failed. Each has its S3 error code.
+/// The reason why an operation failed. Each reason has an S3 error code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bucket does not exist. Nothing was created for it.
+    /// The bucket does not exist. No file was created.
     #[error("the bucket does not exist: bucket=`{bucket}`; create it first")]
     NoSuchBucket {
         /// The name of the bucket.
         bucket: String,
     },
-    /// The name breaks S3's rules for bucket names.
+    /// The name violates S3's rules for bucket names.
     #[error(
         "bucket=`{bucket}` is not a valid name: write 3 to 63 lower-case letters, digits, dots and hyphens"
     )]
@@ -67,7 +67,9 @@ pub enum Error {
         reason: String,
     },
     /// The key, or one part of it between slashes, is too long for a file name.
-    #[error("key=`{key}` is too long: at most 1024 bytes, at most 255 between two slashes")]
+    #[error(
+        "key=`{key}` is too long: a key has at most 1024 bytes, and at most 255 between two slashes"
+    )]
     KeyTooLong {
         /// The key.
         key: String,
@@ -81,7 +83,7 @@ pub enum Error {
     /// According to `If-None-Match` or `If-Modified-Since`, the reader already has the object.
     #[error("not modified")]
     NotModified,
-    /// A checksum in the request differs from that of the content. Nothing was written.
+    /// A checksum in the request differs from the checksum of the content. Nothing was written.
     #[error("the {checksum} that was sent does not match the content that arrived")]
     BadDigest {
         /// The name of the checksum.
@@ -107,8 +109,8 @@ pub enum Error {
         /// The id of the upload.
         upload: String,
     },
-    /// A part in the completion was not uploaded, or has another ETag.
-    #[error("part={part} was not uploaded, or with another ETag")]
+    /// A part in the completion was not uploaded, or has a different ETag.
+    #[error("part={part} was not uploaded, or its ETag differs")]
     InvalidPart {
         /// The number of the part.
         part: i32,
@@ -132,7 +134,7 @@ pub enum Error {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

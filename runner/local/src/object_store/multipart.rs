@@ -1,4 +1,4 @@
-//! Multipart uploads: parts are in `<root>/.uploads/<upload>` until they become one object.
+//! Multipart uploads: the parts are stored in `<root>/.uploads/<upload>` until they become one object.
 //!
 //! The object's ETag is the MD5 of its whole content, so that it can be computed from the file. S3 uses the
 //! MD5 of the parts' MD5s instead. An upload is kept until it is completed or aborted.
@@ -19,7 +19,7 @@ use super::{
     Error, ObjectStore,
     checksum::{Claims, Content, Hasher, hex},
     description::Description,
-    files::{Condition, Temporary},
+    files::{Condition, TemporaryFile},
     key,
 };
 
@@ -27,7 +27,7 @@ use super::{
 /// limits".
 const PART_NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
 
-/// The minimum size in bytes of a part other than the last, from the same page.
+/// The minimum size in bytes of a part other than the last. Source: as for `PART_NUMBERS`.
 const PART_BYTES_MIN: u64 = 5 * 1_024 * 1_024;
 
 /// The object that an upload will become.
@@ -50,7 +50,7 @@ pub(super) struct Part {
 }
 
 impl ObjectStore {
-    /// Begins an upload and returns its id.
+    /// Creates an upload and returns its id.
     pub(super) fn create_upload(&self, upload: &Upload) -> Result<String, Error> {
         self.bucket_folder(&upload.bucket)?;
         key::path_of(&upload.key)?;
@@ -67,7 +67,8 @@ impl ObjectStore {
                 written.map_err(|error| Error::disk("write", &path)(error.into()))
             });
         if written.is_err() {
-            // If this fails, too, nothing else can be done, because the disk has just failed.
+            // Ignores a failure of this removal, because the preceding write to the same disk has just
+            // failed.
             let _removed = fs::remove_dir_all(&folder);
         }
         written.map(|()| identifier)
@@ -78,7 +79,7 @@ impl ObjectStore {
         &self,
         identifier: &str,
         number: i32,
-        temporary: &Temporary,
+        temporary: &TemporaryFile,
         content: &Content,
     ) -> Result<(), Error> {
         if !PART_NUMBERS.contains(&number) {
@@ -135,7 +136,7 @@ impl ObjectStore {
     /// Returns the folder of an upload, and the object that it will become.
     pub(super) fn upload(&self, identifier: &str) -> Result<(PathBuf, Upload), Error> {
         let no_such_upload = || Error::NoSuchUpload { upload: identifier.to_owned() };
-        // The id becomes a folder name, so it must have the form of a real id.
+        // The id becomes a folder name, so only the form of generated ids is accepted.
         if identifier.len() != 32 || !identifier.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(no_such_upload());
         }
@@ -173,7 +174,7 @@ fn parts_in(folder: &Path) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
-/// Returns the parts that a completion names, with S3's checks.
+/// Returns the parts that a completion names, after S3's checks.
 fn chosen(parts: Vec<Part>, wanted: &[(i32, Option<String>)]) -> Result<Vec<Part>, Error> {
     if wanted.is_empty() {
         return Err(Error::InvalidArgument("a completion must name at least one part".to_owned()));

@@ -54,7 +54,7 @@ impl Operations {
             for key in &page.keys {
                 match store.find(&bucket, key) {
                     Ok(found) => objects.push(object_of(key, &found)),
-                    // The object was deleted after its name was read, so it is left out.
+                    // The object was deleted after its name was read, so the listing omits it.
                     Err(Error::NoSuchKey { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -73,7 +73,7 @@ impl S3 for Operations {
     ) -> S3Result<S3Response<dto::CreateBucketOutput>> {
         let bucket = req.input.bucket;
         let location = Some(format!("/{bucket}"));
-        // Creating one's own bucket again succeeds, as in us-east-1.
+        // Creating an existing own bucket succeeds, as in us-east-1.
         self.blocking(move |store| store.create_bucket(&bucket)).await?;
         Ok(S3Response::new(dto::CreateBucketOutput { location }))
     }
@@ -302,8 +302,8 @@ impl S3 for Operations {
     ) -> S3Result<S3Response<dto::ListObjectsOutput>> {
         let input = req.input;
         let limit = page_limit(input.max_keys)?;
-        // If a page with a delimiter ended on a common prefix, the marker is this prefix, and all its keys
-        // were listed.
+        // If a page with a delimiter ended at a common prefix, the marker is this prefix, and all keys
+        // below it count as listed.
         let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
         let after = input.marker.clone().map(|marker| match &delimiter {
             Some(delimiter) if marker.ends_with(delimiter) => Place::Prefix(marker),
@@ -349,8 +349,7 @@ impl S3 for Operations {
             .blocking(move |store| {
                 let mut found = store.find(&source_bucket, &source_key)?;
                 conditions.check(&found).map_err(|error| match error {
-                    // The result "not modified" makes no sense for a copy, so S3 reports a failed
-                    // precondition.
+                    // A copy has no result "not modified", so S3 reports a failed precondition.
                     Error::NotModified => {
                         Error::PreconditionFailed { condition: "x-amz-copy-source-if-none-match" }
                     }

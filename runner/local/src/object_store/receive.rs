@@ -1,6 +1,6 @@
 //! Receives the content of a request into a temporary file, and verifies its checksums and length.
 //!
-//! It does not create the object.
+//! It does not create the object from the file.
 
 use futures::StreamExt;
 use s3s::{StdError, dto::StreamingBlob};
@@ -10,7 +10,7 @@ use super::{
     Error, ObjectStore,
     checksum::{Claims, Content, Hasher},
     chunked::{self, Trailers},
-    files::Temporary,
+    files::TemporaryFile,
 };
 
 /// The maximum content size of one request. Source: Amazon S3 user guide, "Uploading objects".
@@ -18,19 +18,19 @@ const CONTENT_BYTES_MAX: u64 = 5 * 1_024 * 1_024 * 1_024;
 
 /// The properties of the content that a request announces.
 #[derive(Debug)]
-pub(super) struct Announced {
+pub(super) struct ContentHeaders {
     pub(super) claims: Claims,
     /// The length in bytes; `None` if the request does not contain it.
     pub(super) length: Option<u64>,
     pub(super) trailers: Option<Trailers>,
 }
 
-/// Writes a content to disk, durably. After an error, nothing is left.
+/// Writes a content to a temporary file, durably. After an error, no file is left.
 pub(super) async fn receive(
     store: &ObjectStore,
     body: Option<StreamingBlob>,
-    mut announced: Announced,
-) -> Result<(Temporary, Content), Error> {
+    mut announced: ContentHeaders,
+) -> Result<(TemporaryFile, Content), Error> {
     if announced.length.is_some_and(|length| length > CONTENT_BYTES_MAX) {
         return Err(Error::EntityTooLarge { limit: CONTENT_BYTES_MAX });
     }
@@ -62,7 +62,7 @@ pub(super) async fn receive(
     Ok((temporary, content))
 }
 
-fn broken(error: &StdError, announced: &Announced, received: u64) -> Error {
+fn broken(error: &StdError, announced: &ContentHeaders, received: u64) -> Error {
     match error.downcast_ref::<chunked::Error>() {
         Some(malformed @ chunked::Error::Malformed(_)) => {
             Error::InvalidArgument(malformed.to_string())

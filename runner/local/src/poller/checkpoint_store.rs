@@ -1,7 +1,7 @@
 //! Stores the checkpoints of mappings in files, one for each mapping and stream label.
 //!
 //! The mapping decides when a checkpoint advances. A file is replaced as a whole, so it always has one
-//! complete state, the old or the new one.
+//! complete state, either the old or the new state.
 //!
 //! `<folder>/<mapping>/<stream label>.json`, one JSON object in UTF-8:
 //!
@@ -34,8 +34,8 @@ use mapping::{
 };
 
 const FORMAT: u32 = 1;
-/// The maximum size of a checkpoint file; a larger file is something else. 10,000 shards need about 2 MB.
-/// With tumbling windows, each open shard can need 6 MB, the maximum answer of a function.
+/// The maximum size of a checkpoint file; a larger file is not a checkpoint file. 10,000 shards need
+/// about 2 MB. With tumbling windows, each open shard can need 6 MB, the maximum response of a function.
 const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// The folder with the checkpoints of all mappings.
@@ -54,13 +54,13 @@ pub enum CheckpointError {
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file has no checkpoints of this mapping on this stream.
+    /// The file has no valid checkpoints of this mapping on this stream.
     #[error(
-        "the checkpoint file `{}` is damaged: {reason}; restore it from a copy, or delete it to \
-         let the mapping start again at its StartingPosition, which delivers records once more",
+        "the checkpoint file `{}` is damaged: {reason}; restore it from a backup, or delete it to \
+         restart the mapping at its StartingPosition, which redelivers records",
         path.display()
     )]
     Damaged {
@@ -71,8 +71,8 @@ pub enum CheckpointError {
     },
     /// The file was written by a later version.
     #[error(
-        "the checkpoint file `{}` has format {format}, and this version knows format {FORMAT}; \
-         use the version that wrote it",
+        "the checkpoint file `{}` has format {format}, but this version of weir supports format {FORMAT}; \
+         use the version of weir that wrote the file",
         path.display()
     )]
     UnknownFormat {
@@ -139,8 +139,9 @@ impl CheckpointStore {
         self.folder.join(file_name(&settings.mapping_id)).join(file)
     }
 
-    /// Returns the checkpoints of a mapping; `None` if it has none yet on this stream. Ensures that they can
-    /// be written later, and removes the remains of an interrupted write.
+    /// Returns the checkpoints of a mapping; `None` if the mapping has no checkpoints on this stream
+    /// yet. Ensures that checkpoints can be written later, and removes the remains of an interrupted
+    /// write.
     ///
     /// # Errors
     /// The folder cannot be created, or the file is unreadable, damaged, of another mapping or stream, or of
@@ -155,7 +156,7 @@ impl CheckpointStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", &path)(error)),
             Ok(metadata) if metadata.len() > FILE_BYTES_MAX => {
-                let reason = format!("it has {} bytes", metadata.len());
+                let reason = format!("the file has {} bytes", metadata.len());
                 return Err(CheckpointError::Damaged { path, reason });
             }
             Ok(_) => fs::read(&path).map_err(io_error("read", &path))?,
@@ -166,7 +167,7 @@ impl CheckpointStore {
     /// Replaces the checkpoints of a mapping, durably. Blocks.
     ///
     /// # Errors
-    /// The file could not be written. The previous checkpoints are still there.
+    /// The file could not be written. The previous checkpoints are kept.
     pub fn save(
         &self,
         settings: &Settings,
@@ -184,7 +185,7 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Chec
     move |source| CheckpointError::Io { action, path, source }
 }
 
-/// Returns a file name that every file system accepts. Different texts give different names.
+/// Returns a file name that every file system accepts. Different texts result in different names.
 fn file_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -237,20 +238,23 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
     }
     let found = digest(envelope.body.get());
     if envelope.xxh3 != found {
-        return Err(damaged(format!("its digest is {found} and should be {}", envelope.xxh3)));
+        return Err(damaged(format!(
+            "the digest of its body is {found}, but should be {}",
+            envelope.xxh3
+        )));
     }
     let body: Body =
         serde_json::from_str(envelope.body.get()).map_err(|error| damaged(error.to_string()))?;
     if body.mapping != settings.mapping_id || body.stream != settings.stream_arn {
         return Err(damaged(format!(
-            "it belongs to mapping `{}` on stream `{}`, and not to mapping `{}` on stream `{}`",
+            "the file belongs to mapping `{}` on stream `{}`, not to mapping `{}` on stream `{}`",
             body.mapping, body.stream, settings.mapping_id, settings.stream_arn
         )));
     }
-    // The property cannot be changed: CloudFormation creates another mapping instead.
+    // On AWS the property cannot be changed: CloudFormation replaces the mapping instead.
     if body.starting_position.is_some_and(|position| position != settings.starting_position) {
         tracing::warn!(
-            "mapping {}: its StartingPosition is another one now; on AWS that makes a new mapping, which begins there. Here it goes on from its checkpoint; delete `{}` to have it begin anew",
+            "mapping `{}`: StartingPosition changed. On AWS this replaces the mapping; here it resumes from its checkpoint. To start over, delete `{}`",
             settings.mapping_id,
             path.display()
         );
@@ -281,7 +285,7 @@ fn digest(text: &str) -> String {
 }
 
 /// Writes a temporary file and renames it over the file. Both the bytes and the name are synced, so that
-/// after a power cut the file is the old or the new one.
+/// after a power failure the path has either the old or the new file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -290,8 +294,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = PathBuf::from(name);
     let written = write_and_rename(&beside, path, bytes);
     if written.is_err() {
-        // The failed write returns an error. If this removal fails, too, the next start removes the temporary
-        // file.
+        // The caller gets the error of the write. If this removal fails, too, the next start removes the
+        // temporary file.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -305,8 +309,8 @@ fn write_and_rename(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> 
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Syncs the folder and its parents up to the store's folder, so that the whole path survives a power cut.
-/// The parent of the store's folder may be unreadable, so it is not synced.
+/// Syncs the folder and its parents up to the store's folder, so that the whole path survives a power
+/// failure. The parent of the store's folder may be unreadable, so it is not synced.
 fn sync_folders(folder: &Path, store: &Path) -> io::Result<()> {
     for folder in folder.ancestors().take_while(|folder| folder.starts_with(store)) {
         File::open(folder)?.sync_all()?;

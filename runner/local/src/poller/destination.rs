@@ -1,6 +1,6 @@
 //! The destinations of discarded records.
 //!
-//! The mapping decides which records are discarded, and retries.
+//! The mapping decides which records are discarded, and retries failed deliveries.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use client::sdk_error::error_text;
 /// A destination that stores failure records.
 #[async_trait]
 pub trait FailureDestination: Send + Sync + 'static {
-    /// Stores a failure record durably. Storing the same key again must be harmless.
+    /// Stores a failure record durably. The operation must be idempotent for a key.
     ///
     /// # Errors
-    /// The reason why it was not stored. The mapping retries, and its shard waits.
+    /// The failure record was not stored, for this reason. The mapping retries, and the shard waits.
     async fn store(&self, key: &str, body: Bytes) -> Result<(), String>;
 }
 
@@ -37,11 +37,11 @@ pub struct NoDestination;
 #[async_trait]
 impl FailureDestination for NoDestination {
     async fn store(&self, key: &str, _body: Bytes) -> Result<(), String> {
-        Err(format!("the mapping has no failure destination for {key}"))
+        Err(format!("the mapping has no failure destination, so `{key}` cannot be stored"))
     }
 }
 
-/// A queue or topic that exists only on AWS. Here, each message is a file in a folder.
+/// A stand-in for a queue or topic, which exist only on AWS: each message is a file in a folder.
 #[derive(Debug, Clone)]
 pub struct FileDestination {
     /// The folder, which need not exist yet.
@@ -51,7 +51,7 @@ pub struct FileDestination {
 #[async_trait]
 impl FailureDestination for FileDestination {
     async fn store(&self, key: &str, body: Bytes) -> Result<(), String> {
-        // The last part of a key is a time and an id. All its characters are allowed in a path.
+        // The last part of a key is a time and an id, whose characters are all allowed in a file name.
         let name = key.rsplit('/').next().unwrap_or(key);
         let path = self.folder.join(format!("{name}.json"));
         let (folder, shown) = (self.folder.clone(), path.display().to_string());

@@ -1,7 +1,7 @@
 //! The shell of an event source mapping: runs [`mapping`](mapping) with the real Streams API, a function, and
 //! checkpoints on disk.
 //!
-//! The mapping decides what is read, delivered, retried or discarded.
+//! The mapping decides which records are read, delivered, retried or discarded.
 
 mod chaos;
 mod checkpoint_store;
@@ -19,6 +19,7 @@ mod tests;
 pub use self::chaos::{Chaos, MappingChaos};
 pub use self::checkpoint_store::{CheckpointError, CheckpointStore};
 pub use self::destination::{FailureDestination, FileDestination, NoDestination, S3Destination};
+pub(crate) use self::invoke::request_id;
 pub use self::invoke::{Invoke, InvokeOutcome};
 
 pub use self::reports::{Observed, Observer, PageWatcher};

@@ -1,4 +1,4 @@
-//! The reports of a mapping to its observers. The mapping never waits for observers.
+//! Sends the reports of a mapping to its observer. The mapping never waits for the observer.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -13,15 +13,15 @@ use mapping::{Command, Event, Now, Record, ShardId, Status};
 /// The maximum time that an ended mapping waits until its reports are received.
 const FINISH_MAX: Duration = Duration::from_secs(1);
 
-/// The observer of a mapping.
+/// The channels to the observer of a mapping.
 #[derive(Debug)]
 pub struct Observer {
     /// The current status, after each step.
     pub status: watch::Sender<Status>,
-    /// The events, in order, except those that must wait. If the channel is full, reports of discarded or
-    /// lost records wait for room. Other events are counted and dropped.
+    /// The events. If the channel is full, reports of discarded or lost records wait for room and may
+    /// arrive after later events. Other events are counted and dropped.
     pub events: Option<mpsc::Sender<Observed>>,
-    /// Gets each page before the mapping does.
+    /// Receives each page before the mapping does.
     pub pages: Option<Arc<dyn PageWatcher>>,
 }
 
@@ -40,27 +40,29 @@ pub struct Observed {
     pub now: Now,
     /// The number of events that were dropped before this one.
     pub missed: u64,
+    /// The request id of the invocation, if the command is one.
+    pub request: Option<Arc<str>>,
     /// The command of the mapping: `Invoke`, `DeliverFailure` or `Report`.
     pub command: Command,
 }
 
-/// The reports that are on their way to an observer.
+/// The queue of reports to the observer of a mapping.
 pub(super) struct Reports {
     mapping_id: Arc<str>,
     events: Option<mpsc::Sender<Observed>>,
-    /// The reports that did not fit but must not be dropped. Each concerns records that the mapping had in
-    /// memory, so their number is bounded.
-    held: VecDeque<Observed>,
+    /// The reports that found no room but must not be dropped. Each report concerns records that the
+    /// mapping had in memory, so their number is bounded.
+    undropped: VecDeque<Observed>,
     missed: u64,
 }
 
 impl Reports {
     pub(super) fn new(mapping_id: Arc<str>, events: Option<mpsc::Sender<Observed>>) -> Self {
-        Self { mapping_id, events, held: VecDeque::new(), missed: 0 }
+        Self { mapping_id, events, undropped: VecDeque::new(), missed: 0 }
     }
 
     /// Reports a command, if it is of a reported kind.
-    pub(super) fn take(&mut self, command: &Command, now: Now) {
+    pub(super) fn take(&mut self, command: &Command, now: Now, request: Option<&Arc<str>>) {
         let Some(events) = &self.events else { return };
         if !matches!(
             command,
@@ -72,12 +74,13 @@ impl Reports {
             mapping_id: Arc::clone(&self.mapping_id),
             now,
             missed: self.missed,
+            request: request.cloned(),
             command: command.clone(),
         };
         match events.try_send(observed) {
             Ok(()) => self.missed = 0,
-            Err(TrySendError::Full(observed)) if must_be_told(command) => {
-                self.held.push_back(Observed { missed: 0, ..observed });
+            Err(TrySendError::Full(observed)) if must_be_reported(command) => {
+                self.undropped.push_back(Observed { missed: 0, ..observed });
             }
             Err(_) => self.missed = self.missed.saturating_add(1),
         }
@@ -86,14 +89,14 @@ impl Reports {
     /// Sends waiting reports, as far as there is room.
     pub(super) fn flush(&mut self) {
         let Some(events) = &self.events else { return };
-        while let Some(first) = self.held.pop_front() {
+        while let Some(first) = self.undropped.pop_front() {
             match events.try_send(first) {
                 Ok(()) => {}
                 Err(TrySendError::Full(first)) => {
-                    self.held.push_front(first);
+                    self.undropped.push_front(first);
                     return;
                 }
-                Err(TrySendError::Closed(_)) => self.held.clear(),
+                Err(TrySendError::Closed(_)) => self.undropped.clear(),
             }
         }
     }
@@ -101,8 +104,9 @@ impl Reports {
     /// Returns when there is room for a waiting report.
     pub(super) async fn room(&self) {
         match &self.events {
-            // The reservation only waits for room and is dropped at once. No other sender can take the room.
-            Some(events) if !self.held.is_empty() => drop(events.reserve().await),
+            // The reservation only waits for room and is dropped at once. There is no other sender that
+            // could use the room.
+            Some(events) if !self.undropped.is_empty() => drop(events.reserve().await),
             _ => pending().await,
         }
     }
@@ -110,7 +114,7 @@ impl Reports {
     /// Sends the waiting reports, unless no observer receives them.
     pub(super) async fn finish(&mut self) {
         let Some(events) = &self.events else { return };
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.undropped);
         let telling = async {
             for observed in held {
                 if events.send(observed).await.is_err() {
@@ -119,16 +123,21 @@ impl Reports {
             }
         };
         if tokio::time::timeout(FINISH_MAX, telling).await.is_err() {
-            tracing::warn!("mapping {}: not all that it did could be told", self.mapping_id);
+            tracing::warn!(
+                "mapping {}: some of its last events could not be reported",
+                self.mapping_id
+            );
         }
     }
 }
 
 /// Returns whether the command means that records are lost for the function. Such a command must be reported.
-fn must_be_told(command: &Command) -> bool {
+fn must_be_reported(command: &Command) -> bool {
     matches!(
         command,
-        Command::Report(Event::GaveUp { .. } | Event::Gap { .. } | Event::WindowGivenUp { .. })
+        Command::Report(
+            Event::Discarded { .. } | Event::Gap { .. } | Event::WindowDiscarded { .. }
+        )
     )
 }
 
@@ -139,7 +148,7 @@ mod tests {
 
     fn gave_up(number: usize) -> Command {
         let sequence = SequenceNumber::parse(&number.to_string()).unwrap();
-        Command::Report(Event::GaveUp {
+        Command::Report(Event::Discarded {
             shard: ShardId::new("s1"),
             first: sequence.clone(),
             last: sequence,
@@ -156,9 +165,9 @@ mod tests {
         let mut reports = Reports::new("m".into(), Some(sender));
         let now = Now { time_ms: 1, tick_ms: 1 };
         for number in 0..7 {
-            reports.take(&gave_up(number), now);
+            reports.take(&gave_up(number), now, None);
             let done = Event::Succeeded { shard: ShardId::new("s1"), batch: BatchId(1), count: 1 };
-            reports.take(&Command::Report(done), now);
+            reports.take(&Command::Report(done), now, None);
         }
         let mut told = Vec::new();
         while let Ok(observed) = receiver.try_recv() {
@@ -180,7 +189,7 @@ mod tests {
         drop(reports);
         told.extend(rest.await.unwrap());
         let told = told.into_iter().map(|observed| observed.command);
-        let told: Vec<Command> = told.filter(must_be_told).collect();
+        let told: Vec<Command> = told.filter(must_be_reported).collect();
         assert_eq!(told, (0..7).map(gave_up).collect::<Vec<_>>());
     }
 
@@ -190,10 +199,10 @@ mod tests {
         let (sender, receiver) = mpsc::channel(1);
         let mut reports = Reports::new("m".into(), Some(sender));
         let now = Now { time_ms: 1, tick_ms: 1 };
-        (0..3).for_each(|number| reports.take(&gave_up(number), now));
+        (0..3).for_each(|number| reports.take(&gave_up(number), now, None));
         drop(receiver);
         reports.room().await;
         reports.flush();
-        assert!(reports.held.is_empty());
+        assert!(reports.undropped.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::chaos::MappingChaos;
 use super::checkpoint_store::{CheckpointError, CheckpointStore};
 use super::destination::FailureDestination;
-use super::invoke::Invoke;
+use super::invoke::{Invoke, request_id};
 use super::reports::{Observer, PageWatcher, Reports};
 use super::stream::{DescribeFailure, Listing, ReadStart, Stream};
 use client::stream_page::Page;
@@ -26,17 +26,19 @@ use mapping::{
     ReadFailure, ReadFrom, Settings, ShardId, Status, event,
 };
 
-/// The maximum number of concurrent page reads. Each may need some 10 MB while it is decoded.
+/// The maximum number of concurrent page reads. Each page may need some 10 MB while it is decoded.
 const READS_AT_ONCE: usize = 16;
-/// The maximum number of concurrent invocations, for all shards. Each holds an event of up to 6 MB.
+/// The maximum number of concurrent invocations, for all shards. Each invocation holds an event of up to
+/// 6 MB.
 const INVOCATIONS_AT_ONCE: usize = 64;
-/// The maximum time that a stopped mapping waits for work in progress. The next run delivers the rest again.
+/// The maximum time in milliseconds that a stopping mapping waits for work in progress. The next run
+/// redelivers unfinished batches.
 const STOP_MS: u64 = 10_000;
 
-/// The pause before a failed save is tried again.
+/// The pause in milliseconds before a failed save is retried.
 const SAVE_RETRY_MS: u64 = 1_000;
-/// The maximum time without a successful save. After it, the mapping ends, because the next run would deliver
-/// everything again.
+/// The maximum time in milliseconds without a successful save. After it, the mapping ends, because the
+/// next run would redeliver everything since the last save.
 const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
 
 /// Everything that a mapping needs to run.
@@ -47,7 +49,7 @@ pub struct Poller<I, D, C> {
     pub streams: Client,
     /// The function.
     pub invoker: I,
-    /// The store of its checkpoints.
+    /// The store of the mapping's checkpoints.
     pub checkpoints: CheckpointStore,
     /// The destination of failure records. It is used only if the settings have a destination.
     pub failures: D,
@@ -59,7 +61,7 @@ pub struct Poller<I, D, C> {
     pub chaos: Option<Arc<MappingChaos>>,
     /// Notifies about new records; `None` if the store has no notifications.
     pub arrivals: Option<Arrivals>,
-    /// The shards whose gap the operator accepts. The channel may be closed.
+    /// Receives the shards whose gap the operator accepts. The channel may be closed.
     pub accepted_gaps: mpsc::Receiver<ShardId>,
     /// Becomes true, or is dropped, when the mapping must stop.
     pub shutdown: watch::Receiver<bool>,
@@ -68,7 +70,7 @@ pub struct Poller<I, D, C> {
 /// The reason why a mapping ended normally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
-    /// It was stopped. Its checkpoints are on disk.
+    /// The mapping was stopped. Its checkpoints are on disk.
     Stopped,
     /// The stream was disabled, and all its records were delivered. The checkpoints are on disk.
     StreamEnded,
@@ -80,13 +82,14 @@ pub enum RunError {
     /// A setting is out of bounds.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
-    /// Checkpoints cannot be stored. If it continued, more and more records would be delivered twice.
+    /// Checkpoints cannot be stored. If the mapping continued, a growing number of records would be
+    /// delivered twice.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The stream cannot be read, or was missing for longer than is tolerated.
+    /// The stream cannot be read, or was missing for longer than the settings allow.
     #[error(
-        "the stream `{arn}` cannot be followed: {reason}; check that the table exists and that \
-         the mapping names its present stream"
+        "cannot read the stream `{arn}`: {reason}; check that the table exists and that \
+         the mapping names the table's current stream"
     )]
     StreamGone {
         /// The stream's ARN.
@@ -110,7 +113,7 @@ pub fn tick_ms() -> u64 {
 
 /// Runs a mapping until it is stopped or its stream ends.
 ///
-/// Dropping the future is like killing the process: unfinished records are delivered again in the next run.
+/// Dropping the future is like killing the process: the next run redelivers unfinished records.
 ///
 /// # Errors
 /// A setting is out of bounds, checkpoints cannot be read, or could not be written for ten minutes, or the
@@ -133,7 +136,7 @@ async fn load(store: CheckpointStore, settings: Settings) -> Result<Option<Check
 }
 
 /// The result of a task.
-enum Done {
+enum TaskResult {
     Described(Result<Listing, DescribeFailure>),
     Read(ShardId, Result<Page, ReadFailure>),
     Invoked(BatchId, InvokeOutcome),
@@ -158,15 +161,15 @@ struct Run<I, D, C> {
     shutdown: watch::Receiver<bool>,
     stop_at: Option<u64>,
     wake: Option<u64>,
-    /// The next iterator of each shard that is read.
+    /// The next iterator of each shard that is being read.
     iterators: BTreeMap<ShardId, String>,
-    tasks: JoinSet<Done>,
+    tasks: JoinSet<TaskResult>,
     reads: Arc<Semaphore>,
     invocations: Arc<Semaphore>,
     /// Whether the checkpoints have changed since the last save began.
     unsaved: bool,
     saving: bool,
-    /// The time since when saves fail, and the time of the next attempt.
+    /// The time of the first failed save since the last success, and the time of the next attempt.
     save_failing: Option<SaveFailing>,
 }
 
@@ -240,8 +243,9 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         Now { time_ms: (self.clock)(), tick_ms: tick_ms() }
     }
 
-    /// Returns the end of the mapping, if it has ended: no work is in progress whose outcome the checkpoints
-    /// need, or it has waited long enough. It never ends before its checkpoints are saved.
+    /// Returns how the mapping ended; `None` if it must continue. A mapping ends when no work is in
+    /// progress whose outcome the checkpoints need, or after the maximum wait. It never ends before its
+    /// checkpoints are saved.
     fn end(&self) -> Option<RunEnd> {
         let saved = !self.saving && !self.unsaved;
         let patience_is_over = self.stop_at.is_some_and(|stop_at| tick_ms() >= stop_at);
@@ -255,7 +259,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
 
     /// Waits for the next event; `None` if the event does not concern the mapping.
     async fn next_input(&mut self) -> Result<Option<Input>, RunError> {
-        // After the maximum waiting time, only a save in progress is waited for.
+        // After the maximum wait, the mapping waits only for a save in progress.
         let stop_at = self.stop_at.filter(|stop_at| *stop_at > tick_ms());
         let save_at = self.save_failing.filter(|_| self.unsaved && !self.saving).map(|it| it.next);
         let deadline = [self.wake, stop_at, save_at].into_iter().flatten().min();
@@ -304,7 +308,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     /// Simulates a crash and a restart of the process: drops all work in progress, and resumes from the
     /// checkpoints on disk.
     async fn start_again(&mut self) -> Result<Input, RunError> {
-        // A save in progress cannot be dropped, so it is waited for.
+        // A save in progress cannot be cancelled, so this waits for it.
         self.tasks.shutdown().await;
         self.iterators.clear();
         (self.unsaved, self.saving, self.save_failing) = (false, false, None);
@@ -314,21 +318,21 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         Ok(if self.stop_at.is_some() { Input::Stop } else { Input::Tick })
     }
 
-    fn take_in(&mut self, done: Done) -> Result<Option<Input>, RunError> {
+    fn take_in(&mut self, done: TaskResult) -> Result<Option<Input>, RunError> {
         Ok(Some(match done {
-            Done::Described(Ok(listing)) => {
+            TaskResult::Described(Ok(listing)) => {
                 Input::Described { enabled: listing.enabled, shards: listing.shards }
             }
-            Done::Described(Err(DescribeFailure::Unavailable(reason))) => {
+            TaskResult::Described(Err(DescribeFailure::Unavailable(reason))) => {
                 Input::DescribeFailed { reason }
             }
-            Done::Described(Err(DescribeFailure::Missing(reason))) => {
+            TaskResult::Described(Err(DescribeFailure::Missing(reason))) => {
                 Input::StreamMissing { reason }
             }
-            Done::Described(Err(DescribeFailure::Beyond(reason))) => {
+            TaskResult::Described(Err(DescribeFailure::Beyond(reason))) => {
                 return Err(RunError::StreamGone { arn: self.stream.arn.clone(), reason });
             }
-            Done::Read(shard, Ok(page)) => {
+            TaskResult::Read(shard, Ok(page)) => {
                 let end = page.next_iterator.is_none();
                 if let Some(iterator) = page.next_iterator {
                     self.iterators.insert(shard.clone(), iterator);
@@ -338,29 +342,29 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 }
                 Input::Page { shard, records: page.records, end }
             }
-            Done::Read(shard, Err(failure)) => Input::ReadFailed { shard, failure },
-            Done::Invoked(batch, outcome) => Input::Invoked { batch, outcome },
-            Done::Delivered(delivery, Ok(())) => Input::FailureDelivered { delivery },
-            Done::Delivered(delivery, Err(reason)) => {
+            TaskResult::Read(shard, Err(failure)) => Input::ReadFailed { shard, failure },
+            TaskResult::Invoked(batch, outcome) => Input::Invoked { batch, outcome },
+            TaskResult::Delivered(delivery, Ok(())) => Input::FailureDelivered { delivery },
+            TaskResult::Delivered(delivery, Err(reason)) => {
                 Input::FailureNotDelivered { delivery, reason }
             }
-            Done::Saved(saved) => {
+            TaskResult::Saved(saved) => {
                 self.saving = false;
                 let is_saved = saved.is_ok();
                 self.take_in_save(saved)?;
-                // There are many saves, but the mapping waits only for the first one.
+                // The mapping waits only for the first of its saves.
                 return Ok((is_saved && self.mapping.waits_for_save()).then_some(Input::Saved));
             }
         }))
     }
 
-    /// Handles the end of a save. A failed save is retried for a while, because its cause (such as a full
-    /// disk) may be temporary. Meanwhile the checkpoints on disk are older. A crash would deliver more
-    /// records twice, but lose none.
+    /// Handles the result of a save. A failed save is retried for a while, because its cause (such as a
+    /// full disk) may be temporary. Meanwhile the checkpoints on disk are older: after a crash, more
+    /// records would be redelivered, but none lost.
     fn take_in_save(&mut self, saved: Result<(), CheckpointError>) -> Result<(), RunError> {
         let Err(error) = saved else {
             if self.save_failing.take().is_some() {
-                tracing::info!("mapping {}: its checkpoints are saved again", self.mapping_id);
+                tracing::info!("mapping {}: the checkpoints are saved again", self.mapping_id);
             }
             return Ok(());
         };
@@ -371,8 +375,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         }
         if self.save_failing.is_none() {
             let meanwhile = match self.mapping.waits_for_save() {
-                true => "it reads nothing until that is done, and tries again",
-                false => "it goes on and tries again",
+                true => {
+                    "the mapping reads no records until the checkpoints are saved; the save is retried"
+                }
+                false => "the mapping continues, and the save is retried",
             };
             tracing::error!("mapping {}: {error}; {meanwhile}", self.mapping_id);
         }
@@ -384,11 +390,14 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
 
     fn carry_out(&mut self, command: Command, now: Now) {
         tracing::debug!(mapping_id = %self.mapping_id, %command, "mapping");
-        self.reports.take(&command, now);
+        // The journal and the log of the function have the same request id.
+        let request: Option<Arc<str>> =
+            matches!(command, Command::Invoke { .. }).then(|| request_id().into());
+        self.reports.take(&command, now, request.as_ref());
         match command {
             Command::Describe => {
                 let stream = self.stream.clone();
-                self.tasks.spawn(async move { Done::Described(stream.describe().await) });
+                self.tasks.spawn(async move { TaskResult::Described(stream.describe().await) });
             }
             Command::Read { shard, from } => self.read(shard, from),
             Command::Invoke { shard, batch, records, window, .. } => {
@@ -397,23 +406,24 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
                 let chaos = self.chaos.clone();
                 self.tasks.spawn(async move {
-                    // The semaphore is never closed. Without a permit, only the limit would be missing.
+                    // The semaphore is never closed. If it were, only the limit would be lost.
                     let _permit = permits.acquire_owned().await.ok();
                     let members = members.unwrap_or_default();
                     let payload = Bytes::from(event(&records, &members));
                     drop(records);
+                    let request = request.as_deref().unwrap_or_default();
                     let outcome = match chaos {
-                        Some(chaos) => chaos.invoke(invoker.as_ref(), payload).await,
-                        None => invoker.invoke(payload).await,
+                        Some(chaos) => chaos.invoke(invoker.as_ref(), request, payload).await,
+                        None => invoker.invoke(request, payload).await,
                     };
-                    Done::Invoked(batch, outcome)
+                    TaskResult::Invoked(batch, outcome)
                 });
             }
             Command::DeliverFailure { delivery, object, .. } => {
                 let failures = Arc::clone(&self.failures);
                 self.tasks.spawn(async move {
                     let body = Bytes::from(object.body.clone());
-                    Done::Delivered(delivery, failures.store(&object.key, body).await)
+                    TaskResult::Delivered(delivery, failures.store(&object.key, body).await)
                 });
             }
             Command::Checkpoint { .. } | Command::Save => self.unsaved = true,
@@ -430,18 +440,18 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         self.tasks.spawn(async move {
             let _permit = permits.acquire_owned().await.ok();
             if expires {
-                return Done::Read(shard, Err(ReadFailure::IteratorExpired));
+                return TaskResult::Read(shard, Err(ReadFailure::IteratorExpired));
             }
             let page = stream.read(&shard, start).await;
-            Done::Read(shard, page)
+            TaskResult::Read(shard, page)
         });
     }
 
-    /// Begins to save the checkpoints if they have changed. During a save, changes are collected for the next
-    /// one. A slow disk therefore makes saves rarer, but each has a complete state.
+    /// Starts a save of the checkpoints if they have changed. Changes during a save are written by the
+    /// next save. A slow disk therefore makes saves less frequent, but each save has a complete state.
     fn save_if_due(&mut self) {
         let is_early = self.save_failing.is_some_and(|failing| tick_ms() < failing.next);
-        // When it is stopped, the mapping does not wait for the next attempt.
+        // A stopping mapping does not wait for the next attempt.
         if !self.unsaved || self.saving || (is_early && self.stop_at.is_none()) {
             return;
         }
@@ -449,11 +459,11 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         let Some(checkpoints) = self.mapping.checkpoints() else { return };
         self.saving = true;
         let (store, settings) = (self.store.clone(), self.mapping.settings().clone());
-        self.tasks.spawn_blocking(move || Done::Saved(store.save(&settings, &checkpoints)));
+        self.tasks.spawn_blocking(move || TaskResult::Saved(store.save(&settings, &checkpoints)));
     }
 }
 
-/// Returns when the mapping must stop, also if the sender was dropped.
+/// Returns when the mapping must stop: on the signal, or when the sender is dropped.
 async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|stop| *stop).await;
 }

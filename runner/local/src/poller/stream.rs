@@ -1,6 +1,6 @@
 //! Lists and reads the shards of one stream through the Streams API.
 //!
-//! A call is one attempt (with the SDK's own few retries). The mapping decides about pauses and further
+//! A call is one attempt, with the SDK's few retries. The mapping decides about pauses and further
 //! attempts.
 
 use std::time::Duration;
@@ -13,8 +13,9 @@ use client::sdk_error::error_text;
 use client::stream_page::{Page, PageFailure, read_page};
 use mapping::{ReadFailure, ReadFrom, ShardDescription, ShardId};
 
-/// The maximum number of pages of `DescribeStream`, each with at most 100 shards. A stream with more than
-/// 10,000 shards is refused. With a rotation every four hours, a partition has about 7 shards per day.
+/// The maximum number of pages of `DescribeStream`, each with at most 100 shards. A stream with more
+/// than 10,000 shards is rejected. With a rotation every four hours, a partition has about 7 shards per
+/// day.
 const DESCRIBE_PAGES_MAX: usize = 100;
 
 /// One stream.
@@ -22,7 +23,7 @@ const DESCRIBE_PAGES_MAX: usize = 100;
 pub(super) struct Stream {
     pub(super) client: Client,
     pub(super) arn: String,
-    /// The time-out of one call.
+    /// The timeout of one call.
     pub(super) limit: Duration,
 }
 
@@ -34,9 +35,9 @@ pub(super) struct Listing {
 
 /// The reason why the stream could not be listed.
 pub(super) enum DescribeFailure {
-    /// The store knows no such stream at present.
+    /// The store currently has no such stream.
     Missing(String),
-    /// The mapping cannot use this stream, so retries are useless.
+    /// The mapping cannot use this stream, so retries would be futile.
     Beyond(String),
     /// A temporary error.
     Unavailable(String),
@@ -67,7 +68,7 @@ impl Stream {
                 }
             })?;
             let Some(description) = answer.stream_description else {
-                let reason = "DescribeStream answered without a description".to_owned();
+                let reason = "DescribeStream returned no stream description".to_owned();
                 return Err(DescribeFailure::Unavailable(reason));
             };
             listing.enabled = !matches!(
@@ -83,7 +84,7 @@ impl Stream {
         }
         let shards = listing.shards.len();
         Err(DescribeFailure::Beyond(format!(
-            "the stream has more than {shards} shards, which is beyond what this poller follows"
+            "the stream has more than {shards} shards, the maximum that this poller supports"
         )))
     }
 
@@ -98,7 +99,7 @@ impl Stream {
             ReadStart::From(from) => self.iterator(shard, from).await?,
         };
         let Some(iterator) = iterator else {
-            // The shard has ended, and has no records at or after the position.
+            // The shard is closed and has no records at or after the position.
             return Ok(Page { records: Vec::new(), next_iterator: None });
         };
         let reading = read_page(&self.client, &self.arn, iterator);
@@ -110,12 +111,12 @@ impl Stream {
         })
     }
 
-    /// Returns the result of a call, or an error after the time-out. Without a time-out, a lost answer would
-    /// block the shard.
+    /// Returns the result of a call, or an error after the timeout. Without a timeout, a lost response
+    /// would block the shard.
     async fn within<T>(&self, call: &str, doing: impl Future<Output = T>) -> Result<T, String> {
         tokio::time::timeout(self.limit, doing)
             .await
-            .map_err(|_| format!("{call}: no answer within {} ms", self.limit.as_millis()))
+            .map_err(|_| format!("{call}: no response within {} ms", self.limit.as_millis()))
     }
 
     async fn iterator(
@@ -128,9 +129,9 @@ impl Stream {
                 (ShardIteratorType::AfterSequenceNumber, Some(sequence.as_str().to_owned()))
             }
             ReadFrom::Latest => (ShardIteratorType::Latest, None),
-            // The mapping continues only after a page, and the caller keeps the page's iterator. If it is
-            // lost, reading from the beginning is correct, because records that were already read are
-            // skipped.
+            // `Iterator` continues after a page whose iterator the caller keeps. If the iterator is
+            // lost, this reads from the beginning, because the mapping skips records that it has already
+            // read.
             ReadFrom::TrimHorizon | ReadFrom::Iterator => (ShardIteratorType::TrimHorizon, None),
         };
         let request = self.client.get_shard_iterator().stream_arn(&self.arn);

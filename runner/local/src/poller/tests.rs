@@ -200,7 +200,7 @@ struct FakeFunction {
 
 #[async_trait]
 impl Invoke for FakeFunction {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+    async fn invoke(&self, _: &str, payload: Bytes) -> InvokeOutcome {
         let event: Value = serde_json::from_slice(&payload).unwrap();
         let batch: Vec<u64> = event["Records"]
             .as_array()
@@ -272,7 +272,7 @@ impl Bench {
         // What the stream here says is final.
         settings.pace.missing_ms = 0;
         settings.pace.retry.base_ms = 5;
-        settings.pace.reach.base_ms = 5;
+        settings.pace.unreachable.base_ms = 5;
         settings.filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         Self { folder, stream, client, settings, failures: Arc::default(), chaos: None }
@@ -390,7 +390,7 @@ async fn what_is_given_up_is_stored_before_the_shard_goes_on() {
     let function = Arc::new(FakeFunction { poison: vec![2], ..FakeFunction::default() });
     let mut running = bench.run(&function);
     let status = running.drain().await;
-    assert_eq!(status.totals.done + status.totals.given_up, 5);
+    assert_eq!(status.totals.done + status.totals.discarded, 5);
     assert_eq!(status.totals.failures, 3, "a batch, then the rest twice");
     let objects = bench.failures.0.lock().unwrap();
     assert_eq!(objects.len(), 2, "the first attempt to store was refused");
@@ -440,7 +440,7 @@ async fn a_call_that_is_never_answered_is_made_again() {
     let function = Arc::new(FakeFunction::default());
     let mut running = bench.run(&function);
     let status = running.wait_for(|status| status.unavailable.is_some()).await;
-    assert!(status.unavailable.unwrap().contains("no answer within"));
+    assert!(status.unavailable.unwrap().contains("no response within"));
     running.drain().await;
     assert_eq!(function.delivered(), [1, 2, 3, 4]);
 }

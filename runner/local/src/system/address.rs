@@ -1,6 +1,7 @@
-//! The endpoint of a DynamoDB client, as its SDK determined it from the Region, the environment or a profile.
+//! Observes the endpoint of a DynamoDB client, as its SDK determined it from the Region, the environment
+//! or a profile.
 //!
-//! It observes requests, and changes none.
+//! It changes no request.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,18 +12,18 @@ use http::Uri;
 
 /// The endpoint of the first request. Clones share the value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AddressHeard(Arc<OnceLock<String>>);
+pub(super) struct ObservedAddress(Arc<OnceLock<String>>);
 
-impl AddressHeard {
+impl ObservedAddress {
     /// Returns the endpoint; `None` before the first request.
     pub(super) fn url(&self) -> Option<String> {
         self.0.get().cloned()
     }
 }
 
-impl Intercept for AddressHeard {
+impl Intercept for ObservedAddress {
     fn name(&self) -> &'static str {
-        "AddressHeard"
+        "ObservedAddress"
     }
 
     fn read_before_transmit(
@@ -38,8 +39,8 @@ impl Intercept for AddressHeard {
     }
 }
 
-/// Returns the endpoint of a request. The host name of an account is replaced by that of the Region, because
-/// streams have no host names of accounts.
+/// Returns the endpoint of a request. Replaces an account-based host name by the Region's host name,
+/// because streams have no account-based endpoints.
 fn address_of(uri: &str) -> Option<String> {
     let uri: Uri = uri.parse().ok()?;
     // The user information before the host must not be shown.
@@ -89,7 +90,7 @@ mod tests {
     /// The endpoint is known even if no server answers.
     #[tokio::test]
     async fn the_address_is_heard_from_the_first_request() {
-        let heard = AddressHeard::default();
+        let heard = ObservedAddress::default();
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(client::https::client())

@@ -1,7 +1,7 @@
-//! The store on which a template runs: the one in this process, or DynamoDB.
+//! The store on which a template runs: the local store in this process, or DynamoDB.
 //!
-//! On AWS only the functions create or change anything: a missing table is an error. The time is that of
-//! DynamoDB's responses.
+//! On AWS, `weir up` itself creates and changes no resource, so a missing table is an error. There, the
+//! time is that of DynamoDB's responses.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,26 +15,26 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::Options;
-use super::address::AddressHeard;
+use super::address::ObservedAddress;
 use crate::function::Credentials;
 use client::endpoint;
 use client::server_date::{self, ServerClock};
 use mapping::Pace;
 use template::Stack;
 
-/// The time-out of DynamoDB's first answer, from which `weir up` takes the time.
+/// The timeout of DynamoDB's first response, from which `weir up` takes the time.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The minimum clock difference in milliseconds that is logged. Responses have whole seconds and take some
 /// time.
 const SKEW_MS_TOLD: i64 = 2_000;
-/// The assumed maximum error of this machine's clock in milliseconds, if no response has shown the time. A
-/// clock that is never set is wrong by minutes after some months.
+/// The assumed maximum error of this machine's clock in milliseconds, if no response has shown the time.
+/// A clock that is never synchronized is wrong by minutes after some months.
 const CLOCK_MARGIN_MS: i64 = 5 * 60 * 1_000;
 
 /// A clock that returns milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// A store that is ready, and the data for using it.
+/// A store that is ready for requests, and the data for using it.
 pub(crate) struct Backing {
     pub(crate) dynamodb: aws_sdk_dynamodb::Client,
     pub(crate) streams: aws_sdk_dynamodbstreams::Client,
@@ -43,9 +43,9 @@ pub(crate) struct Backing {
     /// The source of newer keys, on AWS.
     pub(crate) credentials_source: Option<SharedCredentialsProvider>,
     pub(crate) clock: Clock,
-    /// The maximum time in milliseconds by which the clock may be ahead of that of the streams.
+    /// The maximum time in milliseconds by which this clock may be ahead of the streams' clock.
     pub(crate) clock_margin_ms: i64,
-    /// The pace at which its streams are read.
+    /// The pace at which the store's streams are read.
     pub(crate) pace: Pace,
     /// The store in this process; `None` on AWS.
     pub(crate) local: Option<Local>,
@@ -66,7 +66,7 @@ impl Local {
         let (stop, serving) = self.server;
         drop(stop);
         if serving.await.is_err() {
-            tracing::warn!("the store's listener did not end in order");
+            tracing::warn!("the store's listener did not shut down cleanly");
         }
         drop(self.store);
     }
@@ -89,9 +89,9 @@ pub(crate) async fn local(
     let on_fatal = Box::new(server::command_line::end_process);
     let store = Store::open(config, on_fatal).await.map_err(|error| error.to_string())?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let access = Access { allowed: options.allowed.clone(), ..Access::default() };
+    let access = Access { allowed: options.allow_list.clone(), ..Access::default() };
     let serving = server::http::serve_with(bound, store.clone(), access, async {
-        // Dropping the sender also ends the server.
+        // Dropping the sender also stops the server.
         let _ = stopped.await;
     });
     let server = (stop, tokio::spawn(serving));
@@ -128,7 +128,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         "store      DynamoDB in {region}, with the key {}: the functions write to real tables",
         found.access_key_id()
     );
-    let (told, address) = (ServerClock::default(), AddressHeard::default());
+    let (told, address) = (ServerClock::default(), ObservedAddress::default());
     let dynamodb = aws_sdk_dynamodb::config::Builder::from(&config).interceptor(told.clone());
     let dynamodb = dynamodb.interceptor(address.clone());
     let dynamodb = aws_sdk_dynamodb::Client::from_conf(dynamodb.build());
@@ -152,7 +152,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
 }
 
 /// Returns the endpoint if it is not on AWS.
-fn elsewhere(address: &AddressHeard) -> Option<String> {
+fn elsewhere(address: &ObservedAddress) -> Option<String> {
     address.url().filter(|url| !endpoint::is_on_aws(url))
 }
 
@@ -161,12 +161,12 @@ fn wall_clock_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Logs the difference between this machine's clock and the reported time. Returns the margin that the
-/// mappings' clock needs.
+/// Logs the difference between this machine's clock and the reported time. Returns the margin for the
+/// mappings' clock, in milliseconds.
 fn tell_skew(told_ms: Option<i64>, machine_ms: i64) -> i64 {
     let Some(told_ms) = told_ms else {
         tracing::warn!(
-            "time       DynamoDB does not tell the time: the mappings go by this machine's clock"
+            "time       DynamoDB's time is unknown: the mappings use this machine's clock"
         );
         return CLOCK_MARGIN_MS;
     };
@@ -175,7 +175,7 @@ fn tell_skew(told_ms: Option<i64>, machine_ms: i64) -> i64 {
     if skew_ms.abs() > SKEW_MS_TOLD {
         let way = if skew_ms > 0 { "ahead of" } else { "behind" };
         tracing::warn!(
-            "time       this machine's clock is {} s {way} DynamoDB's, by which the mappings go; the functions see this machine's",
+            "time       this machine's clock is {} s {way} DynamoDB's clock; the mappings use DynamoDB's time, the functions use this machine's",
             skew_ms.abs() / 1_000
         );
     }
@@ -183,7 +183,7 @@ fn tell_skew(told_ms: Option<i64>, machine_ms: i64) -> i64 {
 }
 
 fn no_credentials() -> String {
-    "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    "no AWS credentials found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         .to_owned()
 }
 

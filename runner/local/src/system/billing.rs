@@ -1,4 +1,4 @@
-//! Sets the billing of a table as the template says: on demand, or with provisioned units.
+//! Sets the billing mode of a table as in the template: on-demand, or with provisioned units.
 //!
 //! An index of an on-demand table is on demand, too. An index of a provisioned table has its own units.
 
@@ -14,10 +14,10 @@ use client::sdk_error::error_text;
 use template::{Billing, Index, IndexKind, Table};
 
 /// Changes the billing mode and the throughput of an existing table and its indexes, where they differ.
-/// Returns whether anything was changed.
+/// Returns whether it changed the table.
 ///
 /// # Errors
-/// The change that is not possible, and what to do about it.
+/// A change is not possible. The error names the change and the correction.
 pub(super) async fn carry_out(
     client: &Client,
     table: &Table,
@@ -42,7 +42,7 @@ pub(super) async fn carry_out(
     }
     request.send().await.map_err(|error| error_text(&error))?;
     tracing::info!(
-        "table `{}`: it was {} and is {} with its indexes now, as the template says",
+        "table `{}`: changed the table and its indexes from {} to {}, as in the template",
         table.name,
         words(current),
         words(table.billing)
@@ -60,7 +60,7 @@ fn words(billing: Billing) -> String {
 }
 
 fn of_table(description: &TableDescription) -> Billing {
-    // A table that was never on demand has no summary.
+    // A table that was never on-demand has no summary.
     let mode = description.billing_mode_summary().and_then(BillingModeSummary::billing_mode);
     if mode == Some(&BillingMode::PayPerRequest) {
         return Billing::OnDemand;
@@ -96,8 +96,7 @@ fn index_updates(
             }
             None if current == Billing::OnDemand => {
                 return Err(format!(
-                    "the template makes it provisioned and does not say the throughput of its \
-                     index `{name}`; write the index below GlobalSecondaryIndexes, or delete it first"
+                    "the template provisions the table, but has no throughput for the table's index `{name}`; add the index to GlobalSecondaryIndexes, or delete the index first"
                 ));
             }
             _ => {}

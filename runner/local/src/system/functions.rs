@@ -1,7 +1,7 @@
-//! The functions of a template: builds their binaries, finds the interpreters of the others, and prepares
-//! each for invocation.
+//! The functions of a template: builds their binaries, finds interpreters for handlers in Python and
+//! Node, and prepares each function for invocation.
 //!
-//! The first invocation of a function starts its process.
+//! No process is started before a function's first invocation.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,14 @@ use std::sync::Arc;
 use aws_credential_types::provider::SharedCredentialsProvider;
 
 use crate::function::binaries::Wanted;
-use crate::function::scripts::{self, Places};
+use crate::function::scripts::{self, Folders};
 use crate::function::{Credentials, Event, Function, Launch, Observer, Remote, Settings};
 use template::{self, BOOTSTRAP, Code, LogFormat, Stack};
 
 /// The number of shards of a new table's stream. Each shard has one invocation at a time for each lane.
 const SHARDS: usize = 4;
 
-/// The maximum number of instances of one function. On Lambda they have their own machines, but here they
-/// share one.
+/// The maximum number of instances of one function, because all instances share this machine.
 const INSTANCES_MAX: usize = 16;
 
 /// The endpoints and settings that are passed to functions.
@@ -26,7 +25,7 @@ pub(crate) struct Endpoints {
     /// The endpoint of DynamoDB; `None` if the SDK finds AWS itself.
     pub(crate) dynamodb: Option<String>,
     pub(crate) s3: String,
-    /// Lambda's Invoke API; `None` if functions invoke those on AWS.
+    /// The endpoint of Lambda's Invoke API; `None` if functions invoke functions on AWS.
     pub(crate) lambda: Option<String>,
     pub(crate) credentials: Credentials,
     /// The source of newer keys, on AWS.
@@ -71,7 +70,7 @@ pub(crate) enum Program {
 /// Builds or finds the program of every function, by logical id.
 pub(crate) async fn build(
     stack: &Stack,
-    places: &Places<'_>,
+    places: &Folders<'_>,
 ) -> Result<BTreeMap<String, Program>, String> {
     let scripts = scripts::prepare(stack, places).await.map_err(|error| error.to_string())?;
     let binaries = binaries(stack, places.template).await?;
@@ -83,7 +82,7 @@ pub(crate) async fn build(
         .collect())
 }
 
-/// Builds or finds the binaries of all functions that have one, by logical id.
+/// Builds or finds the binaries of all functions that are binaries, by logical id.
 async fn binaries(
     stack: &Stack,
     template_folder: &Path,
@@ -97,9 +96,11 @@ async fn binaries(
     let names = list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", ");
     match list.iter().any(Wanted::has_source) {
         true => tracing::info!(
-            "building {names} (the first time this compiles what they depend on: some minutes)"
+            "building {names} (the first build also compiles the dependencies, which takes some minutes)"
         ),
-        false => tracing::info!("taking {names} from the folder of weir: there is no source"),
+        false => {
+            tracing::info!("using {names} from the folder of weir, because there are no sources")
+        }
     }
     let mut progress = |line: &str| tracing::info!("  {line}");
     let has_seen_output = tracing::enabled!(tracing::Level::INFO);
@@ -191,11 +192,12 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
     lanes.max(1).saturating_mul(SHARDS).min(INSTANCES_MAX)
 }
 
-/// The events of processes go to the debug log. Mappings report what users must know.
+/// Returns an observer that logs process events, mostly at debug level. Mappings report the events that
+/// users must know.
 fn observer() -> Observer {
     Arc::new(|event: &Event<'_>| match event {
         Event::ProgramChanged { function } => tracing::info!(
-            "function   {function}: it has changed, and runs as it is now from this invocation on"
+            "function   {function} changed; this and later invocations run the new version"
         ),
         event => tracing::debug!("{event:?}"),
     })

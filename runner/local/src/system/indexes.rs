@@ -1,8 +1,8 @@
-//! Creates the secondary indexes of a table as the template says.
+//! Creates the secondary indexes of a table as in the template.
 //!
-//! A missing global index is added; no index is ever removed or replaced. An existing index with other keys
-//! or another projection is an error. A missing local index is an error, too, because DynamoDB creates local
-//! indexes only together with their table.
+//! It adds missing global indexes, and never removes or replaces an index. An existing index with
+//! different keys or a different projection is an error. A missing local index is an error, too, because
+//! DynamoDB creates local indexes only together with their table.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -15,11 +15,12 @@ use super::tables::{LOOKS_MAX, PAUSE, build_text, describe};
 use client::sdk_error::error_text;
 use template::{self, Billing, Index, IndexKind, Table};
 
-/// Adds the global indexes that the table lacks, one after the other, because DynamoDB accepts only one at a
-/// time.
+/// Adds the global indexes that the table lacks, sequentially, because DynamoDB creates only one index
+/// at a time.
 ///
 /// # Errors
-/// The index that cannot be as the template says, and what to do about it.
+/// An index differs from the template and cannot be changed. The error names the index and the
+/// correction.
 pub(super) async fn carry_out(
     client: &Client,
     table: &Table,
@@ -30,8 +31,7 @@ pub(super) async fn carry_out(
             (Some(shape), _) => check(index, &shape)?,
             (None, IndexKind::Local) => {
                 return Err(format!(
-                    "it is there without the local index `{}`, which can be made only together with its table; \
-                     rename the table in the template, or delete the data directory to begin anew",
+                    "the table exists without the local index `{}`, and a local index can be created only together with its table; rename the table in the template, or delete the data folder to start over",
                     index.name
                 ));
             }
@@ -46,7 +46,7 @@ pub(super) async fn carry_out(
 
 /// Returns the keys and the projection of an index as text, for comparison and messages.
 fn shape_of(keys: &[KeySchemaElement], projection: Option<&Projection>) -> String {
-    // If a key has at most one attribute of each kind, the text leaves the kinds out.
+    // If a key has at most one attribute of each key type, the text omits the key types.
     let of_kind = |kind: KeyType| keys.iter().filter(move |key| *key.key_type() == kind).count();
     let is_plain = of_kind(KeyType::Hash) <= 1 && of_kind(KeyType::Range) <= 1;
     let name = |key: &KeySchemaElement| match is_plain {
@@ -84,8 +84,7 @@ fn check(index: &Index, shape: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "its index `{}` is there as {shape} and the template says {wanted}; \
-         give the index another name, or delete it first",
+        "the table's index `{}` exists as {shape}, but the template has {wanted}; give the index a different name in the template, or delete the existing index first",
         index.name
     ))
 }
@@ -117,8 +116,8 @@ async fn add(client: &Client, table: &Table, index: &Index) -> Result<(), String
         .map_err(|error| error_text(&error))
 }
 
-/// Waits until a new index is complete. For a large table this takes longer than the checks. In this case the
-/// index exists and is filled while everything else runs.
+/// Waits until a new index is complete, up to a limit. On a large table the backfill takes longer; it
+/// then continues while `weir up` runs.
 async fn wait_until_active(client: &Client, table: &Table, index: &Index) -> Result<(), String> {
     for _ in 0..LOOKS_MAX {
         let is_active = describe(client, table).await?.is_some_and(|description| {
@@ -132,7 +131,11 @@ async fn wait_until_active(client: &Client, table: &Table, index: &Index) -> Res
         }
         tokio::time::sleep(PAUSE).await;
     }
-    tracing::warn!("the index `{}` of `{}` is still being filled", index.name, table.name);
+    tracing::warn!(
+        "the index `{}` of table `{}` is still being backfilled",
+        index.name,
+        table.name
+    );
     Ok(())
 }
 
@@ -148,7 +151,7 @@ pub(super) fn definitions(table: &Table) -> Result<Vec<AttributeDefinition>, Str
     table.attributes.iter().map(definition).collect()
 }
 
-/// Returns a key: the HASH attributes, then the RANGE attributes.
+/// Returns a key schema: the HASH attributes, then the RANGE attributes.
 pub(super) fn key_schema(
     partition: &[String],
     sort: &[String],
@@ -181,7 +184,7 @@ pub(super) fn local(index: &Index) -> Result<LocalSecondaryIndex, String> {
         .map_err(build_text)
 }
 
-/// Returns the provisioned units; `None` for on-demand.
+/// Returns the provisioned throughput; `None` for on-demand.
 pub(super) fn throughput(billing: Billing) -> Result<Option<ProvisionedThroughput>, String> {
     let Billing::Provisioned { read_units, write_units } = billing else { return Ok(None) };
     let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);

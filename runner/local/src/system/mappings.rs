@@ -1,4 +1,4 @@
-//! The event source mappings of a template. Each runs on its stream.
+//! Runs the event source mappings of a template, each on its stream.
 //!
 //! The crate `mapping` defines the behaviour of a mapping. `poller` connects it to the stream.
 
@@ -25,19 +25,20 @@ use client::output::counted;
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status};
 use template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
-/// The maximum number of shards that wait to continue after a gap. Further ones are found again later.
+/// The maximum number of shards that wait to continue after a gap. Further shards are found again later.
 const GAPS_MAX: usize = 16;
-/// The maximum number of a mapping's reports that wait to be shown. Further ones are counted and dropped.
+/// The maximum number of a mapping's reports that wait to be shown. Further reports are counted and
+/// dropped.
 const EVENTS_MAX: usize = 256;
 
-/// Everything that mappings need in addition to functions.
+/// The data that mappings need in addition to functions.
 pub(crate) struct Surroundings<'a> {
     pub(crate) stack: &'a Stack,
     /// The ARNs of the enabled streams, by the logical id of the table.
     pub(crate) streams: &'a BTreeMap<String, String>,
     pub(crate) clients: &'a aws_sdk_dynamodbstreams::Client,
     pub(crate) clock: &'a Clock,
-    /// The maximum time in milliseconds by which the clock may be ahead of that of the streams.
+    /// The maximum time in milliseconds by which this clock may be ahead of the streams' clock.
     pub(crate) clock_margin_ms: i64,
     /// The pace at which the streams are read.
     pub(crate) pace: Pace,
@@ -61,7 +62,7 @@ pub(crate) struct RunningMapping {
     status: watch::Receiver<Status>,
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// The reason why it ended, once it has ended.
+    /// How the mapping ended; empty while it runs.
     end: Arc<OnceLock<Result<RunEnd, String>>>,
 }
 
@@ -75,15 +76,19 @@ impl RunningMapping {
         self.status.borrow().clone()
     }
 
-    /// Returns the reason why the mapping no longer runs; `None` if it runs.
+    /// Returns the reason why the mapping has ended; `None` while it runs.
     pub(crate) fn end(&self) -> Option<String> {
         match self.end.get() {
-            Some(Ok(RunEnd::Stopped)) => Some("it was stopped".to_owned()),
-            Some(Ok(RunEnd::StreamEnded)) => {
-                Some("its stream is disabled, and every record of it is done".to_owned())
-            }
+            Some(Ok(RunEnd::Stopped)) => Some("the mapping was stopped".to_owned()),
+            Some(Ok(RunEnd::StreamEnded)) => Some(
+                "the stream was disabled, and all its records were processed or discarded"
+                    .to_owned(),
+            ),
             Some(Err(error)) => Some(error.clone()),
-            None => self.task.is_finished().then(|| "it has failed, a defect of weir".to_owned()),
+            None => self
+                .task
+                .is_finished()
+                .then(|| "the mapping crashed, which is a defect of weir".to_owned()),
         }
     }
 
@@ -106,14 +111,14 @@ impl RunningMapping {
     pub(crate) fn describe(&self) -> String {
         let status = self.status.borrow();
         let waiting: usize = status.shards.iter().map(|shard| shard.waiting).sum();
-        let end = self.end().map(|why| format!(", it runs no more: {why}")).unwrap_or_default();
+        let end = self.end().map(|why| format!(", ended: {why}")).unwrap_or_default();
         let shards = status.shards.len();
         let shards = counted(shards, "shard", "shards");
         let waiting = counted(waiting, "record waiting", "records waiting");
         format!("{shards}, {waiting}, {:?}{end}", status.totals)
     }
 
-    /// Stops the mapping after its work in progress. Its checkpoints are on disk then.
+    /// Stops the mapping after its work in progress. On return, its checkpoints are on disk.
     pub(crate) async fn stop(self) {
         // Fails if the mapping has already ended, which does not matter.
         let _ = self.shutdown.send(true);
@@ -132,7 +137,7 @@ pub(crate) fn start(
     for described in &surroundings.stack.mappings {
         if !described.enabled {
             let EventSourceMapping { logical_id, function, .. } = described;
-            tracing::info!("mapping    {logical_id} is disabled: nothing is read for {function}");
+            tracing::info!("mapping    {logical_id} is disabled: no record is read for {function}");
             continue;
         }
         let StreamSource::StreamOf(table) = &described.stream else {
@@ -144,7 +149,7 @@ pub(crate) fn start(
         };
         let stream = surroundings.streams.get(table).ok_or_else(|| {
             format!(
-                "mapping `{}`: table `{table}` has no stream; give it a StreamSpecification",
+                "mapping `{}`: table `{table}` has no stream; add a StreamSpecification to the table",
                 described.logical_id
             )
         })?;
@@ -195,8 +200,8 @@ fn settings(
     Ok(settings)
 }
 
-/// Returns the destination of a mapping's failure records; `None` if it is not in the template, which `weir
-/// check` reports.
+/// Returns the destination of a mapping's failure records; `None` if the template does not contain it,
+/// which `weir check` reports.
 fn destination<'m>(described: &'m EventSourceMapping, stack: &Stack) -> Option<&'m Destination> {
     described.on_failure.as_ref().filter(|destination| match destination {
         Destination::Bucket(name) => stack.buckets.iter().any(|bucket| bucket.name == *name),
@@ -254,9 +259,9 @@ fn run(
         match &outcome {
             Ok(RunEnd::Stopped) => tracing::debug!("mapping {task_name} was stopped"),
             Ok(RunEnd::StreamEnded) => tracing::warn!(
-                "mapping {task_name} runs no more: its stream was disabled, and every record of it is done; start `weir up` again to follow a new one"
+                "mapping {task_name} has ended: its stream was disabled, and all its records were processed or discarded; restart `weir up` to read a new stream"
             ),
-            Err(error) => tracing::error!("mapping {task_name} cannot go on: {error}"),
+            Err(error) => tracing::error!("mapping {task_name} has failed: {error}"),
         }
         let _ = ended.set(outcome.map_err(|error| error.to_string()));
     });
@@ -276,7 +281,7 @@ async fn go_on_after_gaps(
             status.borrow_and_update().gaps().map(|shard| shard.id.clone()).collect();
         for shard in gaps {
             tracing::error!(
-                "mapping {name}: records of {shard} that were not read yet are LOST: the stream has them no longer, after 24 hours or because its table was deleted; it goes on with the oldest that there is"
+                "mapping {name}: unread records of {shard} are LOST: the stream no longer has them, because they were older than 24 hours or the table was deleted; the mapping resumes at the oldest remaining record"
             );
             if accept.send(shard).await.is_err() {
                 return;
@@ -294,7 +299,7 @@ fn messages(described: &EventSourceMapping) -> Option<Messages> {
     }
 }
 
-/// Returns the journal of a mapping, after writing the mapping's settings to it.
+/// Returns the journal writer of a mapping, after writing the mapping's settings to the journal.
 fn journal(
     described: &EventSourceMapping,
     settings: &Settings,
@@ -321,13 +326,13 @@ fn journal(
     Some(MappingJournal::new(journal, &described.logical_id, settings.filter.clone()))
 }
 
-/// A function as a mapping invokes it.
+/// A function that a mapping invokes.
 struct Invoker(Arc<Function>);
 
 #[async_trait]
 impl Invoke for Invoker {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
-        self.0.invoke(payload).await
+    async fn invoke(&self, request: &str, payload: Bytes) -> InvokeOutcome {
+        self.0.invoke_as(request, payload).await
     }
 }
 

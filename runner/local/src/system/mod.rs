@@ -1,5 +1,5 @@
-//! A template that runs on this machine: the store, the S3 endpoint, the functions, the mappings and the
-//! schedules. They start in this order and end in the reverse order.
+//! Runs a template on this machine: the store, the S3 endpoint, the functions, the mappings and the
+//! schedules. They start in this order and stop in the reverse order.
 //!
 //! All data is below one folder: `state/` (the store), `s3/` (objects as plain files), `checkpoints/`
 //! (mappings), `destinations/` (messages to queues and topics), `logs/` (functions), `packages/`, `runtime/`
@@ -30,7 +30,7 @@ use server::gate::{AllowList, BindError, BoundListener};
 use server::store::Store;
 use tokio::task::JoinHandle;
 
-use crate::function::scripts::Places;
+use crate::function::scripts::Folders;
 use crate::function::{Function, InvokeEndpoint};
 use crate::journal::Journal;
 use crate::object_store::{Endpoint, ObjectStore};
@@ -42,7 +42,7 @@ use mappings::RunningMapping;
 use schedules::RunningSchedules;
 use template::Stack;
 
-/// The maximum number of places that are shown for each reason why a setting is not emulated.
+/// The maximum number of settings that are shown for each reason why settings are not emulated.
 const PLACES_SHOWN: usize = 2;
 
 /// The options for running a template.
@@ -67,10 +67,10 @@ pub struct Options {
     /// The address of the other program that runs the functions, such as `cargo lambda watch`.
     pub invoke_url: Option<String>,
     /// The hosts and origins that the endpoints accept in addition to this machine's own.
-    pub allowed: AllowList,
+    pub allow_list: AllowList,
 }
 
-/// A template that is running.
+/// A running template.
 pub struct System {
     stack: Stack,
     store: Option<Local>,
@@ -86,17 +86,18 @@ pub struct System {
     /// The journal, or the reason why it cannot be written.
     journal: Result<Journal, String>,
     chaos: Option<Arc<Chaos>>,
-    /// The task that splits partitions during the run, if there are faults.
+    /// The task that splits partitions during the run; `None` without fault injection.
     splits: Option<JoinHandle<()>>,
-    /// The lock of the data folder. No other process can use the same checkpoints while it is held.
+    /// The lock of the data folder. While it is held, no other process can use the same checkpoints.
     _lock: File,
 }
 
 impl System {
-    /// Starts everything.
+    /// Starts all parts of the system.
     ///
     /// # Errors
-    /// The part that cannot be started, and what to do about it. Everything that was started before is ended.
+    /// A part cannot be started. The error names the part and the correction. All parts that were
+    /// started before are stopped.
     pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
         show_not_emulated(&stack);
         let lock = lock(&options.directory)?;
@@ -125,7 +126,7 @@ impl System {
         };
         let functions = functions::start(&stack, &programs, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
-        let invoke_endpoint = start_invoke_endpoint(&functions, ports.invoke, &options.allowed);
+        let invoke_endpoint = start_invoke_endpoint(&functions, ports.invoke, &options.allow_list);
         let chaos = options.chaos.map(Chaos::new);
         let journal = begin_journal(&options.directory.join("journal"), clock());
         let surroundings = mappings::Surroundings {
@@ -167,13 +168,14 @@ impl System {
         })
     }
 
-    /// Ends everything: first the callers, then the functions, then the services that functions call. In this
-    /// order, no part waits for one that has ended.
+    /// Stops all parts: first the callers, then the functions, then the services that functions call. In
+    /// this order, no part waits for a part that has already stopped.
     pub async fn shutdown(self) {
         if let Some(splits) = self.splits {
             splits.abort();
         }
-        // All end concurrently. Each may take as long as its current invocation, and none begins another one.
+        // Stops them concurrently. Each may take as long as its current invocation, and starts no new
+        // invocation.
         let mappings = self.mappings.into_iter().map(RunningMapping::stop);
         futures::join!(self.schedules.stop(), futures::future::join_all(mappings));
         if let Some(chaos) = self.chaos {
@@ -200,7 +202,7 @@ impl System {
     /// # Errors
     /// The template runs on DynamoDB, whose clock cannot be changed.
     pub fn store(&self) -> Result<&Store, String> {
-        let local = self.store.as_ref().ok_or("this needs the local store")?;
+        let local = self.store.as_ref().ok_or("this operation needs the local store")?;
         Ok(&local.store)
     }
 
@@ -216,7 +218,7 @@ impl System {
         self.dynamodb_url.as_deref()
     }
 
-    /// Returns the endpoint of DynamoDB, if it is the store.
+    /// Returns the endpoint of DynamoDB; `None` if the store is local.
     #[must_use]
     pub fn aws_url(&self) -> Option<&str> {
         self.aws_url.as_deref()
@@ -244,7 +246,7 @@ impl System {
         self.invoke_endpoint.url()
     }
 
-    /// Returns for every mapping: its name, the logical id of its function, the reason if it no longer runs,
+    /// Returns for every mapping: its name, the logical id of its function, the reason if it has ended,
     /// and its status.
     #[must_use]
     pub fn statuses(&self) -> Vec<(String, String, Option<String>, Status)> {
@@ -253,6 +255,12 @@ impl System {
             (name, function, mapping.end(), mapping.status())
         };
         self.mappings.iter().map(of).collect()
+    }
+
+    /// Returns the faults around the mappings; `None` if there are none.
+    #[must_use]
+    pub fn chaos(&self) -> Option<Arc<Chaos>> {
+        self.chaos.clone()
     }
 
     /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
@@ -287,17 +295,18 @@ impl System {
             .ok_or_else(|| missing("environment variable", &format!("{function}.{variable}")))
     }
 
-    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether there was one.
+    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether there was
+    /// such an instance.
     #[must_use]
     pub fn kill_working_instance(&self, function: &str) -> bool {
         let working = self.mappings.iter().any(|m| m.function() == function && m.is_invoking());
         working && self.functions.get(function).is_some_and(|found| found.kill_instance().is_some())
     }
 
-    /// Waits until every record that is in a stream now was filtered, processed or discarded.
+    /// Waits until every record that is now in a stream has been filtered, processed or discarded.
     ///
     /// # Errors
-    /// This takes longer than `limit`.
+    /// The records are not done within `limit`.
     pub async fn wait_until_drained(&self, limit: Duration) -> Result<(), String> {
         let (started, tick) = (Instant::now(), tick_ms());
         while let Some(mapping) = self.mappings.iter().find(|m| !m.is_drained_after(tick)) {
@@ -321,8 +330,8 @@ fn missing(kind: &str, name: &str) -> String {
     )
 }
 
-/// The ports. They are bound before the build, so that a port in use is reported at once and not after
-/// minutes.
+/// The bound ports. They are bound before the build, so that a port in use is reported immediately and
+/// not after minutes of compiling.
 struct Ports {
     /// The port of the store; `None` if the store is DynamoDB.
     store: Option<BoundListener>,
@@ -356,19 +365,20 @@ fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
 
 /// Returns the programs of the functions; none if another program runs the functions.
 async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Program>, String> {
-    let places = Places { template: &options.template_folder, data: &options.directory };
+    let places = Folders { template: &options.template_folder, data: &options.directory };
     match options.invoke_url {
         Some(_) => Ok(BTreeMap::new()),
         None => functions::build(stack, &places).await,
     }
 }
 
-/// Locks the data folder for this process. Two processes with the same checkpoints would both deliver, and
-/// overwrite each other's checkpoints. The system releases the lock when the process ends in any way.
+/// Locks the data folder for this process. Two processes with the same checkpoints would both deliver,
+/// and overwrite each other's checkpoints. The operating system releases the lock when the process ends
+/// for any reason.
 fn lock(directory: &Path) -> Result<File, String> {
     let path = directory.join("lock");
     let failed = |error: std::io::Error| {
-        format!("cannot take the data folder `{}`: {error}", directory.display())
+        format!("cannot lock the data folder `{}`: {error}", directory.display())
     };
     platform::private_files::create_directory(directory).map_err(failed)?;
     let file = File::options().create(true).truncate(false).write(true).open(path);
@@ -376,21 +386,21 @@ fn lock(directory: &Path) -> Result<File, String> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(format!(
-            "another `weir up` or `weir demo` uses the data folder `{}`: end it, or name another one with --directory",
+            "another `weir up` or `weir demo` uses the data folder `{}`: stop that process, or name a different folder with --directory",
             directory.display()
         )),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
-/// Begins the journal. Without it everything else works, but `explain` knows less.
+/// Starts the journal. If this fails, the system still runs, but `weir streams explain` has fewer facts.
 fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal, String> {
     Journal::begin(folder, now_ms).map_err(|error| {
         let fault = format!(
-            "the journal in `{}` cannot be begun ({error}): correct that and start `weir up` again",
+            "cannot start the journal in `{}` ({error}): correct the cause and restart `weir up`",
             folder.display()
         );
-        tracing::warn!("{fault}; `weir streams explain` does not know what happens meanwhile");
+        tracing::warn!("{fault}; until then, `weir streams explain` lacks events");
         fault
     })
 }
@@ -416,13 +426,14 @@ fn start_object_store(
     for bucket in &stack.buckets {
         objects.create_bucket(&bucket.name).map_err(|error| error.to_string())?;
     }
-    let endpoint = Endpoint::start(objects.clone(), port, options.allowed.clone(), &stack.region);
+    let endpoint =
+        Endpoint::start(objects.clone(), port, options.allow_list.clone(), &stack.region);
     tracing::info!("s3         {}   objects are files in {}", endpoint.url(), root.display());
     Ok((objects, endpoint))
 }
 
-/// Shows the settings of the template that are not emulated: each reason with its first places. `weir check
-/// --verbose` shows every place.
+/// Shows the settings of the template that are not emulated: each reason with the first settings. `weir
+/// check --verbose` shows all settings.
 fn show_not_emulated(stack: &Stack) {
     for warning in &stack.warnings {
         tracing::warn!("{warning}");
@@ -435,6 +446,6 @@ fn show_not_emulated(stack: &Stack) {
         }
     }
     if !stack.not_emulated.is_empty() {
-        tracing::info!("`weir check --verbose` shows each place with its line");
+        tracing::info!("`weir check --verbose` shows the line of each of these settings");
     }
 }

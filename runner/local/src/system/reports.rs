@@ -1,4 +1,4 @@
-//! The output about a mapping: failures, discarded and lost records, and destinations that cannot be reached.
+//! Logs the reports of a mapping: failures, discarded and lost records, and unreachable destinations.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use crate::poller::Observed;
 use client::output::counted;
 use mapping::{Command, Event};
 
-/// The maximum number of unreachable destinations that are remembered. After it, all are reported again.
+/// The maximum number of errors that are remembered. When it is reached, every error is reported again.
 const TOLD_MAX: usize = 1_000;
 
-/// The errors that were already reported. Attempts are repeated, but each error is reported only once.
+/// The errors that were already reported. Attempts are retried, but each error is reported only once.
 #[derive(Default)]
-struct Told(HashSet<(String, String)>);
+struct ReportedErrors(HashSet<(String, String)>);
 
-impl Told {
+impl ReportedErrors {
     /// Returns whether the error in a command was already reported.
     fn is_old(&mut self, command: &Command) -> bool {
         let (what, why) = match command {
@@ -37,28 +37,31 @@ impl Told {
     }
 }
 
-/// Shows what users must know: failures, discarded records, lost records.
+/// Logs the reports that users must see: failures, discarded records, lost records.
 pub(super) async fn show(
     name: String,
     mut observed: mpsc::Receiver<Observed>,
     journal: Option<MappingJournal>,
     messages: Option<(Messages, PathBuf)>,
 ) {
-    let mut told = Told::default();
+    let mut told = ReportedErrors::default();
     while let Some(seen) = observed.recv().await {
         let is_old = told.is_old(&seen.command);
-        // The journal is about each record, so it also gets errors that the log reports only once.
+        // The journal has the history of each record, so it also receives errors that the log reports
+        // only once.
         if let Some(journal) = &journal {
             journal.write(&seen);
         }
         if seen.missed > 0 {
             let missed = counted(seen.missed, "report was", "reports were");
-            tracing::warn!("mapping {name}: {missed} left out here");
+            tracing::warn!("mapping {name}: {missed} omitted from this log");
         }
         match seen.command {
             _ if is_old => {}
             Command::Report(
-                event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
+                event @ (Event::Gap { .. }
+                | Event::Discarded { .. }
+                | Event::WindowDiscarded { .. }),
             ) => {
                 let event = with_message_file(event, messages.as_ref());
                 tracing::error!("mapping {name}: {event}");
@@ -83,11 +86,11 @@ pub(super) async fn show(
 fn with_message_file(event: Event, messages: Option<&(Messages, PathBuf)>) -> Event {
     match (event, messages) {
         (
-            Event::GaveUp { shard, first, last, count, condition, key: Some(key) },
+            Event::Discarded { shard, first, last, count, condition, key: Some(key) },
             Some((messages, folder)),
         ) => {
             let key = Some(messages.file(folder, &key).display().to_string());
-            Event::GaveUp { shard, first, last, count, condition, key }
+            Event::Discarded { shard, first, last, count, condition, key }
         }
         (event, _) => event,
     }
@@ -100,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_reached_is_told_once_for_each_reason() {
-        let mut told = Told::default();
+        let mut told = ReportedErrors::default();
         let report = |shard: &str, reason: &str| {
             let (shard, reason) = (ShardId::new(shard), reason.to_owned());
             Command::Report(Event::DestinationUnavailable { shard, reason })
@@ -117,7 +120,7 @@ mod tests {
     #[test]
     fn what_a_queue_got_is_named_by_its_file() {
         let queue = (Messages::Queue("Failed".to_owned()), PathBuf::from("up"));
-        let gave_up = |key: Option<&str>| Event::GaveUp {
+        let gave_up = |key: Option<&str>| Event::Discarded {
             shard: ShardId::new("shardId-1"),
             first: SequenceNumber::parse("1").unwrap(),
             last: SequenceNumber::parse("1").unwrap(),

@@ -1,9 +1,10 @@
-//! The schedules of a template. Each invokes its function at the times of its expression, in the store's
-//! time.
+//! Runs the schedules of a template. Each schedule invokes its function at the times of its expression,
+//! by the store's clock.
 //!
-//! If an advance of the clock skips several times, there is one invocation for all of them. A rate counts
-//! from the start of `weir up`, and times while it was not running are not made up for. A failed invocation
-//! is retried as often as the template says. Retries that are waiting when `weir up` ends are lost.
+//! If an advance of the clock skips several scheduled times, the function is invoked once for all of
+//! them. A rate counts from the start of `weir up`, and times while it was not running are skipped. A
+//! failed invocation is retried as often as the template says. Retries that are waiting when `weir up`
+//! ends are lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,35 +22,35 @@ use template::{Schedule, Stack};
 /// The interval at which the clock is checked. Schedules have a resolution of a minute.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The maximum time that the shutdown waits for an invocation in progress, as for those of mappings.
+/// The maximum time that the shutdown waits for an invocation in progress, as for mappings.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
-/// Lambda waits a minute before the second attempt of an asynchronous invocation, and two before the third
-/// (AWS Lambda guide, "How Lambda handles errors and retries with asynchronous invocation"). Here the waits
-/// are in the store's time.
+/// Lambda waits a minute before the second attempt of an asynchronous invocation, and two minutes before
+/// the third (AWS Lambda guide, "How Lambda handles errors and retries with asynchronous invocation").
+/// Here the waits are measured by the store's clock.
 const RETRY_WAIT_MS: i64 = 60_000;
 
-/// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs every minute
-/// has three.
+/// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs every
+/// minute has at most three.
 const WAITING_MAX: usize = 16;
 
-/// Schedules that are running.
+/// The running schedules of a template.
 pub(crate) struct RunningSchedules {
     tasks: JoinSet<()>,
     shutdown: watch::Sender<bool>,
 }
 
 impl RunningSchedules {
-    /// Stops after the invocations in progress, or ends them if they take too long.
+    /// Waits for the invocations in progress, up to `STOP_MAX`, and stops the schedules.
     pub(crate) async fn stop(mut self) {
         let _ = self.shutdown.send(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_MAX, all).await.is_err() {
             tracing::warn!(
-                "a scheduled invocation is ended after {} s, before it is done",
+                "a scheduled invocation did not finish within {} s of the shutdown and is aborted",
                 STOP_MAX.as_secs()
             );
-            // Dropping an invocation ends its instance.
+            // Dropping an invocation kills its instance.
             self.tasks.shutdown().await;
         }
     }
@@ -79,7 +80,7 @@ pub(crate) fn start(
     RunningSchedules { tasks, shutdown }
 }
 
-/// The event of an invocation, and the number of attempts.
+/// A scheduled invocation: its event, and the number of attempts so far.
 struct Invocation {
     event: String,
     due_ms: i64,
@@ -106,7 +107,7 @@ impl Retries {
         Some(wait_ms)
     }
 
-    /// Returns an invocation whose retry is due.
+    /// Removes and returns an invocation whose retry is due.
     fn due(&mut self, now_ms: i64) -> Option<Invocation> {
         let place = self.waiting.iter().position(|waiting| waiting.due_ms <= now_ms)?;
         Some(self.waiting.remove(place))
@@ -168,10 +169,12 @@ async fn invoke(
         Some(wait_ms) => {
             let wait_s = wait_ms / 1000;
             tracing::warn!(
-                "schedule {name}: attempt {attempts} failed, the next one is in {wait_s} s: {reason}"
+                "schedule {name}: attempt {attempts} failed, the next attempt is in {wait_s} s: {reason}"
             );
         }
-        None => tracing::warn!("schedule {name}: given up after attempt {attempts}: {reason}"),
+        None => tracing::warn!(
+            "schedule {name}: event discarded after {attempts} failed attempts: {reason}"
+        ),
     }
 }
 

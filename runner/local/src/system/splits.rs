@@ -1,4 +1,4 @@
-//! Splits of partitions while the mappings run. The seed of the faults decides when.
+//! Splits partitions while the mappings run, at times that the seed of the faults determines.
 //!
 //! Only the local store has partitions that can be split. A split must not lose records.
 
@@ -32,6 +32,9 @@ pub(super) fn start(stack: &Stack, dynamodb_url: &str, chaos: &Arc<Chaos>) -> Jo
             let draw = mix(chaos.seed().wrapping_add(number));
             let (least, most) = PAUSE_MS;
             tokio::time::sleep(Duration::from_millis(least + draw % (most - least))).await;
+            if !chaos.is_on() {
+                continue;
+            }
             let count = u64::try_from(tables.len()).unwrap_or(u64::MAX).max(1);
             let Some(table) = usize::try_from(draw % count).ok().and_then(|n| tables.get(n)) else {
                 return;
@@ -39,7 +42,7 @@ pub(super) fn start(stack: &Stack, dynamodb_url: &str, chaos: &Arc<Chaos>) -> Jo
             match split_somewhere(&url, table, draw / count).await {
                 Ok(true) => chaos.count("partition split"),
                 Ok(false) => {}
-                Err(error) => tracing::debug!("no split of {table}: {error}"),
+                Err(error) => tracing::debug!("cannot split a partition of table {table}: {error}"),
             }
         }
     })

@@ -115,11 +115,11 @@ async fn what_cannot_be_made_so_is_said() {
     let cases = [
         (
             other,
-            "table `films` (Films): its index `by-director` is there as (director) INCLUDE plot and the template says (director) INCLUDE genre; give the index another name, or delete it first",
+            "table `films` (Films): the table's index `by-director` exists as (director) INCLUDE plot, but the template has (director) INCLUDE genre; give the index a different name in the template, or delete the existing index first",
         ),
         (
             format!("{INDEXED}{LOCAL}"),
-            "table `films` (Films): it is there without the local index `year-by-rank`, which can be made only together with its table; rename the table in the template, or delete the data directory to begin anew",
+            "table `films` (Films): the table exists without the local index `year-by-rank`, and a local index can be created only together with its table; rename the table in the template, or delete the data folder to start over",
         ),
     ];
     for (properties, expected) in cases {
@@ -157,7 +157,7 @@ async fn a_ttl_that_the_template_no_longer_has_is_switched_off_and_another_attri
         let other = carry_out(&served.client, &with("{AttributeName: gone, Enabled: true}")).await;
         assert_eq!(
             other.unwrap_err(),
-            "table `films` (Films): its TTL attribute is `until` and the template says `gone`; start once without TimeToLiveSpecification, which switches TTL off, and then with the new attribute"
+            "table `films` (Films): the table's TTL attribute is `until`, but the template has `gone`; start `weir up` once without TimeToLiveSpecification, which disables TTL, then with the new attribute"
         );
         carry_out(&served.client, &without).await.unwrap();
         assert_eq!(time_to_live(&served.client).await, off);
@@ -207,6 +207,6 @@ async fn billing_mode_and_throughput_follow_the_template_with_the_indexes() {
     let without_index = format!("{PLAIN}      {}\n", units_of(5, 5));
     assert_eq!(
         carry_out(&served.client, &tables(&without_index)).await.unwrap_err(),
-        "table `films` (Films): the template makes it provisioned and does not say the throughput of its index `by-director`; write the index below GlobalSecondaryIndexes, or delete it first"
+        "table `films` (Films): the template provisions the table, but has no throughput for the table's index `by-director`; add the index to GlobalSecondaryIndexes, or delete the index first"
     );
 }

@@ -1,7 +1,7 @@
 //! Creates the tables of a template in any store.
 //!
-//! No table or index is ever removed or replaced: an existing table with another key is an error. Billing
-//! mode, throughput and TTL are changed to those of the template, as CloudFormation does.
+//! It never removes or replaces a table or an index: an existing table with a different key is an error.
+//! It changes billing mode, throughput and TTL to those of the template, as CloudFormation does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use super::{billing, indexes, time_to_live};
 use client::sdk_error::error_text;
 use template::{IndexKind, Table};
 
-/// The maximum number of checks whether a table is active, and the pause between them. Together they take two
-/// minutes, more than DynamoDB needs for an empty table.
+/// The maximum number of checks whether a table is active, and the pause between two checks. Together
+/// they take two minutes, which is longer than DynamoDB needs for an empty table.
 pub(super) const LOOKS_MAX: u32 = 240;
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// Creates or changes all tables. Returns the ARN of each enabled stream, by the table's logical id.
 ///
 /// # Errors
-/// The table that cannot be as the template says, and the reason.
+/// A table differs from the template and cannot be changed. The error names the table and the reason.
 pub(crate) async fn carry_out(
     client: &Client,
     tables: &[Table],
@@ -45,7 +45,7 @@ pub(crate) async fn carry_out(
 /// Finds all tables without changing anything. Returns the same as [`carry_out`].
 ///
 /// # Errors
-/// The table that does not exist, or is not as the template says.
+/// A table does not exist, or differs from the template.
 pub(crate) async fn find(
     client: &Client,
     tables: &[Table],
@@ -56,7 +56,7 @@ pub(crate) async fn find(
             |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
         let description = describe(client, table).await.map_err(failed)?.ok_or_else(|| {
             failed(
-                "it is not there; deploy the template first, or set its name with --parameter"
+                "the table does not exist; deploy the template first, or set the table's name with --parameter"
                     .to_owned(),
             )
         })?;
@@ -69,7 +69,7 @@ pub(crate) async fn find(
         let arn = description
             .latest_stream_arn()
             .filter(|_| is_on)
-            .ok_or_else(|| failed("its stream is not enabled".to_owned()))?;
+            .ok_or_else(|| failed("the table's stream is not enabled".to_owned()))?;
         streams.insert(table.logical_id.clone(), arn.to_owned());
     }
     Ok(streams)
@@ -81,7 +81,7 @@ async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>,
     }
     let mut description = wait_until_active(client, table).await?;
     check_key(table, &description)?;
-    // This comes before the indexes, because a new index has the billing mode of its table.
+    // Sets the billing mode before the indexes, because a new index has the billing mode of its table.
     if billing::carry_out(client, table, &description).await? {
         description = wait_until_active(client, table).await?;
     }
@@ -155,7 +155,7 @@ async fn wait_until_active(client: &Client, table: &Table) -> Result<TableDescri
         }
         tokio::time::sleep(PAUSE).await;
     }
-    Err("it did not become ACTIVE within two minutes".to_owned())
+    Err("the table did not become ACTIVE within two minutes".to_owned())
 }
 
 fn check_key(table: &Table, description: &TableDescription) -> Result<(), String> {
@@ -163,10 +163,10 @@ fn check_key(table: &Table, description: &TableDescription) -> Result<(), String
         std::iter::once(table.partition_key.as_str()).chain(table.sort_key.as_deref()).collect();
     let found: Vec<&str> =
         description.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
-    let instead = "rename the table in the template, or delete the data directory to begin anew";
+    let instead = "rename the table in the template, or delete the data folder to start over";
     if wanted != found {
         return Err(format!(
-            "it is there with another key: the template says ({}), the table has ({}); {instead}",
+            "the existing table has a different key: the template has ({}), the table has ({}); {instead}",
             wanted.join(", "),
             found.join(", ")
         ));
@@ -179,7 +179,7 @@ fn check_key(table: &Table, description: &TableDescription) -> Result<(), String
         });
         if let Some(other) = other {
             return Err(format!(
-                "it is there, and its key attribute `{name}`, of the table or an index, has type {}, where the template says {kind}; {instead}",
+                "the key attribute `{name}` of the existing table or of its index has type {}, but the template has {kind}; {instead}",
                 other.attribute_type().as_str()
             ));
         }
@@ -187,8 +187,8 @@ fn check_key(table: &Table, description: &TableDescription) -> Result<(), String
     Ok(())
 }
 
-/// Enables the stream if it is disabled. A stream with another view type stays, because DynamoDB cannot
-/// change it.
+/// Enables the stream if it is disabled. An enabled stream with a different view type is an error,
+/// because DynamoDB cannot change it.
 async fn ensure_stream(
     client: &Client,
     table: &Table,
@@ -202,7 +202,7 @@ async fn ensure_stream(
         let found = stream.stream_view_type().map_or("", |view| view.as_str());
         if found != view.as_str() {
             return Err(format!(
-                "its stream has the view type {found} and the template says {}; a view type cannot be changed: disable the stream with `aws dynamodb update-table --table-name {} --stream-specification StreamEnabled=false` while `weir up` runs with the view type from before, and start it again; what was not read yet is lost with the old stream",
+                "the table's stream has the view type {found}, but the template has {}; a view type cannot be changed: disable the stream with `aws dynamodb update-table --table-name {} --stream-specification StreamEnabled=false` while `weir up` runs with the previous view type, then restart `weir up`; records that have not been read by then are lost with the old stream",
                 view.as_str(),
                 table.name
             ));

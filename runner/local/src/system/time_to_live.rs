@@ -1,6 +1,7 @@
-//! Sets the TTL of a table as the template says: on with an attribute, or off.
+//! Sets the TTL of a table as in the template: enabled with an attribute, or disabled.
 //!
-//! If TTL is on, its attribute stays, because DynamoDB cannot change it.
+//! If TTL is enabled with a different attribute, this is an error, because DynamoDB cannot change the
+//! attribute.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{TimeToLiveSpecification, TimeToLiveStatus};
@@ -20,16 +21,16 @@ impl Found {
         matches!(self.status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
     }
 
-    /// Returns whether a change is in progress. DynamoDB accepts no other change during it.
+    /// Returns whether a change is in progress, during which DynamoDB accepts no further change.
     fn is_changing(&self) -> bool {
         matches!(self.status, TimeToLiveStatus::Disabling | TimeToLiveStatus::Enabling)
     }
 }
 
-/// Switches TTL on, or off if the template has none, as CloudFormation does.
+/// Enables TTL, or disables it if the template has no TTL, as CloudFormation does.
 ///
 /// # Errors
-/// The reason why it cannot be as the template says.
+/// The TTL cannot be set as in the template, for this reason.
 pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<(), String> {
     let found = describe(client, table).await?;
     match &table.ttl_attribute {
@@ -38,14 +39,14 @@ pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<(), Stri
             change(client, table, wanted, true).await
         }
         Some(wanted) if *wanted != found.attribute => Err(format!(
-            "its TTL attribute is `{}` and the template says `{wanted}`; start once without TimeToLiveSpecification, which switches TTL off, and then with the new attribute",
+            "the table's TTL attribute is `{}`, but the template has `{wanted}`; start `weir up` once without TimeToLiveSpecification, which disables TTL, then with the new attribute",
             found.attribute
         )),
         None if found.is_on() => {
             let found = settle(client, table, found).await?;
             change(client, table, &found.attribute, false).await?;
             tracing::info!(
-                "table `{}`: its TTL on `{}` is switched off, as the template has none",
+                "table `{}`: disabled TTL on attribute `{}`, because the template has no TTL",
                 table.name,
                 found.attribute
             );
@@ -80,7 +81,7 @@ async fn settle(client: &Client, table: &Table, mut found: Found) -> Result<Foun
         tokio::time::sleep(PAUSE).await;
         found = describe(client, table).await?;
     }
-    Err(format!("its TTL stays {} for more than two minutes", found.status.as_str()))
+    Err(format!("the table's TTL has been {} for more than two minutes", found.status.as_str()))
 }
 
 async fn change(

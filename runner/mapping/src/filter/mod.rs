@@ -1,6 +1,6 @@
 //! Filter criteria: which records of a stream a function receives, and why.
 //!
-//! Batches and checkpoints are not its concern.
+//! This module does not handle batches or checkpoints.
 //!
 //! A pattern is a JSON object whose leaves are lists: one element of a list must match, all fields
 //! must match, and one of several patterns must match. This module keeps the pitfalls that were
@@ -101,8 +101,8 @@ impl FilterCriteria {
         Ok(Self { patterns: compiled? })
     }
 
-    /// Filters one record in the form in which a function receives it. A record that cannot be
-    /// parsed is null here. It passes, so that the function decides about it.
+    /// Filters one record in the form in which a function receives it. A record that cannot be parsed is
+    /// null here and passes, so that the function decides about it.
     #[must_use]
     pub fn verdict(&self, record: &Value) -> Verdict {
         if self.patterns.is_empty() || record.is_null() {

@@ -51,18 +51,18 @@ impl Leaf {
 }
 
 /// A fault and the path to it, outermost name first.
-pub(super) struct Misplaced {
+pub(super) struct MisplacedRule {
     pub(super) path: Vec<String>,
     pub(super) fault: Fault,
 }
 
 impl Pattern {
     /// Compiles a pattern that is known to be valid JSON.
-    pub(super) fn compile(raw: &RawValue) -> Result<Self, Misplaced> {
+    pub(super) fn compile(raw: &RawValue) -> Result<Self, MisplacedRule> {
         let mut compiler = Compiler { path: Vec::new(), leaves: Vec::new() };
         match compiler.fields(raw) {
             Ok(root) => Ok(Self { root, leaves: compiler.leaves }),
-            Err(fault) => Err(Misplaced { path: compiler.path, fault }),
+            Err(fault) => Err(MisplacedRule { path: compiler.path, fault }),
         }
     }
 
@@ -139,7 +139,7 @@ impl Pattern {
     pub(super) fn finding(&self, index: usize, record: &Value) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         if leaf.is_added_later() {
-            return "nothing, because Lambda adds it only after filtering".to_owned();
+            return "nothing, because Lambda adds this field only after filtering".to_owned();
         }
         let mut found = Vec::new();
         collect_at(record, &leaf.path, &mut found);
@@ -148,7 +148,7 @@ impl Pattern {
         }
         let mut finding = found.join(", ");
         if leaf.rules.iter().any(|rule| any_scalar_at(record, &leaf.path, rule)) {
-            finding.push_str(", but in no element of the list together with its other fields");
+            finding.push_str(", but no single list element matches all fields of the pattern");
         }
         finding
     }

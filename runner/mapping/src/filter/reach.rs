@@ -80,7 +80,7 @@ impl FilterCriteria {
                         pattern.leaves.iter().find_map(|leaf| reader.excludes_nothing(leaf))?;
                     Some((PatternFault::ExcludesNothing, nothing))
                 });
-            found.map(|(fault, Said { path, marked, problem, remedy })| Remark {
+            found.map(|(fault, RemarkText { path, marked, problem, remedy })| Remark {
                 pattern: index,
                 fault,
                 path,
@@ -94,14 +94,14 @@ impl FilterCriteria {
 }
 
 /// A problem at one place, and what to write instead.
-struct Said {
+struct RemarkText {
     path: String,
     marked: String,
     problem: String,
     remedy: String,
 }
 
-impl Said {
+impl RemarkText {
     fn new(marked: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (path, marked) = (String::new(), marked.to_owned());
         Self { path, marked, problem: problem.into(), remedy: remedy.into() }
@@ -131,7 +131,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Returns why no record matches all of these fields.
-    fn unmet(&self, fields: &Fields) -> Option<Said> {
+    fn unmet(&self, fields: &Fields) -> Option<RemarkText> {
         let by_name = fields.named.iter().find_map(|(_, part)| match part {
             Part::Leaf(index) => self.never(self.pattern.leaves.get(*index)?),
             Part::Fields(inner) => self.unmet(inner),
@@ -149,7 +149,7 @@ impl Reader<'_> {
     }
 
     /// Returns why no record matches this leaf.
-    fn never(&self, leaf: &Leaf) -> Option<Said> {
+    fn never(&self, leaf: &Leaf) -> Option<RemarkText> {
         if leaf.rules.iter().any(|rule| matches!(rule, Rule::Exists(false))) {
             return None;
         }
@@ -162,9 +162,9 @@ impl Reader<'_> {
 
     /// Returns why every record matches this leaf: the leaf requires the absence of a value that is
     /// always absent.
-    fn always(&self, leaf: &Leaf) -> Option<Said> {
+    fn always(&self, leaf: &Leaf) -> Option<RemarkText> {
         leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
-        let Said { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
+        let RemarkText { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
         let remedy = match leaf.path.split_last() {
             Some((name, [_, ..])) if marked == *name => {
                 format!(
@@ -176,12 +176,12 @@ impl Reader<'_> {
             }
             _ => "a field that a record can have".to_owned(),
         };
-        Some(Said { path, marked, problem, remedy })
+        Some(RemarkText { path, marked, problem, remedy })
     }
 
     /// Returns why an `anything-but` of this leaf excludes nothing: no record has one of its
     /// values.
-    fn excludes_nothing(&self, leaf: &Leaf) -> Option<Said> {
+    fn excludes_nothing(&self, leaf: &Leaf) -> Option<RemarkText> {
         let scalar = self.expect(&leaf.path).ok()?;
         leaf.rules.iter().find_map(|rule| {
             let Rule::AnythingBut(literals) = rule else { return None };
@@ -199,7 +199,7 @@ impl Reader<'_> {
 
     /// Returns a contradiction between the required images and the event name, if no change has all
     /// of them.
-    fn contradiction(&self) -> Option<Said> {
+    fn contradiction(&self) -> Option<RemarkText> {
         let mut demanded = Vec::new();
         self.demanded(&self.pattern.root, &mut demanded);
         let mut possible: Vec<&str> = EVENT_NAMES.to_vec();
@@ -228,7 +228,7 @@ impl Reader<'_> {
         }
         reasons.dedup();
         possible.is_empty().then(|| {
-            Said::new(
+            RemarkText::new(
                 "eventName",
                 format!("no change meets all of these conditions: {}", reasons.join(", and ")),
                 "two patterns, one for each kind of change",
@@ -251,7 +251,7 @@ impl Reader<'_> {
     }
 
     /// Returns the kind of scalar that a path may lead to, or why the path leads to nothing.
-    fn expect(&self, path: &[String]) -> Result<Scalar, Said> {
+    fn expect(&self, path: &[String]) -> Result<Scalar, RemarkText> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {
             ["eventName"] => Ok(Scalar::OneOf(EVENT_NAMES)),
@@ -259,38 +259,40 @@ impl Reader<'_> {
             ["userIdentity", "type"] => Ok(Scalar::OneOf(&["Service"])),
             ["userIdentity", "principalId"] => Ok(Scalar::OneOf(&["dynamodb.amazonaws.com"])),
             ["dynamodb", rest @ ..] => self.expect_change(rest),
-            ["userIdentity", name, ..] => Err(Said::new(
+            ["userIdentity", name, ..] => Err(RemarkText::new(
                 name,
                 format!("`userIdentity` has a `type` and a `principalId`, and no `{name}`"),
                 r#"{"userIdentity": {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]}}"#,
             )),
-            ["userIdentity"] => Err(Said::new(
+            ["userIdentity"] => Err(RemarkText::new(
                 "userIdentity",
                 "`userIdentity` is an object, and rules match only the values in it",
                 r#"{"userIdentity": {"type": ["Service"]}}"#,
             )),
-            [name, ..] if ADDED_AFTER_FILTERING.contains(name) => Err(Said::new(
+            [name, ..] if ADDED_AFTER_FILTERING.contains(name) => Err(RemarkText::new(
                 name,
                 format!("`{name}` is added to a record only after it was filtered"),
                 "a filter without it; a mapping reads one stream",
             )),
-            [name @ ("eventName" | "eventID" | "eventVersion"), ..] => Err(Said::new(
+            [name @ ("eventName" | "eventID" | "eventVersion"), ..] => Err(RemarkText::new(
                 name,
                 format!("`{name}` is a text"),
                 format!("{{\"{name}\": [\"…\"]}}"),
             )),
-            [name, ..] => Err(Said::new(
+            [name, ..] => Err(RemarkText::new(
                 name,
                 format!("a record has no field `{name}`"),
                 "eventName, userIdentity or dynamodb; attributes are below dynamodb.NewImage",
             )),
-            [] => Err(Said::new("{", "a record is an object", "{\"eventName\": [\"INSERT\"]}")),
+            [] => {
+                Err(RemarkText::new("{", "a record is an object", "{\"eventName\": [\"INSERT\"]}"))
+            }
         }
     }
 
-    fn expect_change(&self, path: &[&str]) -> Result<Scalar, Said> {
+    fn expect_change(&self, path: &[&str]) -> Result<Scalar, RemarkText> {
         let lacking = |image: &str, view: &str| {
-            Said::new(
+            RemarkText::new(
                 image,
                 format!("the stream's view type leaves `{image}` out of every record"),
                 format!("`StreamViewType: {view}` in the table"),
@@ -315,24 +317,24 @@ impl Reader<'_> {
                 None => expect_typed(name, types, None),
                 Some(keys) => match keys.get(*name) {
                     Some(kind) => expect_typed(name, types, Some(kind)),
-                    None => Err(Said::new(
+                    None => Err(RemarkText::new(
                         name,
                         format!("`{name}` is not a key of the table"),
                         keys.keys().cloned().collect::<Vec<_>>().join(" or "),
                     )),
                 },
             },
-            [name @ ("Keys" | "NewImage" | "OldImage")] => Err(Said::new(
+            [name @ ("Keys" | "NewImage" | "OldImage")] => Err(RemarkText::new(
                 name,
                 format!("`{name}` is an object, and rules match only the values in it"),
                 format!("{{\"{name}\": {{\"attribute\": {{\"S\": [\"…\"]}}}}}}"),
             )),
-            [name, ..] => Err(Said::new(
+            [name, ..] => Err(RemarkText::new(
                 name,
                 format!("a record's `dynamodb` has no field `{name}`"),
                 "Keys, NewImage or OldImage",
             )),
-            [] => Err(Said::new(
+            [] => Err(RemarkText::new(
                 "dynamodb",
                 "`dynamodb` is an object, and rules match only the values in it",
                 "Keys, NewImage or OldImage below it",
@@ -343,16 +345,16 @@ impl Reader<'_> {
 
 /// Returns the kind of scalar below an attribute's name: first its type must follow, then its
 /// value.
-fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar, Said> {
+fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar, RemarkText> {
     let wanted = |types: &str| format!("{{\"{name}\": {{\"{types}\": [\"…\"]}}}}");
     if let ([found, ..], Some(kind)) = (path, kind)
         && *found != kind
     {
         let problem = format!("the key `{name}` is of type {kind}, not {found}");
-        return Err(Said::new(found, problem, wanted(kind)));
+        return Err(RemarkText::new(found, problem, wanted(kind)));
     }
     match path {
-        [] => Err(Said::new(
+        [] => Err(RemarkText::new(
             name,
             format!(
                 "an attribute is an object of its type and value, and a rule on `{name}` itself matches no value"
@@ -365,7 +367,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
         ["NULL"] => Ok(Scalar::True),
         ["M", inner, rest @ ..] => expect_typed(inner, rest, None),
         ["L", rest @ ..] if !rest.is_empty() => expect_typed("L", rest, None),
-        [kind @ ("M" | "L")] => Err(Said::new(
+        [kind @ ("M" | "L")] => Err(RemarkText::new(
             kind,
             format!("`{kind}` contains objects, and rules match only the values in them"),
             match *kind {
@@ -373,10 +375,10 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
                 _ => r#"{"M": {"name": {"S": ["…"]}}}"#,
             },
         )),
-        [kind @ ("S" | "N" | "B" | "SS" | "NS" | "BS" | "BOOL" | "NULL"), next, ..] => {
-            Err(Said::new(next, format!("`{kind}` holds a value without fields"), wanted(kind)))
-        }
-        [unknown, ..] => Err(Said::new(
+        [kind @ ("S" | "N" | "B" | "SS" | "NS" | "BS" | "BOOL" | "NULL"), next, ..] => Err(
+            RemarkText::new(next, format!("`{kind}` holds a value without fields"), wanted(kind)),
+        ),
+        [unknown, ..] => Err(RemarkText::new(
             unknown,
             format!("`{unknown}` is not an attribute type"),
             format!("{} with S, N, B, BOOL, NULL, M, L, SS, NS or BS", wanted("S")),
@@ -406,7 +408,7 @@ impl Scalar {
     }
 
     /// Returns why none of a leaf's rules accepts a value of this kind.
-    fn refusal(&self, leaf: &Leaf) -> Said {
+    fn refusal(&self, leaf: &Leaf) -> RemarkText {
         let name = leaf.path.last().map_or("", String::as_str);
         let rule = leaf.rules.first();
         let marked = match rule {
@@ -464,7 +466,7 @@ impl Scalar {
             [_] => String::new(),
             path => path.join("."),
         };
-        Said { path, marked, problem, remedy }
+        RemarkText { path, marked, problem, remedy }
     }
 }
 

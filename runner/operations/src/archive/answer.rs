@@ -1,6 +1,6 @@
 //! Formats the answers of the function `archive-maintenance` for `weir archive`.
 //!
-//! It does not change their values; only an erasure's answer gets the store's time.
+//! It changes no values. It only adds the store's time to the answer of an erasure.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,8 @@ pub(super) fn as_written(answer: &str) -> String {
     }
 }
 
-/// Converts all member names of a value. The function's names are ASCII, and none of them is data.
+/// Converts all member names of a value. They are ASCII, and no name is data: all belong to the
+/// format.
 fn snake_case(value: Value) -> Value {
     let name = |name: String| {
         let mut snake = String::with_capacity(name.len());

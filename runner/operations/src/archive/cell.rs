@@ -35,12 +35,12 @@ pub(super) enum CellType {
     Binary,
     /// Milliseconds since 1970, UTC.
     Timestamp,
-    /// List of texts.
+    /// List of strings.
     Texts,
 }
 
 impl CellType {
-    /// Returns the type of an Arrow column; `None` for one that no archive part has.
+    /// Returns the type of an Arrow column; `None` for a type that archives do not use.
     pub(super) fn of(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
             DataType::Utf8 => Self::Text,
@@ -95,7 +95,7 @@ pub(super) enum Cell {
     Binary(Vec<u8>),
     /// Milliseconds since 1970.
     Time(i64),
-    /// A list of texts.
+    /// A list of strings.
     Texts(Vec<String>),
 }
 
@@ -107,14 +107,14 @@ pub(super) struct Row(Vec<(String, Cell)>);
 /// Returns the rows of a batch.
 ///
 /// # Errors
-/// When a column has a type that no archive part has.
+/// When a column has a type that archives do not use.
 pub(super) fn rows_of(batch: &RecordBatch) -> Result<Vec<Row>, String> {
     let mut rows: Vec<Row> =
         (0..batch.num_rows()).map(|_| Row(Vec::with_capacity(batch.num_columns()))).collect();
     for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
         let cell_type = CellType::of(field.data_type()).ok_or_else(|| {
             format!(
-                "column `{}` has the type {}, which no archive part has",
+                "column `{}` has the type {}, which Weir does not write into archives",
                 field.name(),
                 field.data_type()
             )
@@ -150,7 +150,7 @@ fn cell_of(cell_type: CellType, array: &dyn Array, at: usize) -> Cell {
     }
 }
 
-/// Formats a time as `2026-11-21T02:29:59Z`; a time beyond the calendar as milliseconds.
+/// Formats a time as `2026-11-21T02:29:59Z`; a time outside the calendar's range as milliseconds.
 pub(super) fn time_text(millis: i64) -> String {
     Timestamp::from_millisecond(millis).map_or_else(|_| millis.to_string(), |time| time.to_string())
 }

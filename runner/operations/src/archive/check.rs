@@ -18,21 +18,21 @@ use super::store_for;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
-use client::running::Look;
+use client::running::RunningState;
 
 /// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
 /// for DynamoDB Streams".
 const RETENTION_MS: i64 = 24 * 3600 * 1000;
 /// Seconds within which a `weir up` on this machine should have archived a delete.
 const GRACE: u32 = 30;
-/// The same limit on AWS, where a batch is gathered for up to 300 seconds and retries take time.
+/// The same limit on AWS, where Lambda gathers a batch for up to 300 seconds and retries take time.
 const GRACE_ON_AWS: u32 = 360;
 /// Deletes this close to the end of the retention are not compared, because their records may be
 /// trimmed while they are read.
 const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 
-/// Returns the tables to compare: the named one, or all. All are the tables that have parts, and
-/// the tables that the running `weir up` archives, which may have no part yet.
+/// Returns the tables to compare: the named one; or all tables that have parts, and all that the
+/// running `weir up` archives, even if they have no part yet.
 async fn tables_to_check(
     found: &Found,
     table: Option<String>,
@@ -45,7 +45,7 @@ async fn tables_to_check(
     if let Found::Archive(source) = found {
         tables.extend(source.parts(None, None).await?.into_iter().map(|part| part.table));
     }
-    if let Look::Running(running) = Look::here()
+    if let RunningState::Running(running) = RunningState::here()
         && running.is_at(url)
     {
         tables.extend(running.archived);
@@ -67,7 +67,7 @@ async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
     Ok(parts.iter().filter_map(|part| source.archive_of(part)).collect())
 }
 
-/// Compares each table, and writes a line for it.
+/// Compares each table, and writes one line per table.
 ///
 /// # Errors
 /// When the stream or the archive cannot be read.

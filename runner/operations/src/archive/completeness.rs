@@ -18,8 +18,8 @@ pub(super) struct Deletes {
     /// Time of each TTL delete in milliseconds since 1970, by event id.
     pub(super) deletes: BTreeMap<String, i64>,
     /// Number of TTL deletes of items that were restored from the compared archive and not changed
-    /// since. The archive has no row for such a delete, because it has, or had before an erasure,
-    /// the item's earlier row.
+    /// since. The archive gets no row for such a delete, because it already has the item's earlier
+    /// row, or had it before an erasure.
     pub(super) restored: usize,
 }
 
@@ -45,13 +45,13 @@ pub(super) struct Window {
     pub(super) from: i64,
     /// End (exclusive). Deletes before it should be archived by now.
     pub(super) to: i64,
-    /// End (exclusive) of the grace period: a delete from `to` on may not be archived yet. A later
-    /// delete has a time in the future, because the clock was set back; its age is unknown, so it
-    /// counts as missing.
+    /// End (exclusive) of the grace period: a delete from `to` on may not be archived yet. A delete
+    /// after `end` has a time in the future, because the clock was set back. Its age is unknown, so
+    /// it counts as missing.
     pub(super) end: i64,
 }
 
-/// The comparison of one table.
+/// The result of comparing one table's deletes with its archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
     in_stream: usize,
@@ -67,7 +67,7 @@ pub(super) struct Comparison {
 /// Compares the deletes with the rows. Rows outside the window, of streams that were not read, or
 /// of deletes other than TTL's are only checked for duplicates. Erased rows do not count as
 /// missing. A row that is once in a part and once in a compacted object is no duplicate: compaction
-/// writes the object before it removes the parts, and may die in between.
+/// writes the object before it removes the parts, and may be killed in between.
 pub(super) fn compare(
     deletes: &Deletes,
     rows: impl IntoIterator<Item = Archived>,

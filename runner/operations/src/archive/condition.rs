@@ -18,7 +18,7 @@ use super::source::{Part, Source};
 /// such a column.
 pub(super) const DAY: &str = "dt";
 
-/// Longer operators come first, so that `<=` is not read as `<`.
+/// The operators as written. Longer ones come first, so that `<=` is not read as `<`.
 const COMPARATORS: [(&str, Comparator); 6] = [
     ("!=", Comparator::NotEqual),
     ("<=", Comparator::AtMost),
@@ -44,14 +44,14 @@ enum Literal {
     Number(Number),
     Boolean(bool),
     Time(i64),
-    /// A day, which is compared with a part's day instead of rows.
+    /// A day. It is compared with the day of a part, not with its rows.
     Day(String),
 }
 
 /// One comparison as written, before its column's type is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Comparison {
-    /// The text, for messages.
+    /// The comparison as written, for messages.
     text: String,
     /// The column's name.
     column: String,
@@ -154,7 +154,7 @@ impl Condition {
     /// Returns true if a row matches.
     ///
     /// # Errors
-    /// When an item has to be read and cannot be.
+    /// When the comparison needs a row's `_item`, and `_item` is malformed.
     fn holds(&self, row: &Row) -> Result<bool, String> {
         let ordering = match (&self.literal, row.get(&self.column)) {
             // The day was compared for the whole part.
@@ -180,8 +180,9 @@ impl Condition {
         if coercions.is_empty() || (self.path.is_none() && self.column != TTL_RAW) {
             return Ok(false);
         }
-        let item = json::item_from_str(row.text("_item"))
-            .map_err(|error| format!("`_item` of event `{}`: {error}", row.text("_event_id")))?;
+        let item = json::item_from_str(row.text("_item")).map_err(|error| {
+            format!("cannot parse `_item` of event `{}`: {error}", row.text("_event_id"))
+        })?;
         let Some(path) = &self.path else {
             let expires_at = match row.get("_expires_at") {
                 Cell::Time(millis) => Some(*millis),
@@ -226,7 +227,7 @@ pub(super) async fn read_all(
 /// Returns true if a row matches all conditions.
 ///
 /// # Errors
-/// When an item has to be read and cannot be.
+/// When the comparison needs a row's `_item`, and `_item` is malformed.
 pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool, String> {
     for condition in conditions {
         if !condition.holds(row)? {

@@ -66,7 +66,8 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
 }
 
 /// Checks that no other table of the archive gets the same name in the engine. If one of two such
-/// tables has a name that is valid unchanged, that one keeps it.
+/// tables has a name that is valid without a change, it keeps the name, and only the other table is
+/// an error.
 ///
 /// # Errors
 /// When another table has the name.
@@ -78,7 +79,7 @@ pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
     let other = parts.iter().find(|part| part.table != table && relation(&part.table) == name);
     let Some(Part { table: other, .. }) = other else { return Ok(()) };
     Err(format!(
-        "the tables `{table}` and `{other}` would both be `{name}` in the engine, which folds case and `-`: copy `table={table}` into a folder of its own, name it with --folder and the archive's address with --location, and run the DDL in another database"
+        "the tables `{table}` and `{other}` would both be named `{name}` in the engine, because its names ignore case and have `_` for `-`: copy `table={table}` into a separate folder, pass this folder with --folder and its address with --location, and run the DDL in another database"
     ))
 }
 
@@ -98,7 +99,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Escapes a path for DuckDB by putting special characters of its patterns in brackets.
+/// Escapes a path for DuckDB: puts the special characters of glob patterns in brackets.
 pub(super) fn as_glob(path: &str) -> String {
     let mut glob = String::new();
     for character in path.chars() {
@@ -110,8 +111,8 @@ pub(super) fn as_glob(path: &str) -> String {
     glob
 }
 
-/// Returns the name of a column that a view adds: `wanted`, with a number if the table has such a
-/// column. Engines compare names without regard to case.
+/// Returns the name of a column that a view adds: `wanted`, with a number appended if the table has
+/// a column with this name. Engines compare names without regard to case.
 fn own_column(wanted: &str, union: &Union) -> String {
     let is_free =
         |name: &String| !union.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
@@ -360,7 +361,11 @@ mod tests {
             ("Orders", &["Orders", "movies"][..], None),
             ("my-orders", &["my-orders"], None),
             ("orders", &["Orders", "orders"], None),
-            ("Orders", &["Orders", "orders"], Some("`Orders` and `orders` would both be `orders_")),
+            (
+                "Orders",
+                &["Orders", "orders"],
+                Some("`Orders` and `orders` would both be named `orders_"),
+            ),
             ("my-orders", &["my-orders", "My_orders"], Some("and `My_orders` would both be")),
             ("2024-a", &["2024-a", "t_2024_a"], Some("and `t_2024_a` would both be")),
             ("2024a", &["2024a", "t_2024a"], Some("and `t_2024a` would both be")),

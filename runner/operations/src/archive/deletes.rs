@@ -23,13 +23,13 @@ const DELETES_MAX: usize = 5_000_000;
 /// Number of consecutive empty pages after which an open shard counts as read. On AWS, a page
 /// covers a section of the shard that may have no record, so a few empty pages do not show the end.
 const EMPTY_PAGES_MAX: usize = 50;
-/// How long a closed shard may give empty pages before the read fails.
+/// Maximum time for which a closed shard may return only empty pages before the read fails.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(300);
 /// Maximum number of attempts to read a shard. An attempt fails if the clock is advanced during it,
 /// so that the shard's oldest records are trimmed.
 const READINGS_MAX: usize = 3;
 
-/// The deleted items that get no new row in the archive.
+/// The table and the archives that identify deleted items for which no new row is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'k> {
     /// The table.
@@ -101,14 +101,16 @@ async fn read_shard(
                 note(&record, known, found, restored)?;
             }
             if found.deletes.len() > DELETES_MAX {
-                return Err(format!("the stream has more than {DELETES_MAX} TTL deletes"));
+                return Err(format!(
+                    "the stream has more than {DELETES_MAX} TTL deletes, more than a check can hold in memory"
+                ));
             }
             if !is_closed && empty == EMPTY_PAGES_MAX {
                 return Ok(());
             }
             if is_closed && empty > 0 && since.elapsed() > EMPTY_TIME_MAX {
                 return Err(format!(
-                    "closed shard `{id}` gave only empty pages for {} s: run the check again later",
+                    "closed shard `{id}` returned only empty pages for {} s: run the check again later",
                     EMPTY_TIME_MAX.as_secs()
                 ));
             }
@@ -133,7 +135,7 @@ fn note(
     }
     let is_key = |name: &str| record.keys.contains_key(name);
     if record.old_image.as_ref().is_some_and(|item| is_bare_tombstone_of(item, is_key)) {
-        // The item needs no row, and the archive had no earlier one.
+        // A tombstone needs no row, and the archive has no earlier row of it.
         return Ok(());
     }
     if record.old_image.as_ref().is_some_and(|item| known.has(item, &record.keys)) {

@@ -22,13 +22,14 @@ const DAMAGED_MAX: usize = 100;
 
 /// The totals of one day of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Day {
-    parts: u64,
-    damaged_parts: u64,
-    rows: u64,
-    bytes: u64,
-    first: Option<i64>,
-    last: Option<i64>,
+pub(super) struct Day {
+    pub(super) parts: u64,
+    pub(super) damaged_parts: u64,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    /// The first and the last delete, in milliseconds since 1970.
+    pub(super) first: Option<i64>,
+    pub(super) last: Option<i64>,
 }
 
 impl Day {
@@ -43,7 +44,7 @@ impl Day {
                 .iter()
                 .find(|column| column.column_path().string() == "_deleted_at");
             if let Some(Statistics::Int64(times)) = column.and_then(|column| column.statistics()) {
-                // The time is `None` as long as no part of the day has one.
+                // `first` and `last` are `None` until a part of the day has statistics.
                 let first = [self.first, times.min_opt().copied()];
                 self.first = first.into_iter().flatten().min();
                 self.last = self.last.max(times.max_opt().copied());
@@ -71,17 +72,18 @@ impl Day {
     }
 }
 
-/// The days, and the parts that could not be read.
+/// The result of a listing: the days, and the parts that could not be read.
 #[derive(Debug, Default)]
-struct Listing {
-    days: BTreeMap<(String, String), Day>,
+pub(super) struct Listing {
+    /// The totals by table and day.
+    pub(super) days: BTreeMap<(String, String), Day>,
     /// The unreadable parts with their reasons: at most one more than the message names.
-    damaged: Vec<(Part, String)>,
+    pub(super) damaged: Vec<(Part, String)>,
 }
 
 impl Listing {
     /// Reads the footers of parts. It stops after too many unreadable ones.
-    async fn read(source: &Source, parts: &[Part]) -> Self {
+    pub(super) async fn read(source: &Source, parts: &[Part]) -> Self {
         let mut listing = Self::default();
         let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
         let mut footers = stream::iter(reads).buffered(READS_AT_ONCE);
@@ -136,7 +138,7 @@ impl Listing {
             parts => counted(parts, "part", "parts"),
         };
         Some(format!(
-            "{parts} listed above cannot be read: the list has their bytes but not their rows. If the store did not answer, run this again; if they are damaged, restore them from a copy (a versioned bucket keeps one), or move them out of the archive"
+            "{parts} listed above cannot be read, so the list counts their bytes but not their rows. If the store did not respond, run the command again; if the parts are damaged, restore them from a copy (a versioned bucket keeps one), or move them out of the archive"
         ))
     }
 }
@@ -168,7 +170,8 @@ async fn look(
 /// Writes the list, even if some parts cannot be read.
 ///
 /// # Errors
-/// When parts cannot be listed, or, after the list of the others, when some cannot be read.
+/// When parts cannot be listed. When some parts cannot be read, the others are listed before the
+/// error.
 pub(super) async fn write(
     source: &Source,
     format: Format,

@@ -18,7 +18,7 @@ const PAGES_MAX: usize = 1_000_000;
 pub(super) struct ObjectPage {
     /// Names and sizes.
     pub(super) objects: Vec<(String, u64)>,
-    /// The token of the next page; `None` after the last one.
+    /// The token of the next page; `None` after the last page.
     pub(super) next: Option<String>,
 }
 

@@ -1,15 +1,15 @@
 //! Finds the archive of a command from its flags, the environment, or the `weir up` of this folder.
 //!
-//! It lists buckets to find the one that has an archive, and reads nothing else of the archive.
+//! To find the bucket that has an archive, it lists buckets and their objects. It reads no object.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::source::{Home, Source};
+use super::source::{BucketTables, Source};
 use client::endpoint;
 use client::output::say;
-use client::running::{Look, Running};
+use client::running::{Running, RunningState};
 use client::sdk_error::error_text;
 
 /// The environment variable with the S3 endpoint, which every AWS SDK and `weir` read.
@@ -18,8 +18,8 @@ const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
 const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
 const ON_AWS: &str = "on AWS invoke `archive-maintenance` (docs/archive.md)";
 
-/// Flags that name an archive. The environment is not read by clap: its value would conflict with
-/// other flags, although a flag overrides it.
+/// Flags that name an archive. clap does not read the environment variables, because it would
+/// report a conflict with other flags; here a flag overrides a variable.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct PlaceArguments {
     /// Read the archive from files below a folder
@@ -41,7 +41,7 @@ pub(super) struct PlaceArguments {
 pub(super) enum Found {
     /// An archive, which may have no parts.
     Archive(Source),
-    /// No bucket has one; the message explains it.
+    /// No bucket has an archive; the message explains why.
     Nothing(String),
 }
 
@@ -70,10 +70,10 @@ impl PlaceArguments {
         self.at(&url, bucket, running.as_ref()).await
     }
 
-    /// Returns the running `weir up`, if no flag or variable names another archive than its own.
+    /// Returns the running `weir up`, if no flag or variable names an archive other than its own.
     ///
     /// # Errors
-    /// When a flag or variable does, or nothing is running.
+    /// When a flag or variable names another archive, or no `weir up` is running.
     pub(super) fn running(&self) -> Result<Running, String> {
         let what = "only a function of the running `weir up` changes the archive";
         if self.folder.is_some() || self.s3_endpoint.is_some() {
@@ -82,7 +82,7 @@ impl PlaceArguments {
         let running = Running::read()?;
         match std::env::var(ENDPOINT_VARIABLE) {
             Ok(url) if url.trim_end_matches('/') != running.s3 => Err(format!(
-                "{what}, but {ENDPOINT_VARIABLE}={url} names another endpoint: unset it; {ON_AWS}"
+                "{what}, but {ENDPOINT_VARIABLE}={url} names another endpoint: unset the variable; {ON_AWS}"
             )),
             _ => self.is_maintained_by(&running).map(|()| running),
         }
@@ -94,10 +94,10 @@ impl PlaceArguments {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {
             Err(format!(
-                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names another one: remove it"
+                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names a different archive: remove it"
             ))
         };
-        // A `weir up` of an earlier version does not publish it.
+        // An earlier version of `weir up` does not publish its archive bucket.
         if archive_bucket.is_empty() {
             return Ok(());
         }
@@ -123,9 +123,9 @@ impl PlaceArguments {
 
     /// Returns the endpoint, and the `weir up` that serves it, if any.
     fn endpoint(&self) -> Result<(String, Option<Running>), String> {
-        let look = Look::here();
+        let look = RunningState::here();
         let running = match &look {
-            Look::Running(running) => Some(running.clone()),
+            RunningState::Running(running) => Some(running.clone()),
             _ => None,
         };
         let of_running =
@@ -147,20 +147,24 @@ impl PlaceArguments {
             return Ok((url, own));
         }
         match look {
-            Look::Running(running) => Ok((running.s3.clone(), Some(running))),
-            Look::Ended(ended) => Err(format!(
+            RunningState::Running(running) => Ok((running.s3.clone(), Some(running))),
+            RunningState::Ended(ended) => Err(format!(
                 "{}, or read its files with --folder {}",
                 ended.has_ended(),
                 ended.directory.join("s3").display()
             )),
-            Look::Nothing => Err(
+            RunningState::NotStarted => Err(
                 "no archive is known: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
                     .to_owned(),
             ),
         }
     }
 
-    async fn at(
+    /// Returns the archive at an S3 endpoint, which `running` serves if it is given.
+    ///
+    /// # Errors
+    /// When there are several, or the bucket has to be named.
+    pub(super) async fn at(
         &self,
         url: &str,
         bucket: Option<String>,
@@ -194,7 +198,7 @@ impl PlaceArguments {
         let folder = running.map(|running| running.directory.join("s3").join(&bucket));
         let prefix = self.prefix.clone();
         let store = running.map(|running| running.dynamodb.clone());
-        let home = Home { s3: url.to_owned(), store };
+        let home = BucketTables { s3: url.to_owned(), store };
         let client = Box::new(client);
         Ok(Found::Archive(Source::Bucket { client, bucket, prefix, folder, home }))
     }

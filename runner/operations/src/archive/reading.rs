@@ -23,8 +23,8 @@ const LISTINGS_MAX: usize = 1_000;
 /// Maximum number of attempts of a step that needs a consistent set of parts.
 pub(super) const LOOKS_MAX: usize = 5;
 
-/// Iterates over parts and reads some ahead. An event may occur twice: in a part, and in the object
-/// into which compaction has merged the part.
+/// An iterator over parts that reads some of them ahead. An event may occur twice: in a part, and
+/// in the object into which compaction has merged the part.
 pub(super) struct Reading<'s> {
     source: &'s Source,
     left: VecDeque<Part>,
@@ -38,21 +38,22 @@ pub(super) struct Reading<'s> {
 }
 
 impl<'s> Reading<'s> {
-    /// Reads these parts, which are ordered by table and day.
+    /// Creates an iterator over parts, which must be ordered by table and day.
     pub(super) fn of(source: &'s Source, parts: impl IntoIterator<Item = Part>) -> Self {
         let (left, ready) = (parts.into_iter().collect(), VecDeque::new());
         let given = BTreeSet::new();
         Self { source, left, ready, given, listings: 0, at_once: 1, is_newest_first: false }
     }
 
-    /// Reads these parts of one table, newest first, without reading ahead. A restore is slower
-    /// than the reads, and must not restore rows that were erased since they were read.
+    /// Creates an iterator over parts of one table, newest first, that does not read ahead. A
+    /// restore is slower than the reads, and must not restore rows that were erased since they were
+    /// read.
     pub(super) fn newest_first(source: &'s Source, parts: Vec<Part>) -> Self {
         let parts = Part::newest_first(parts);
         Self { is_newest_first: true, ..Self::of(source, parts) }
     }
 
-    /// Opens the next part; `None` after the last one.
+    /// Opens the next part; returns `None` after the last part.
     ///
     /// # Errors
     /// When a part cannot be read although it exists.
@@ -129,8 +130,8 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// Returns how many of the first parts are read concurrently: at most `at_once`, and within the
-/// limit of bytes, but at least one.
+/// Returns how many of the first parts are read concurrently: at most `at_once`, and at most
+/// [`READ_BYTES_AT_ONCE`] bytes, but at least one part.
 fn few<'p>(parts: impl Iterator<Item = &'p Part>, at_once: usize) -> usize {
     let mut bytes = 0;
     let mut count = 0;
@@ -158,12 +159,12 @@ pub(super) fn together<'p>(parts: &'p [&'p Part]) -> impl Iterator<Item = &'p [&
 /// The events of one day that were already returned. An event belongs to one day, and parts are
 /// ordered by day.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct ReturnedEvents {
     day: Option<(String, String)>,
     event_ids: BTreeSet<String>,
 }
 
-impl Seen {
+impl ReturnedEvents {
     /// Returns true if the event of this row was not returned before, and remembers it.
     pub(super) fn is_new(&mut self, part: &Part, row: &Row) -> bool {
         let is_same = |(table, date): &(String, String)| *table == part.table && *date == part.date;
@@ -214,29 +215,29 @@ mod tests {
     use hyper_util::rt::TokioIo;
     use tokio::net::TcpListener;
 
-    use super::super::source::Home;
+    use super::super::source::BucketTables;
     use super::*;
     use client::endpoint;
 
     /// The requests that a bucket has received.
     #[derive(Debug, Default)]
-    struct Asked {
+    struct ReceivedRequests {
         gets: AtomicUsize,
         under_way: AtomicUsize,
         at_once: AtomicUsize,
     }
 
-    impl Asked {
+    impl ReceivedRequests {
         fn counts(&self) -> [usize; 2] {
             [&self.gets, &self.at_once].map(|count| count.load(Ordering::SeqCst))
         }
     }
 
     /// Returns a bucket in which every object has this content and a request takes as long as S3's.
-    async fn bucket(content: Bytes) -> (Source, Arc<Asked>) {
+    async fn bucket(content: Bytes) -> (Source, Arc<ReceivedRequests>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Asked::default());
+        let asked = Arc::new(ReceivedRequests::default());
         let of_server = Arc::clone(&asked);
         tokio::spawn(async move {
             loop {
@@ -262,7 +263,7 @@ mod tests {
             bucket: "b".to_owned(),
             prefix: String::new(),
             folder: None,
-            home: Home::default(),
+            home: BucketTables::default(),
         };
         (source, asked)
     }

@@ -3,8 +3,8 @@
 //! Rows may be put in any order and repeatedly; the newest row of a key wins (`newest`). They are
 //! put newest first (`rows`). Each restored item gets the mark of `rules::archive::restored`, so
 //! that the same archive does not archive it again. A row that DynamoDB does not accept as an item
-//! is reported and skipped. An event in two objects, as after a compaction that died, is restored
-//! once.
+//! is reported and skipped. An event that an interrupted compaction has left in two objects is
+//! restored once.
 
 mod counts;
 mod dry_run;
@@ -12,6 +12,7 @@ mod form;
 mod key_check;
 mod newest;
 mod part_key;
+mod request;
 mod rows;
 mod selection;
 mod unchanged;
@@ -29,14 +30,15 @@ use rules::archive::restored::{self, Origin, RESTORED};
 
 use self::counts::Counts;
 use self::dry_run::DryRun;
-use self::form::{Form, Formed};
-use self::newest::{Attempt, Fate, put_newest};
+use self::form::{Conversion, Form};
+use self::newest::{PutResult, RowResult, put_newest};
+pub use self::request::RestoreRequest;
 use self::rows::{Newest, Selected, selected, stamp_of};
 use self::selection::Selection;
 use self::unchanged::Unchanged;
 use super::cell::Row;
 use super::condition::Condition;
-use super::reading::{Reading, Seen};
+use super::reading::{Reading, ReturnedEvents};
 use super::source::{Content, Part, Source};
 use super::table_argument::TableArgument;
 use super::{of_day, of_days};
@@ -45,7 +47,6 @@ use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
-use client::output::say;
 use client::sdk_error::error_text;
 
 /// Number of concurrent puts. Each batch of rows is complete before the next one begins.
@@ -62,8 +63,8 @@ pub(super) struct RestoreArguments {
     /// Restore into this table instead
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
-    /// Assert that the other table's key has every attribute of the archived items' key; for an
-    /// archived table that is gone
+    /// Assert that the key of the --into table has every attribute of the archived items' key;
+    /// needed if the archived table no longer exists
     #[arg(long, requires = "into")]
     whole_key: bool,
     /// Only items with this key, in plain JSON or DynamoDB JSON
@@ -119,7 +120,17 @@ struct Target {
     form: Form,
 }
 
-/// Restores, and returns the counts as one line of JSON. Skipped rows set exit code 3.
+/// The result of a restore or of its dry run.
+pub(super) struct Restored {
+    /// The counts as one line of JSON.
+    pub(super) answer: String,
+    /// The exit code; 3 if rows were skipped.
+    pub(super) code: Exit,
+    /// Messages for the operator.
+    pub(super) notes: Vec<String>,
+}
+
+/// Restores the selected rows, and prints nothing. `progress` counts the bytes of the parts.
 ///
 /// # Errors
 /// When a part cannot be read, or an item cannot be written. Items that were restored before stay;
@@ -129,22 +140,24 @@ pub(super) async fn restore(
     parts: &[Part],
     conditions: &[Condition],
     arguments: &RestoreArguments,
-) -> Result<(String, Exit), String> {
+    progress: &ProgressBar,
+) -> Result<Restored, String> {
     let Some(first) = parts.first() else {
-        return Err("the archive has no parts of the table".to_owned());
+        return Err("the archive has no parts of the selected table".to_owned());
     };
     let selection = Selection::read(conditions, arguments)?;
+    let mut notes = Vec::new();
     let wanted = match &arguments.dt {
-        Some(day) => of_day(parts.to_vec(), day)?,
+        Some(day) => of_day(parts.to_vec(), day, &mut notes)?,
         None => parts.to_vec(),
     };
-    let wanted = of_days(wanted, conditions);
+    let wanted = of_days(wanted, conditions, &mut notes);
     let target = target(source, arguments, &first.table).await?;
     key_check::check(&target, source, &wanted, arguments.whole_key).await?;
     let counts = Counts::default();
-    let progress = progress(&wanted);
-    interruption::follow(&progress, "bytes of the archive");
-    let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());
+    progress.set_length(wanted.iter().map(|part| part.bytes).sum());
+    let (mut reading, mut seen) =
+        (Reading::newest_first(source, wanted), ReturnedEvents::default());
     let dry_run = arguments.dry_run.then(DryRun::default);
     let (selection, dry_run) = (&selection, dry_run.as_ref());
     let run = Run { target: &target, selection, counts: &counts, dry_run };
@@ -163,17 +176,21 @@ pub(super) async fn restore(
     }
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
-        say(&format!(
-            "`{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again after that time",
+        notes.push(format!(
+            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again when it expires",
             target.table
         ));
     }
     if counts.rows() == 0 {
-        say("no row of the archive is selected; `weir archive ls` and `get` show its content");
+        notes.push(
+            "no row of the archive is selected; `weir archive ls` and `get` show its content"
+                .to_owned(),
+        );
     } else if arguments.dry_run {
-        say(&counts.foretold(&target.table));
+        notes.push(counts.foretold(&target.table));
     }
-    Ok(counts.tell(&target.table, arguments.dry_run))
+    let (answer, code) = counts.answer(&target.table, arguments.dry_run);
+    Ok(Restored { answer, code, notes })
 }
 
 /// The settings and counts that all rows of a restore share.
@@ -208,19 +225,19 @@ impl Run<'_> {
         counts.selected();
         let event_id = row.text("_event_id");
         let mut item = match target.form.of(archived) {
-            Formed::Item(item) => item,
-            Formed::Tombstone => {
+            Conversion::Item(item) => item,
+            Conversion::Tombstone => {
                 counts.tombstone();
                 return Ok(());
             }
-            Formed::Refused(reason) => {
-                counts.add(event_id, Fate::Skipped(reason));
+            Conversion::Refused(reason) => {
+                counts.add(event_id, RowResult::Skipped(reason));
                 return Ok(());
             }
         };
         let stamp = stamp_of(row);
         // A mark names an archive only for rows of the target table's own stream. Such rows are in
-        // that table's archive, also if a copy of the archive is read.
+        // that table's archive, even if a copy of the archive is read.
         let archive = archive.filter(|_| {
             target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
         });
@@ -286,7 +303,7 @@ async fn target(
 }
 
 /// Puts one item under the condition that the current item is still `live`.
-async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Attempt, String> {
+async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<PutResult, String> {
     let request = target
         .client
         .put_item()
@@ -301,7 +318,7 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<At
     };
     let unchanged = match Unchanged::of(live, item) {
         Ok(unchanged) => unchanged,
-        Err(reason) => return Ok(Attempt::Refused(reason)),
+        Err(reason) => return Ok(PutResult::Refused(reason)),
     };
     let mut if_same = request.condition_expression(unchanged.expression);
     for (placeholder, name) in unchanged.names {
@@ -316,19 +333,19 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<At
 fn outcome(
     target: &Target,
     answer: Result<PutItemOutput, SdkError<PutItemError>>,
-) -> Result<Attempt, String> {
+) -> Result<PutResult, String> {
     match answer {
-        Ok(_) => Ok(Attempt::Put),
+        Ok(_) => Ok(PutResult::Put),
         Err(SdkError::ServiceError(error)) => match error.err() {
             PutItemError::ConditionalCheckFailedException(failed) => {
                 let live = failed.item().cloned().map(from_sdk_item).transpose();
-                Ok(Attempt::Stands(live.map_err(|reason| cannot_put(target, &reason))?))
+                Ok(PutResult::GuardFailed(live.map_err(|reason| cannot_put(target, &reason))?))
             }
             other if other.code() == Some("ValidationException") => {
-                Ok(Attempt::Refused(other.message().unwrap_or_default().to_owned()))
+                Ok(PutResult::Refused(other.message().unwrap_or_default().to_owned()))
             }
             other => {
-                let code = other.code().unwrap_or("the store gives no reason");
+                let code = other.code().unwrap_or("the store gave no reason");
                 let message = other.message().unwrap_or_default();
                 Err(cannot_put(target, &format!("{code}: {message}")))
             }
@@ -339,21 +356,24 @@ fn outcome(
 
 fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
     format!(
-        "cannot put an item into `{}`: {reason}; restored items stay; run the command again to resume",
+        "cannot put an item into `{}`: {reason}; items restored so far are kept; run the command again to resume",
         target.table
     )
 }
 
-fn progress(parts: &[Part]) -> ProgressBar {
+/// Returns a progress bar on the terminal, which a later signal reads.
+pub(super) fn progress() -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left",
     )
     .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(parts.iter().map(|part| part.bytes).sum()).with_style(style)
+    let progress = ProgressBar::new(0).with_style(style);
+    interruption::follow(&progress, "bytes of the archive");
+    progress
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use aws_sdk_dynamodb::types::{
         AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
         TimeToLiveSpecification,
@@ -379,7 +399,9 @@ mod tests {
         for day in ["24.11.2026", "2026-11-31", "yesterday"] {
             let words = ["restore", "--dt", day, "--endpoint", "http://127.0.0.1:1"];
             let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
-            let refused = restore(&source, &parts, &[], &arguments).await.unwrap_err();
+            let hidden = ProgressBar::hidden();
+            let refused = restore(&source, &parts, &[], &arguments, &hidden).await;
+            let refused = refused.err().unwrap();
             assert_eq!(
                 refused,
                 format!("--dt `{day}` is not a day: write, for example, 2026-11-21")
@@ -388,7 +410,7 @@ mod tests {
     }
 
     /// Returns a store with the table `movies` of the archive, with TTL on the sort key `year`.
-    pub(super) async fn movies_by_year() -> TestStore {
+    pub(in super::super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
         table_by_year(&store, "movies").await;
         let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
@@ -420,8 +442,9 @@ mod tests {
         let words = ["restore", "--all", "--endpoint", &store.url].into_iter();
         let arguments = CommandLine::try_parse_from(words.chain(flags.iter().copied()));
         let parts = source.parts(None, None).await.unwrap();
-        let (answer, _) = restore(source, &parts, &[], &arguments.unwrap().arguments).await?;
-        Ok(serde_json::from_str(&answer).unwrap())
+        let arguments = arguments.unwrap().arguments;
+        let done = restore(source, &parts, &[], &arguments, &ProgressBar::hidden()).await?;
+        Ok(serde_json::from_str(&done.answer).unwrap())
     }
 
     async fn put_live(store: &TestStore, text: &str) {

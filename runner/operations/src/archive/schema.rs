@@ -105,7 +105,7 @@ impl Union {
         for field in footer.schema().fields() {
             let cell_type = CellType::of(field.data_type()).ok_or_else(|| {
                 format!(
-                    "part `{}`: column `{}` has the type {}, which no archive part has; move the file out of the archive",
+                    "part `{}`: column `{}` has the type {}, which Weir does not write into archives; move the file out of the archive",
                     part.name,
                     field.name(),
                     field.data_type()

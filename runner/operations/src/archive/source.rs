@@ -30,7 +30,7 @@ const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the first read at an object's end. This is enough for the footer of any part that the
 /// function writes.
 const FOOTER_BYTES: u64 = 64 << 10;
-/// Maximum number of reads of a footer. The second read knows the exact size, so a third one means
+/// Maximum number of reads of a footer. The second read knows the exact size, so a third read means
 /// that the footer is broken.
 const FOOTER_READS_MAX: usize = 3;
 /// Maximum depth of folders. The layout of an archive is less deep.
@@ -52,20 +52,20 @@ pub(super) enum Source {
         /// The folder that contains the objects as files, if the store is on this machine.
         folder: Option<PathBuf>,
         /// Identifies the tables whose functions archive into the bucket.
-        home: Home,
+        home: BucketTables,
     },
 }
 
-/// Identifies the tables that may have their archive in a bucket.
+/// The endpoints that identify the tables whose functions archive into a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Home {
+pub(super) struct BucketTables {
     /// The S3 endpoint.
     pub(super) s3: String,
     /// The store of the running `weir up` that has the bucket, if there is one in this folder.
     pub(super) store: Option<String>,
 }
 
-impl Home {
+impl BucketTables {
     /// Returns true if the functions of the store at `url` certainly archive to this place. On AWS
     /// the bucket name is enough, because it is unique. On a machine it is not, because every `weir
     /// up` has a bucket of the same name.
@@ -111,8 +111,8 @@ impl Part {
         self.name.get(..place).unwrap_or_default()
     }
 
-    /// Returns the stream and the minute in the part's name. They order a table's parts by time,
-    /// also compacted ones.
+    /// Returns the stream and the minute in the part's name. They order a table's parts, compacted
+    /// or not, by time.
     fn time(&self) -> (&str, &str) {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         let time = file.split_once('-').map_or(file, |(_, time)| time);
@@ -144,7 +144,7 @@ impl Content {
     /// Returns the rows, with all columns or with those of `columns` that exist.
     ///
     /// # Errors
-    /// When it is not Parquet.
+    /// When the content is not Parquet.
     pub(super) fn rows(
         &self,
         columns: Option<&[&str]>,
@@ -159,7 +159,7 @@ impl Content {
     /// docs/formats/archive.md).
     ///
     /// # Errors
-    /// When it is not Parquet, or the list is malformed.
+    /// When the content is not Parquet, or the list is malformed.
     pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
         let footer = match self {
             Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,
@@ -316,7 +316,7 @@ impl Source {
 
     async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes, String> {
         let Self::Bucket { client, bucket, .. } = self else {
-            return Err(part.failed("it is a file"));
+            return Err(part.failed("it is a file, not an object"));
         };
         let request = client.get_object().bucket(bucket).key(&part.name);
         let request =
@@ -415,7 +415,7 @@ mod tests {
             bucket: "b".to_owned(),
             prefix: "archive/".to_owned(),
             folder,
-            home: Home::default(),
+            home: BucketTables::default(),
         };
         let here = bucket(Some(PathBuf::from("/data/s3/b")));
         assert_eq!((&*here.location(), &*here.files()), ("s3://b/archive", "/data/s3/b/archive"));
@@ -462,7 +462,7 @@ mod tests {
             bucket: "b".to_owned(),
             prefix: prefix.to_owned(),
             folder: None,
-            home: Home::default(),
+            home: BucketTables::default(),
         };
         for (name, expected) in [
             ("archive/table=m/dt=2026-11-21/a.parquet", "b/archive/"),
@@ -496,7 +496,7 @@ mod tests {
             (aws_s3, None, here, false),
             ("http://s3.amazonaws.com.example.org", None, aws, false),
         ] {
-            let home = Home { s3: s3.to_owned(), store: store.map(str::to_owned) };
+            let home = BucketTables { s3: s3.to_owned(), store: store.map(str::to_owned) };
             assert_eq!(home.is_of_store(url), expected, "{s3} {store:?} {url}");
         }
     }

@@ -15,11 +15,11 @@ use super::source::{Part, Source};
 /// Maximum number of versions of a key in memory. A version may have 400 KB.
 const VERSIONS_MAX: usize = 10_000;
 
-/// Checks a key against the key of its table. Half a key would find several items, and a value of
-/// another type none.
+/// Checks a key against the key of its table. A key that lacks an attribute would find several
+/// items, and a value of another type none.
 ///
 /// # Errors
-/// What is wrong, and what the key is.
+/// The message says what is wrong, and names the attributes of the key.
 pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Result<(), String> {
     let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
     let names = names.join(", ");

@@ -1,4 +1,4 @@
-//! Error texts for a missing table of ballots, with advice how to create it.
+//! Error texts for a missing table of ballots, with advice on how to create it.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ impl Ballots<'_> {
             return error_text(error);
         }
         format!(
-            "no table `{table}` for the ballots: create it with the partition key `{}`, a string, or name another one with --ballots",
+            "no table `{table}` for the ballots: create it with the partition key `{}`, a string, or name another table with --ballots",
             self.key
         )
     }

@@ -37,7 +37,8 @@ use client::sdk_error::error_text;
 const REPAIRED_SLOT: u32 = 0;
 
 /// The message for an item in the table of ballots that is not a ballot.
-const NO_BALLOT: &str = "it has no `counter`, `counted_in` and `points`; it is not a ballot";
+const NO_BALLOT: &str =
+    "it is not a ballot: `counter`, `counted_in` or `points` is missing or invalid";
 
 /// A table of ballots, and the slots that count them.
 pub(crate) struct Ballots<'p> {
@@ -58,7 +59,7 @@ pub(super) struct Drift {
 /// The sums of each counter: of its ballots and of its slots.
 #[derive(Debug, Default)]
 struct Sums {
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, CounterRead>,
     /// The counters with a value that cannot be summed, and the reasons. They are not compared.
     unreadable: BTreeMap<String, BTreeSet<String>>,
     /// Items in the table of ballots that are not ballots and do not name a counter.
@@ -70,7 +71,7 @@ struct Sums {
 
 /// The state of a counter in one read: its ballots and its slots, each with their sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct CounterRead {
     /// Digest of all its ballot items.
     every_ballot: Digest,
     ballots: Number,
@@ -78,7 +79,7 @@ struct Seen {
     slots: Number,
 }
 
-impl Seen {
+impl CounterRead {
     fn nothing() -> Self {
         Self {
             every_ballot: Digest::default(),
@@ -90,8 +91,8 @@ impl Seen {
 }
 
 impl Sums {
-    fn of(&mut self, counter: &str) -> &mut Seen {
-        self.seen.entry(counter.to_owned()).or_insert_with(Seen::nothing)
+    fn of(&mut self, counter: &str) -> &mut CounterRead {
+        self.seen.entry(counter.to_owned()).or_insert_with(CounterRead::nothing)
     }
 
     /// Adds a ballot; `item` is the stored item of the ballot.
@@ -113,8 +114,9 @@ impl Sums {
         }
     }
 
-    /// Adds an item that is not a ballot. If it names a counter, it may be a vote for it, and the
-    /// counter is not compared. If it names none, only its key shows whether it may be a vote.
+    /// Adds an item that is not a ballot. If the item names a counter, it may be a vote for this
+    /// counter, which is then not compared. If the item names none, only its key shows whether it
+    /// may be a vote.
     fn add_foreign(&mut self, table: &str, key: &str, item: &Item, prefix: Option<&str>) {
         let what = format!("item `{key}` of table `{table}`: {NO_BALLOT}");
         match item.get("counter").and_then(AttributeValue::as_str) {
@@ -158,7 +160,7 @@ impl Sums {
     }
 
     /// Returns the counters whose sums differ, without those that cannot be summed.
-    fn differing(mut self) -> BTreeMap<String, Seen> {
+    fn differing(mut self) -> BTreeMap<String, CounterRead> {
         self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
         });
@@ -222,7 +224,7 @@ impl Ballots<'_> {
             }
             if !attempts.next().await {
                 return Err(format!(
-                    "ballot `{key}`: concurrent writes to it or its slot; run the command again"
+                    "ballot `{key}`: nothing was counted, because of concurrent writes to the ballot or its slot; run the command again"
                 ));
             }
         }
@@ -251,8 +253,8 @@ impl Ballots<'_> {
         let additions = additions(before, after, self.place.rule.slot_count);
         let additions = additions.map_err(|error| error.to_string())?;
         let slots: Vec<String> = additions.keys().cloned().collect();
-        // Earlier versions accepted votes that no slot can hold. Such a slot is unreadable until
-        // these votes are withdrawn.
+        // A stored ballot may have points that do not fit into a slot. Its slot is unreadable until
+        // that vote is withdrawn.
         let is_counted = before.is_none_or(|before| is_summable(&before.points));
         for (slot, points) in additions {
             let room = if is_counted { room_for_change(points) } else { room_for(points) };
@@ -270,7 +272,7 @@ impl Ballots<'_> {
         Err(format!("ballot `{key}`: {}", error_text(&error)))
     }
 
-    /// Adds points to a slot if the slot's current value is within `room`.
+    /// Returns the update that adds points to a slot if the slot's current value is within `room`.
     fn addition(
         &self,
         slot: String,
@@ -327,7 +329,8 @@ impl Ballots<'_> {
         Ok(match after {
             Some(after) => {
                 // A random value lets a recount detect a vote that was changed and changed back.
-                // Without it, the recount would take the slots of the time in between for drift.
+                // Without it, the recount would report the slots as they were between both changes
+                // as drift.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));
@@ -382,9 +385,9 @@ impl Ballots<'_> {
             let repaired = may_repair && self.repair(&counter, &seen).await?;
             let drifted = recount.drifted.len() + 1;
             interruption::reached(format!(
-                "{drifted} counters that differ found, up to `{counter}`"
+                "found {drifted} counters that differ, up to `{counter}`"
             ));
-            let Seen { ballots, slots, .. } = seen;
+            let CounterRead { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
         Ok(recount)
@@ -393,7 +396,7 @@ impl Ballots<'_> {
     async fn look(
         &self,
         prefix: Option<&str>,
-    ) -> Result<(Recount, BTreeMap<String, Seen>), String> {
+    ) -> Result<(Recount, BTreeMap<String, CounterRead>), String> {
         let mut recount = Recount::default();
         let mut sums = Sums::default();
         self.scan(&self.table, |item| match Ballot::from_item(&item) {
@@ -443,7 +446,7 @@ impl Ballots<'_> {
     /// Adds the difference to slot 0, on the condition that every slot is unchanged. Without the
     /// condition, a concurrent recount or a vote in flight would be added too. If the response is
     /// lost, the SDK retries with the same token, so the transaction runs once.
-    async fn repair(&self, counter: &str, seen: &Seen) -> Result<bool, String> {
+    async fn repair(&self, counter: &str, seen: &CounterRead) -> Result<bool, String> {
         let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
         let held = seen.every_slot.get(&REPAIRED_SLOT).copied();
         let missing = seen.ballots.checked_sub(seen.slots);
@@ -460,7 +463,7 @@ impl Ballots<'_> {
         let mut parts = checks.collect::<Result<Vec<_>, _>>()?;
         if parts.len() >= TRANSACTION_OPERATIONS_MAX {
             say(&format!(
-                "counter `{counter}` is not repaired: it has {} slots, and a transaction can check {TRANSACTION_OPERATIONS_MAX}; fold it into fewer first (`weir counters fold`)",
+                "counter `{counter}` is not repaired: it has {} slots, and a transaction can check only {TRANSACTION_OPERATIONS_MAX}; fold it into fewer slots first (`weir counters fold`)",
                 seen.every_slot.len()
             ));
             return Ok(false);
@@ -520,9 +523,9 @@ impl Ballots<'_> {
     }
 }
 
-/// Returns the slot that has no room for the points, if the transaction was cancelled because of
-/// it. The first item of the transaction is the ballot, which a concurrent write may have changed;
-/// the others are slots.
+/// Returns the slot that has no room for the points, if the transaction was cancelled for this
+/// reason. The first item of the transaction is the ballot, which a concurrent write may have
+/// changed; the others are slots.
 fn slot_without_room<'s>(
     error: &SdkError<TransactWriteItemsError>,
     slots: &'s [String],

@@ -10,7 +10,7 @@ const NAMED_MAX: usize = 20;
 
 /// The doubtful votes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Doubts {
+pub(super) struct DoubtfulVotes {
     /// Number of doubtful votes.
     pub(super) votes: u64,
     /// Descriptions of the first ones.
@@ -35,7 +35,7 @@ impl Range {
     }
 }
 
-impl Doubts {
+impl DoubtfulVotes {
     /// Adds a doubtful vote and its reason.
     pub(super) fn add(&mut self, slot: &str, counter: &str, points: i64, reason: &str) {
         self.votes += 1;
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_total_is_between_what_it_is_with_and_without_the_doubtful_votes() {
-        let mut both = Doubts::default();
+        let mut both = DoubtfulVotes::default();
         both.add("a#0", "a", 1, "no answer");
         both.add("a#1", "a", -1, "no answer");
         both.add("a#0", "a", 1, "HTTP 500");

@@ -4,7 +4,7 @@
 use clap::Args;
 use rules::counters::SLOT_COUNT_MAX;
 
-/// The table of the slots.
+/// The flags that name the table of the slots.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SlotFlags {
     /// The table of the slots
@@ -18,7 +18,7 @@ pub(super) struct SlotFlags {
     pub(super) slot_value: String,
 }
 
-/// The number of slots of a counter.
+/// The flag for the number of slots of a counter.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SlotCount {
     /// Number of slots of each counter [default: SLOT_COUNT of the template, or 20 without a
@@ -27,7 +27,7 @@ pub(super) struct SlotCount {
     pub(super) slots: Option<u32>,
 }
 
-/// The table of the totals.
+/// The flags that name the table of the totals.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TotalFlags {
     /// The table of the totals
@@ -38,7 +38,7 @@ pub(super) struct TotalFlags {
     pub(super) total_key: String,
 }
 
-/// The table of the ballots.
+/// The flags that name the table of the ballots.
 #[derive(Clone, Debug, Args)]
 pub(super) struct BallotFlags {
     /// The table of the ballots

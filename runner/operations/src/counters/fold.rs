@@ -37,7 +37,7 @@ use client::table_description::ttl_attribute;
 
 /// Number of slots that are moved concurrently.
 const MOVES_AT_ONCE: usize = 16;
-/// Maximum number of slots in the report that were not moved.
+/// Maximum number of unmoved slots that the report names.
 const LEFT_NAMED_MAX: usize = 10;
 
 /// The result of a fold.
@@ -51,10 +51,10 @@ pub(super) struct Report {
 
 /// The result for a slot, or of one attempt to move it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Move {
+enum MoveResult {
     Done,
     /// A vote or another transaction changed a slot at the same time.
-    Disturbed,
+    ConcurrentChange,
     /// The slot cannot be moved; the reason.
     Refused(String),
     /// The slot has expired and no longer counts. TTL deletes it.
@@ -68,14 +68,14 @@ struct Slot {
     expiry: Option<Number>,
 }
 
-/// The state of a slot into which another one is moved.
+/// The state of a slot that receives the value of another slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Missing,
     There { expiry: Option<Number> },
 }
 
-/// What all moves of a fold share: the slots and the expiry rules.
+/// The slots and the expiry rules, which all moves of a fold share.
 struct Slots<'p> {
     place: &'p Place,
     /// The TTL attribute; `None` if TTL is off.
@@ -87,12 +87,12 @@ struct Slots<'p> {
 }
 
 impl Report {
-    fn add(&mut self, moved: Move) {
+    fn add(&mut self, moved: MoveResult) {
         match moved {
-            Move::Done => self.folded += 1,
-            Move::Disturbed => self.left += 1,
-            Move::Over => {}
-            Move::Refused(reason) => {
+            MoveResult::Done => self.folded += 1,
+            MoveResult::ConcurrentChange => self.left += 1,
+            MoveResult::Over => {}
+            MoveResult::Refused(reason) => {
                 self.left += 1;
                 if self.left_named.len() < LEFT_NAMED_MAX {
                     self.left_named.push(reason);
@@ -143,7 +143,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
     });
     let report = moves
         .buffer_unordered(MOVES_AT_ONCE)
-        .try_fold(Report::default(), async |mut report, moved: Option<Move>| {
+        .try_fold(Report::default(), async |mut report, moved: Option<MoveResult>| {
             if let Some(moved) = moved {
                 report.add(moved);
             }
@@ -157,23 +157,23 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
 
 impl Slots<'_> {
     /// Moves a slot, and retries on conflicts.
-    async fn move_slot(&self, key: &str, target: &str) -> Result<Move, String> {
+    async fn move_slot(&self, key: &str, target: &str) -> Result<MoveResult, String> {
         let mut attempts = Attempts::first();
         loop {
-            let Some(item) = self.read(key).await? else { return Ok(Move::Done) };
+            let Some(item) = self.read(key).await? else { return Ok(MoveResult::Done) };
             if self.is_over(&item) {
-                return Ok(Move::Over);
+                return Ok(MoveResult::Over);
             }
             let slot = match self.slot(&item) {
                 Ok(slot) => slot,
-                Err(why) => return Ok(Move::Refused(format!("slot `{key}`: {why}"))),
+                Err(why) => return Ok(MoveResult::Refused(format!("slot `{key}`: {why}"))),
             };
             let into = match self.target(key, target).await? {
                 Ok(into) => into,
                 Err(refused) => return Ok(refused),
             };
             let moved = self.try_to_move(key, slot, target, into).await?;
-            if moved != Move::Disturbed || !attempts.next().await {
+            if moved != MoveResult::ConcurrentChange || !attempts.next().await {
                 return Ok(moved);
             }
         }
@@ -212,7 +212,7 @@ impl Slots<'_> {
         };
         match item.keys().find(|name| !is_moved(name)) {
             Some(name) if name.starts_with(MARK_PREFIX) => Err(
-                "it records which lines of a file it counts (`weir load --count-into`), and another load of the file would count them again; if there will be none, add --forget-loads".to_owned()
+                "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads".to_owned()
             ),
             Some(name) => Err(format!(
                 "a move would lose its attribute `{name}`; remove the attribute, or move the slot yourself"
@@ -221,13 +221,13 @@ impl Slots<'_> {
         }
     }
 
-    /// Returns the state of the slot into which another one is moved, or why it cannot receive a
-    /// value.
-    async fn target(&self, key: &str, target: &str) -> Result<Result<Target, Move>, String> {
+    /// Returns the state of the slot `target`, which receives the value of the slot `key`, or why
+    /// it cannot receive a value.
+    async fn target(&self, key: &str, target: &str) -> Result<Result<Target, MoveResult>, String> {
         let Some(item) = self.read(target).await? else { return Ok(Ok(Target::Missing)) };
         if self.is_over(&item) {
-            return Ok(Err(Move::Refused(format!(
-                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; fold again after that"
+            return Ok(Err(MoveResult::Refused(format!(
+                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with its value; run `weir counters fold` again after that"
             ))));
         }
         // The transaction's condition cannot detect decimal places, so the value is checked here.
@@ -245,11 +245,11 @@ impl Slots<'_> {
         slot: Slot,
         target: &str,
         into: Target,
-    ) -> Result<Move, String> {
+    ) -> Result<MoveResult, String> {
         let Some(room) = room_for(slot.value) else { return Ok(without_room(key, target)) };
         let Ok(expiry) = expiry_together(slot.expiry, into) else {
-            return Ok(Move::Refused(format!(
-                "slot `{key}` cannot be moved: only one of it and slot `{target}` expires; give both a time in `{}`, or neither",
+            return Ok(MoveResult::Refused(format!(
+                "slot `{key}` cannot be moved: only one of this slot and slot `{target}` expires; set `{}` in both slots, or in neither",
                 self.ttl.as_deref().unwrap_or_default()
             )));
         };
@@ -259,13 +259,13 @@ impl Slots<'_> {
             .transact_write_items()
             .transact_items(self.deletion(key, slot)?)
             .transact_items(self.addition(target, slot.value, room, into, expiry)?);
-        let Err(error) = request.send().await else { return Ok(Move::Done) };
+        let Err(error) = request.send().await else { return Ok(MoveResult::Done) };
         let name = &self.place.rule.slot_value;
         if let Some(refused) = refusal(&error, (key, target), name, room) {
             return Ok(refused);
         }
         if is_contended(error.code(), &error_text(&error)) {
-            return Ok(Move::Disturbed);
+            return Ok(MoveResult::ConcurrentChange);
         }
         Err(format!("cannot move slot `{key}` into `{target}`: {}", error_text(&error)))
     }
@@ -324,7 +324,7 @@ impl Slots<'_> {
                 change = format!("SET #ttl = :expiry {change}");
                 update = update.expression_attribute_values(":expiry", number(expiry));
                 if into == Target::Missing {
-                    // A vote may create the target in the meantime, and that item may not expire.
+                    // A vote may create the target in the meantime, as an item without an expiry.
                     condition += " AND attribute_not_exists(#value)";
                 }
             }
@@ -362,8 +362,8 @@ fn expiry_together(slot: Option<Number>, into: Target) -> Result<Option<Number>,
     }
 }
 
-fn without_room(key: &str, target: &str) -> Move {
-    Move::Refused(format!(
+fn without_room(key: &str, target: &str) -> MoveResult {
+    MoveResult::Refused(format!(
         "slot `{key}` cannot be moved: slot `{target}` is not a number, or would leave the range that totals hold exactly ({SUMMABLE}); correct slot `{target}`"
     ))
 }
@@ -376,7 +376,7 @@ fn refusal(
     (key, target): (&str, &str),
     name: &str,
     (low, high): (Number, Number),
-) -> Option<Move> {
+) -> Option<MoveResult> {
     let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
         error.as_service_error()
     else {
@@ -386,9 +386,9 @@ fn refusal(
     let is = |reason: &CancellationReason, code: &str| reason.code() == Some(code);
     for (reason, slot) in [(addition, target), (deletion, key)] {
         if is(reason, "ValidationError") {
-            let why = reason.message().unwrap_or("DynamoDB gives no reason");
-            return Some(Move::Refused(format!(
-                "slot `{key}` cannot be moved, because slot `{slot}` is refused: {why}"
+            let why = reason.message().unwrap_or("DynamoDB gave no reason");
+            return Some(MoveResult::Refused(format!(
+                "slot `{key}` cannot be moved, because DynamoDB refused slot `{slot}`: {why}"
             )));
         }
     }
@@ -491,8 +491,8 @@ mod tests {
         let mut named = report.left_named;
         named.sort();
         for (reason, expected) in named.iter().zip([
-            "slot `C#2` cannot be moved: only one of it and slot `C#0` expires",
-            "slot `D#2` cannot be moved: only one of it and slot `D#0` expires",
+            "slot `C#2` cannot be moved: only one of this slot and slot `C#0` expires",
+            "slot `D#2` cannot be moved: only one of this slot and slot `D#0` expires",
             "slot `F#2` cannot be moved yet: slot `F#0` has expired",
             "slot `G#2`: a move would lose its attribute `note`",
             "slot `H#2`: a move would lose its attribute `until`",
@@ -517,12 +517,15 @@ mod tests {
         let slot = Slot { value: Number::from(3_u64), expiry: Some(Number::from(9_u64)) };
         for into in [Target::Missing, Target::There { expiry: Some(Number::from(7_u64)) }] {
             let moved = slots.try_to_move("A#2", slot, "A#0", into).await;
-            assert_eq!(moved, Ok(Move::Disturbed), "{into:?}");
+            assert_eq!(moved, Ok(MoveResult::ConcurrentChange), "{into:?}");
         }
         let other = Slot { expiry: Some(Number::from(10_u64)), ..slot };
         let into = Target::There { expiry: Some(Number::from(8_u64)) };
-        assert_eq!(slots.try_to_move("A#2", other, "A#0", into).await, Ok(Move::Disturbed));
-        assert_eq!(slots.move_slot("A#2", "A#0").await, Ok(Move::Done));
+        assert_eq!(
+            slots.try_to_move("A#2", other, "A#0", into).await,
+            Ok(MoveResult::ConcurrentChange)
+        );
+        assert_eq!(slots.move_slot("A#2", "A#0").await, Ok(MoveResult::Done));
     }
 
     #[tokio::test]

@@ -17,10 +17,10 @@ use rules::counters::ballot::slot_of_voter;
 
 use super::Place;
 use super::ballots::Ballots;
-use super::doubts::{Doubts, Range};
+use super::doubts::{DoubtfulVotes, Range};
 use super::flags::TotalFlags;
 use super::reading::total_of;
-use super::voting::{Cast, Voting};
+use super::voting::{VoteResult, VoteSender};
 use client::interruption;
 use client::output::counted;
 use mapping::mix;
@@ -28,16 +28,16 @@ use mapping::mix;
 /// Maximum number of concurrent votes.
 const VOTERS_AT_ONCE: u32 = 64;
 
-/// The votes to generate.
+/// Arguments of `weir counters generate`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct GenerateArguments {
     /// Number of votes to cast
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     votes: u64,
-    /// Number of counters to cast them in
+    /// Number of counters to vote for
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     counters: u64,
-    /// Number of voters who cast them
+    /// Number of voters who cast the votes
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     voters: u64,
     /// Seed of the random numbers
@@ -55,11 +55,11 @@ pub(super) struct GenerateArguments {
     /// Maximum votes per second [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
-    /// Keep a ballot for each voter in this table, so that a voter's next vote replaces the last
-    /// one
+    /// Keep a ballot for each voter in this table, so that a voter's next vote replaces the
+    /// previous one
     #[arg(long, value_name = "TABLE")]
     ballots: Option<String>,
-    /// The partition key attribute of that table
+    /// Partition key attribute of the --ballots table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot", requires = "ballots")]
     ballot_key: String,
     /// Wait up to this many seconds for correct totals; exit code 3 if they differ
@@ -67,7 +67,7 @@ pub(super) struct GenerateArguments {
     verify: Option<u64>,
 }
 
-/// How a vote's slot is chosen.
+/// The rule by which a vote's slot is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Spread {
     /// A random slot: spreads the load best
@@ -91,9 +91,9 @@ pub(super) struct Generated {
     pub(super) votes: u64,
     pub(super) took: Duration,
     /// Totals by counter.
-    pub(super) totals: BTreeMap<String, Tally>,
+    pub(super) totals: BTreeMap<String, CounterTally>,
     /// The votes that may or may not be counted.
-    pub(super) doubts: Doubts,
+    pub(super) doubts: DoubtfulVotes,
     /// Time from the last vote until the totals were correct; `None` if they were not correct in
     /// time.
     pub(super) lag: Option<Duration>,
@@ -103,11 +103,11 @@ pub(super) struct Generated {
 
 /// The votes of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct CounterTally {
     /// The sum of all votes that were cast.
     pub(super) voted: i64,
     /// The expected total. It is a range if some votes may or may not be counted.
-    pub(super) must_be: Range,
+    pub(super) expected: Range,
     /// The total that was found, if it was checked.
     pub(super) found: Option<Number>,
 }
@@ -186,9 +186,9 @@ pub(super) async fn run(
     let doubts = cast_all(place, ballots.as_ref(), arguments, started, &progress).await?;
     progress.finish_and_clear();
     let took = started.elapsed();
-    let tally = |counter: &str, voted: i64| Tally {
+    let tally = |counter: &str, voted: i64| CounterTally {
         voted,
-        must_be: doubts.range(counter, voted),
+        expected: doubts.range(counter, voted),
         found: None,
     };
     let totals_of = expected.into_iter().map(|(counter, voted)| {
@@ -215,12 +215,12 @@ async fn cast_all(
     arguments: &GenerateArguments,
     started: Instant,
     progress: &ProgressBar,
-) -> Result<Doubts, String> {
+) -> Result<DoubtfulVotes, String> {
     // All lanes share this list, so that doubtful votes are reported even if another lane fails.
-    let doubts = Mutex::new(Doubts::default());
+    let doubts = Mutex::new(DoubtfulVotes::default());
     let noted = || doubts.lock();
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
-        let mut voting = Voting::to(place);
+        let mut voting = VoteSender::to(place);
         for number in arguments.numbers_of(lane, ballots.is_some()) {
             let vote = arguments.vote(number, place.rule.slot_count);
             if let Some(rate) = arguments.rate {
@@ -234,7 +234,8 @@ async fn cast_all(
                 }
                 None => {
                     let Vote { counter, slot, points, .. } = &vote;
-                    if let Cast::Perhaps(reason) = voting.add(counter, *slot, *points).await? {
+                    if let VoteResult::Perhaps(reason) = voting.add(counter, *slot, *points).await?
+                    {
                         let slot = Counters::slot_key_text(counter, *slot);
                         noted().add(&slot, counter, *points, &reason);
                     }
@@ -251,14 +252,14 @@ async fn cast_all(
         (Ok(()), _) => Ok(doubts),
         (Err(error), 0) => Err(error),
         (Err(error), votes) => Err(format!(
-            "{error}; before it, {} may or may not be counted: {}",
+            "{error}; before this error, {} may or may not have been counted: {}",
             counted(votes, "vote", "votes"),
             doubts.named.join("; ")
         )),
     }
 }
 
-/// Reads the totals until they are correct or the time is over.
+/// Reads the totals until they are correct or the timeout expires.
 async fn verify(
     place: &Place,
     totals: &TotalFlags,
@@ -271,7 +272,7 @@ async fn verify(
         for (counter, tally) in &mut generated.totals {
             let sum = total_of(&place.client, totals, counter).await?.cells.sum();
             tally.found = Some(sum);
-            generated.differs |= !tally.must_be.has(sum);
+            generated.differs |= !tally.expected.has(sum);
         }
         if !generated.differs {
             generated.lag = Some(started.elapsed());

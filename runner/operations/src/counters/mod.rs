@@ -12,6 +12,7 @@ mod generate;
 mod reading;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod totals;
 mod voting;
 
 use std::time::Duration;
@@ -24,7 +25,7 @@ use serde_json::json;
 
 use self::ballots::{Ballots, Drift, Recount};
 use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
-use self::generate::{GenerateArguments, Generated, Tally};
+use self::generate::{CounterTally, GenerateArguments, Generated};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output, counted, say};
@@ -54,9 +55,9 @@ enum CountersVerb {
     Read {
         /// The counter
         counter: String,
-        /// What is read
-        #[arg(long, value_enum, default_value_t = How::RolledUp)]
-        how: How,
+        /// How the counter is read
+        #[arg(long, value_enum, default_value_t = ReadMode::RolledUp)]
+        how: ReadMode,
         #[command(flatten)]
         slots: SlotFlags,
         #[command(flatten)]
@@ -66,10 +67,10 @@ enum CountersVerb {
     },
     /// Move the values of higher slots into lower ones, while votes arrive
     Fold {
-        /// Number of slots that remain of each counter
+        /// Number of slots that each counter keeps
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
         to: u32,
-        /// Also move slots that record the counted lines of a file, without that record; another
+        /// Also move slots that record the counted lines of a file, and drop that record; another
         /// load of the file counts these lines again
         #[arg(long)]
         forget_loads: bool,
@@ -78,7 +79,7 @@ enum CountersVerb {
     },
     /// Cast, change or withdraw a voter's vote; idempotent
     Vote {
-        /// The poll, a name without `#`; a voter has one vote in it
+        /// The poll, a name without `#`; each voter has one vote per poll
         #[arg(long)]
         poll: String,
         /// The voter
@@ -130,9 +131,9 @@ enum CountersVerb {
     },
 }
 
-/// How a counter is read.
+/// The way in which a counter is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum How {
+pub enum ReadMode {
     /// The total item: one read, some seconds old
     RolledUp,
     /// All slots in one transaction, consistent; at most 100 slots
@@ -164,7 +165,7 @@ impl Place {
 /// Runs the verb. The template, if there is one, gives the values that no flag sets.
 ///
 /// # Errors
-/// What could not be read or written, and what to do about it.
+/// The message says what could not be read or written, and what to do about it.
 pub async fn run(
     arguments: CountersArguments,
     output: Output,
@@ -230,16 +231,21 @@ pub async fn run(
 
 /// Explains why a counter has no slots. Only a total can show that slots have existed, so the text
 /// depends on what was read.
-fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count: u32) -> String {
+fn why_no_slots(
+    counter: &str,
+    how: ReadMode,
+    reading: &reading::Reading,
+    slot_count: u32,
+) -> String {
     match (how, reading.has_total) {
         (_, true) => {
             format!("all slots of `{counter}` are gone: they were deleted, or have expired")
         }
-        (How::RolledUp, false) => format!(
+        (ReadMode::RolledUp, false) => format!(
             "`{counter}` has no total: no vote has reached the function yet, or the name is wrong; --how fresh also reads its slots"
         ),
-        (How::Exact | How::Fresh, false) => format!(
-            "`{counter}` has none of the {} read: it has no vote yet, its slots are gone or have higher numbers (--slots), or the name is wrong",
+        (ReadMode::Exact | ReadMode::Fresh, false) => format!(
+            "none of the {} read exists for `{counter}`: the counter has no vote yet, its slots are gone or have higher numbers (--slots), or the name is wrong",
             counted(slot_count, "slot", "slots")
         ),
     }
@@ -249,7 +255,7 @@ fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count:
 fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
     let Some(otherwise) = &reading.otherwise else { return Exit::Done };
     say(&format!(
-        "the total item of `{counter}` has {otherwise} in `total`, but its `slots` sum to the number shown: another program has written it; the next reconciliation corrects it"
+        "the total item of `{counter}` has {otherwise} in `total`, but its `slots` sum to the number shown: another program wrote the item; the next reconciliation corrects it"
     ));
     Exit::Differences
 }
@@ -276,7 +282,7 @@ pub(crate) fn slots_to_count_in(
     };
     if asked > totalled {
         return Err(format!(
-            "{asked} slots: the function of `{slots_table}` totals only {totalled} of each counter ({COUNT} in the template), so votes in others would be in no total; deploy a larger {COUNT} first, or use {totalled}"
+            "{asked} slots are too many: the function of `{slots_table}` totals only {totalled} slots of each counter ({COUNT} in the template), so votes in higher slots would be in no total; deploy a larger {COUNT} first, or use {totalled}"
         ));
     }
     Ok(asked)
@@ -306,13 +312,13 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
     let row = vec![json!(report.folded), json!(report.left)];
     output::rows(output, &["folded", "left"], &[row]);
     for why in &report.left_named {
-        say(&format!("left: {why}"));
+        say(&format!("not moved: {why}"));
     }
     if report.left == 0 {
         return Exit::Done;
     }
     say(
-        "some slots were not moved: their value is unreadable, they have other attributes, their target has no readable value, no room or a different expiry, or votes arrive too fast; let voters use the lower slots only, and fold again",
+        "some slots were not moved: their value is unreadable, they have other attributes, their target has no readable value, no room or a different expiry, or votes arrive too fast; let clients vote into the lower slots only, then run `weir counters fold` again",
     );
     Exit::Differences
 }
@@ -335,7 +341,7 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     }
     if recount.is_unrepairable {
         say(
-            "nothing can be repaired: an item with the key of a ballot names no counter, so it may be a vote for any; correct or delete it first",
+            "cannot repair: at least one ballot has no counter, so its vote could belong to any counter; correct or delete it first (listed above as not compared)",
         );
     }
     let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
@@ -346,14 +352,14 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
     let seconds = generated.took.as_secs_f64();
     let votes = counted(generated.votes, "vote", "votes");
     say(&format!("{votes} in {seconds:.1} s"));
-    let row = |(counter, tally): (&String, &Tally)| {
-        let Tally { voted, must_be, found } = tally;
+    let row = |(counter, tally): (&String, &CounterTally)| {
+        let CounterTally { voted, expected, found } = tally;
         let found = found.map(|found| found.to_string());
         vec![
             json!(counter),
             json!(voted),
-            json!(must_be.lowest),
-            json!(must_be.highest),
+            json!(expected.lowest),
+            json!(expected.highest),
             json!(found),
         ]
     };
@@ -362,7 +368,7 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
     let doubts = &generated.doubts;
     if doubts.votes > 0 {
         say(&format!(
-            "{} may or may not be counted, because no answer came, and a retry could count twice; each total must be between `lowest` and `highest`:",
+            "{} may or may not have been counted, because no response arrived and a retry could count a vote twice; each total must be between `lowest` and `highest`:",
             counted(doubts.votes, "vote", "votes")
         ));
         for vote in &doubts.named {
@@ -409,7 +415,7 @@ mod tests {
         let read = || Ok(Some(two.clone()));
         let counted_in = |asked| slots_to_count_in(&read, "votes", asked);
         assert_eq!((counted_in(None), counted_in(Some(5))), (Ok(5), Ok(5)));
-        assert!(counted_in(Some(6)).unwrap_err().contains("totals only 5 of each"));
+        assert!(counted_in(Some(6)).unwrap_err().contains("totals only 5 slots of each"));
         assert_eq!(slots_to_count_in(&read, "others", Some(50)), Ok(50));
         assert_eq!(slots_to_count_in(&|| Err("x".to_owned()), "votes", Some(50)), Ok(50));
         let wrong = stack(&[function("Votes", "votes", "0")]);

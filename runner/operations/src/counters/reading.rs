@@ -16,7 +16,7 @@ use rules::counters::reconcile::{decide, slots_needed};
 use rules::counters::{Counters, Total};
 
 use super::flags::TotalFlags;
-use super::{How, Place};
+use super::{Place, ReadMode};
 use client::attribute::from_sdk_item;
 use client::contention::{Attempts, is_contended};
 use client::sdk_error::error_text;
@@ -54,10 +54,10 @@ pub(super) async fn read(
     place: &Place,
     totals: &TotalFlags,
     counter: &str,
-    how: How,
+    how: ReadMode,
 ) -> Result<Reading, String> {
     match how {
-        How::RolledUp => {
+        ReadMode::RolledUp => {
             let item = item_of(&place.client, totals, counter).await?;
             let total = total_in(item.as_ref(), counter)?;
             // A total has no stamp before it includes a stream record.
@@ -70,13 +70,13 @@ pub(super) async fn read(
                 otherwise: item.and_then(|item| total.said_otherwise(&item)),
             })
         }
-        How::Exact => {
+        ReadMode::Exact => {
             let slots = 0..place.rule.slot_count;
             let slots = slots.filter(|slot| Counters::can_have_slot(counter, *slot)).collect();
             let values = at_one_moment(place, counter, slots).await?;
             Ok(Reading::of_slots(sum(values.values())?, values.len(), false))
         }
-        How::Fresh => {
+        ReadMode::Fresh => {
             // The total is read first, so that the slots are at least as new.
             let item = item_of(&place.client, totals, counter).await?;
             let total = total_in(item.as_ref(), counter)?;
@@ -94,7 +94,7 @@ pub(super) async fn read(
 fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
     let mut sum = Number::ZERO;
     for value in values {
-        sum = sum.checked_add(*value).map_err(|error| format!("the sum of the slots: {error}"))?;
+        sum = sum.checked_add(*value).map_err(|error| format!("cannot sum the slots: {error}"))?;
     }
     Ok(sum)
 }
@@ -143,8 +143,8 @@ struct Flags<'t> {
 }
 
 impl Flags<'_> {
-    /// Returns advice, as the end of a message, for an error that a missing table or another key
-    /// explains.
+    /// Returns advice, as the end of a message, for an error whose cause may be a missing table or
+    /// a different key.
     fn advice(&self, error: &impl ProvideErrorMetadata) -> String {
         let Self { table, known, key } = self;
         // A cancelled transaction has its reasons in its message.
@@ -170,13 +170,13 @@ fn slot_flags(place: &Place) -> Flags<'_> {
 fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
     place.rule.value_of_slot(item).map_err(|refusal| {
         format!(
-            "slot `{key}`: {refusal}; if another attribute than `{}` has the votes, name it with --slot-value, for example --slot-value count",
+            "slot `{key}`: {refusal}; if an attribute other than `{}` has the votes, name it with --slot-value, for example --slot-value count",
             place.rule.slot_value
         )
     })
 }
 
-/// Reads all slots in one transaction, so that all values are of the same moment.
+/// Reads all slots in one transaction, so that all values are from the same point in time.
 async fn at_one_moment(
     place: &Place,
     counter: &str,
@@ -206,10 +206,11 @@ async fn at_one_moment(
             let advice = slot_flags(place).advice(&error);
             return Err(format!("cannot read the slots: {reason}{advice}"));
         }
-        // A vote was in conflict. The transaction needs all slots to be unchanged while it reads.
+        // A vote conflicted with the read: the transaction needs all slots to be unchanged while it
+        // reads.
         if !attempts.next().await {
             return Err(format!(
-                "votes arrive too fast for a consistent read; use --how fresh: {reason}"
+                "votes arrive too fast for a consistent read: {reason}; use --how fresh"
             ));
         }
     };
@@ -223,7 +224,7 @@ async fn at_one_moment(
     Ok(values)
 }
 
-/// Reads each slot strongly consistently. The values may be of different moments.
+/// Reads each slot strongly consistently. The values may be from different points in time.
 async fn each(
     place: &Place,
     counter: &str,
@@ -303,9 +304,9 @@ mod tests {
             (400, invalid.as_str(), false),
         ];
         let reads = async {
-            let reading = read(&place, &totals(), "A", How::Exact).await.unwrap();
+            let reading = read(&place, &totals(), "A", ReadMode::Exact).await.unwrap();
             assert_eq!((reading.total, reading.slots), (Number::from(3_i64), 2));
-            let reason = read(&place, &totals(), "A", How::Exact).await.unwrap_err();
+            let reason = read(&place, &totals(), "A", ReadMode::Exact).await.unwrap_err();
             assert!(reason.contains("ValidationError"), "{reason}");
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
@@ -321,7 +322,7 @@ mod tests {
         let counter = "c".repeat(PARTITION_KEY_BYTES_MAX - 2);
         let answers = [(200, r#"{"Responses":[{"Item":{"votes":{"N":"5"}}}]}"#, false)];
         let reads = async {
-            let reading = read(&place, &totals(), &counter, How::Exact).await.unwrap();
+            let reading = read(&place, &totals(), &counter, ReadMode::Exact).await.unwrap();
             assert_eq!((reading.total, reading.slots), (Number::from(5_i64), 1));
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
@@ -341,7 +342,7 @@ mod tests {
         );
         let answers = [(200, total.as_str(), false)];
         let reads = async {
-            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            let reading = read(&place, &totals(), "A", ReadMode::RolledUp).await.unwrap();
             assert_eq!((reading.total, reading.slots), (Number::from(5_i64), 1));
             assert_eq!(reading.as_of, Some(stamp("9")));
             assert_eq!(reading.otherwise, None);
@@ -365,13 +366,13 @@ mod tests {
         let answers =
             [(200, other.as_str(), false), (200, repaired.as_str(), false), (200, "{}", false)];
         let reads = async {
-            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            let reading = read(&place, &totals(), "A", ReadMode::RolledUp).await.unwrap();
             assert_eq!(reading.total, Number::from(5_i64));
             assert_eq!(reading.otherwise.as_deref(), Some("`12345`"));
             assert!(reading.as_of.is_some());
-            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            let reading = read(&place, &totals(), "A", ReadMode::RolledUp).await.unwrap();
             assert_eq!((reading.otherwise, reading.as_of, reading.has_total), (None, None, true));
-            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            let reading = read(&place, &totals(), "A", ReadMode::RolledUp).await.unwrap();
             assert!(!reading.has_total);
         };
         tokio::join!(serve(listener, &answers), reads);
@@ -393,7 +394,7 @@ mod tests {
         let place = place(&store.url);
         let read_all = async || {
             let mut said = Vec::new();
-            for how in [How::RolledUp, How::Exact, How::Fresh] {
+            for how in [ReadMode::RolledUp, ReadMode::Exact, ReadMode::Fresh] {
                 said.push(read(&place, &totals(), "A", how).await.unwrap_err());
             }
             said

@@ -28,7 +28,8 @@ pub(super) fn totals() -> TotalFlags {
 }
 
 /// Serves prepared answers and returns the requests. An answer is a status, a body, and whether the
-/// connection is closed after it. It is sent on the open connection, or on a new one.
+/// connection is closed after it. An answer is sent on the open connection, or on a new connection
+/// if there is none.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) -> Vec<String> {
     let (mut requests, mut open) = (Vec::new(), None);
     for (status, body, closes) in answers {

@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::Place;
 use crate::addition::{self, Addition};
 use client::attribute::to_sdk_value;
-use client::contention::{Attempts, Undone};
+use client::contention::{Attempts, NotApplied};
 use client::endpoint::attempt_limit;
 use client::keys;
 use client::sdk_error::error_text;
@@ -38,8 +38,8 @@ const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/
 /// Timeout of a vote's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Sends votes one by one.
-pub(super) enum Voting<'p> {
+/// A sender of votes, one vote per request.
+pub(super) enum VoteSender<'p> {
     /// To a plain HTTP endpoint.
     Plain(Box<Plain>),
     /// To any other endpoint.
@@ -57,17 +57,17 @@ pub(super) struct Plain {
 
 /// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cast {
+pub(super) enum VoteResult {
     /// The vote is counted.
     Counted,
     /// The vote may or may not be counted, for this reason.
     Perhaps(String),
 }
 
-/// An attempt that may not have counted: the state of the addition, and a description.
+/// A failed attempt: whether the addition may have been applied, and a description.
 type Failed = (Addition, String);
 
-impl<'p> Voting<'p> {
+impl<'p> VoteSender<'p> {
     /// Returns a sender for the place's slots. It does not connect yet.
     pub(super) fn to(place: &'p Place) -> Self {
         match plain_uri(&place.endpoint).filter(|_| !keys::are_own(&place.endpoint)) {
@@ -76,17 +76,18 @@ impl<'p> Voting<'p> {
         }
     }
 
-    /// Adds points to a slot. It retries only attempts that certainly did not count, because
-    /// another retry could count the vote twice.
+    /// Adds points to a slot. It retries only attempts that certainly did not count, because a
+    /// retry of any other attempt could count the vote twice.
     ///
     /// # Errors
-    /// When the vote is refused, or the store cannot be reached; it is not counted then.
+    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not
+    /// counted.
     pub(super) async fn add(
         &mut self,
         counter: &str,
         slot: u32,
         points: i64,
-    ) -> Result<Cast, String> {
+    ) -> Result<VoteResult, String> {
         let key = Counters::slot_key_text(counter, slot);
         let mut attempts = Attempts::first();
         let mut connections = 1;
@@ -95,11 +96,11 @@ impl<'p> Voting<'p> {
                 Self::Plain(plain) => plain.add(&key, points).await,
                 Self::Sdk(place) => add_by_sdk(place, &key, points).await,
             };
-            let Err((what, reason)) = added else { return Ok(Cast::Counted) };
+            let Err((what, reason)) = added else { return Ok(VoteResult::Counted) };
             let again = match what {
-                Addition::Perhaps => return Ok(Cast::Perhaps(reason)),
+                Addition::Perhaps => return Ok(VoteResult::Perhaps(reason)),
                 Addition::Contended => attempts.next().await,
-                Addition::Throttled => attempts.after(Undone::Throttled).await,
+                Addition::Throttled => attempts.after(NotApplied::Throttled).await,
                 Addition::Unsent if connections < CONNECTIONS_MAX => {
                     tokio::time::sleep(FIRST_PAUSE * 2u32.pow(connections - 1)).await;
                     connections += 1;
@@ -114,8 +115,8 @@ impl<'p> Voting<'p> {
     }
 }
 
-/// Returns the address of an endpoint that is called with plain HTTP; `None` for one that needs the
-/// SDK.
+/// Returns the address of an endpoint that is called with plain HTTP; `None` for an endpoint that
+/// needs the SDK.
 fn plain_uri(endpoint: &str) -> Option<Uri> {
     let uri: Uri = endpoint.parse().ok()?;
     let is_plain = uri.scheme_str() == Some("http")
@@ -193,14 +194,14 @@ impl Plain {
             }
         };
         tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+            let reason = format!("no response within {} s", ANSWER_TIMEOUT.as_secs());
             Err((Addition::Perhaps, reason))
         })
     }
 }
 
 fn broken(error: &dyn Error) -> Failed {
-    (Addition::Perhaps, format!("the connection broke: {}", in_words(error)))
+    (Addition::Perhaps, format!("the connection failed: {}", in_words(error)))
 }
 
 /// Returns the innermost cause, because hyper's outer errors name only its own layers.
@@ -264,9 +265,9 @@ mod tests {
             (400, refused, false),
         ];
         let votes = async {
-            let mut voting = Voting::to(&place);
-            assert_eq!(voting.add("é\"", 3, -1).await, Ok(Cast::Counted));
-            assert_eq!(voting.add("a", 0, 1).await, Ok(Cast::Counted));
+            let mut voting = VoteSender::to(&place);
+            assert_eq!(voting.add("é\"", 3, -1).await, Ok(VoteResult::Counted));
+            assert_eq!(voting.add("a", 0, 1).await, Ok(VoteResult::Counted));
             let reason = voting.add("a", 0, 1).await.unwrap_err();
             assert_eq!(reason, "a vote was refused: HTTP 400 ValidationException: no table");
         };
@@ -295,20 +296,22 @@ mod tests {
             let place = place(&format!("http://{}", listener.local_addr().unwrap()));
             let answers = [(500, "{}", true), (503, "", true), (200, "{}", false)];
             let votes = async {
-                let mut voting = if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
+                let mut voting =
+                    if by_sdk { VoteSender::Sdk(&place) } else { VoteSender::to(&place) };
                 for expected in ["500", "503"] {
                     let cast = voting.add("a", 0, 1).await.unwrap();
-                    let Cast::Perhaps(reason) = cast else { panic!("{expected}: counted") };
+                    let VoteResult::Perhaps(reason) = cast else { panic!("{expected}: counted") };
                     assert!(by_sdk || reason.contains(expected), "{reason}");
                 }
-                assert_eq!(voting.add("b", 0, 1).await, Ok(Cast::Counted));
+                assert_eq!(voting.add("b", 0, 1).await, Ok(VoteResult::Counted));
             };
             let (requests, ()) = tokio::join!(serve(listener, &answers), votes);
             assert!(requests[2].contains("b#0"), "{requests:?}");
             let silent = super::super::testing::place(&proxy::that_closes().await);
-            let mut voting = if by_sdk { Voting::Sdk(&silent) } else { Voting::to(&silent) };
+            let mut voting =
+                if by_sdk { VoteSender::Sdk(&silent) } else { VoteSender::to(&silent) };
             let cast = voting.add("a", 0, 1).await;
-            assert!(matches!(cast, Ok(Cast::Perhaps(_))), "{cast:?}");
+            assert!(matches!(cast, Ok(VoteResult::Perhaps(_))), "{cast:?}");
         }
     }
 
@@ -322,8 +325,9 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let place = place(&format!("http://{}", listener.local_addr().unwrap()));
             let vote = async {
-                let mut voting = if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
-                assert_eq!(voting.add("a", 0, 1).await, Ok(Cast::Counted));
+                let mut voting =
+                    if by_sdk { VoteSender::Sdk(&place) } else { VoteSender::to(&place) };
+                assert_eq!(voting.add("a", 0, 1).await, Ok(VoteResult::Counted));
             };
             let (requests, ()) = tokio::join!(serve(listener, &answers), vote);
             assert_eq!(requests.len(), answers.len());
@@ -339,7 +343,7 @@ mod tests {
             ("http://127.0.0.1:8000/path", false),
         ] {
             let place = place(endpoint);
-            assert_eq!(matches!(Voting::to(&place), Voting::Plain(_)), plain, "{endpoint}");
+            assert_eq!(matches!(VoteSender::to(&place), VoteSender::Plain(_)), plain, "{endpoint}");
         }
     }
 }

@@ -90,7 +90,8 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
 }
 
 /// Returns true if a counted edition has all its items. The state matters too: until an edition is
-/// ready, its record has 0 items, which also equals a preparation that died before the first item.
+/// ready, its record has 0 items, which also equals a preparation that was killed before its first
+/// item.
 fn is_whole(edition: &Edition, counted: Digest) -> bool {
     edition.state == EditionState::Ready
         && (counted.items, counted.sum) == (edition.items, edition.digest)

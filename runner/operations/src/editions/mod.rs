@@ -5,10 +5,10 @@
 //! `reading` is also an example for an application that reads editions.
 
 mod compare;
+mod head_change;
 mod prepare;
 mod prune;
 mod reading;
-mod turn;
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ use client::output::{self, Output, say, show};
 pub struct EditionsArguments {
     #[command(subcommand)]
     verb: EditionsVerb,
-    /// The set of items that have common editions
+    /// The set of items that are published together
     #[arg(long, global = true, value_name = "NAME", default_value = "main")]
     set: String,
     /// The table of editions: string keys `edition` and `item`
@@ -60,7 +60,7 @@ enum EditionsVerb {
     },
     /// Make the previous edition current; idempotent
     Rollback {
-        /// The edition to leave; nothing changes if another one is current
+        /// The edition to leave; nothing changes if a different edition is current
         #[arg(long, value_name = "NUMBER")]
         from: Option<u64>,
         /// The edition to make current, older or newer [default: the previous one]
@@ -86,14 +86,14 @@ enum EditionsVerb {
         /// Number of complete editions to keep besides those two
         #[arg(long, default_value_t = 0)]
         keep: usize,
-        /// Minimum days since an edition was begun and since it stopped being current; younger ones
-        /// may still be read or prepared
+        /// Minimum days since an edition was begun and since it stopped being current; a younger
+        /// edition may still be read or prepared
         #[arg(long, value_name = "DAYS", default_value_t = 1)]
         days: u64,
     },
 }
 
-/// The items of a new edition.
+/// Arguments of `weir editions prepare`.
 #[derive(Clone, Debug, Args)]
 struct PrepareArguments {
     /// The table whose items to use [default: the current edition's items]
@@ -123,7 +123,7 @@ struct Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// What could not be read or written, and what to do about it.
+/// The message says what could not be read or written, and what to do about it.
 pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     if arguments.set.is_empty() || arguments.set.contains('#') {
@@ -148,10 +148,10 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
         }
         EditionsVerb::Check { number } => compare::run(&place, number, output).await,
         EditionsVerb::Publish { number } => {
-            Ok(show_turned(turn::publish(&place, number).await?, output))
+            Ok(show_turned(head_change::publish(&place, number).await?, output))
         }
         EditionsVerb::Rollback { from, to } => {
-            Ok(show_turned(turn::roll_back(&place, from, to).await?, output))
+            Ok(show_turned(head_change::roll_back(&place, from, to).await?, output))
         }
         EditionsVerb::Get { key, number } => get(&place, &key, number).await,
         EditionsVerb::Dump { number } => {
@@ -180,7 +180,7 @@ fn show_turned(turned: Result<(EditionHead, String), String>, output: Output) ->
     match turned {
         Ok((head, done)) => {
             say(&done);
-            // 0 stands for no previous edition.
+            // 0 means that there is no previous edition.
             let previous = (head.previous > 0).then_some(head.previous);
             output::rows(
                 output,
@@ -255,11 +255,11 @@ mod tests {
             list(&place, Output::Table).await.unwrap_err(),
             get(&place, r#"{"productID":7}"#, Some(1)).await.unwrap_err(),
             reading::each(&place, 1, |_, _| Ok(())).await.unwrap_err(),
-            turn::publish(&place, 1).await.unwrap_err(),
+            head_change::publish(&place, 1).await.unwrap_err(),
         ] {
             assert_eq!(
                 said,
-                "no table `editions`: create it with the partition key `edition` and the sort key `item`, both strings, or name another one with --table"
+                "no table `editions`: create it with the partition key `edition` and the sort key `item`, both strings, or name another table with --table"
             );
         }
     }

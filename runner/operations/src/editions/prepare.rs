@@ -2,10 +2,10 @@
 //! current edition, optionally through a command.
 //!
 //! First a conditional write of the head reserves the number, so concurrent preparations get
-//! different numbers. A preparation that dies leaves an edition in the state `preparing`, which is
-//! never published. An edition may be pruned while its items are still being written. In that case
-//! the writer removes its late items, because no other process can find them without the edition's
-//! record.
+//! different numbers. An interrupted preparation leaves an edition in the state `preparing`, which
+//! is never published. An edition may be pruned while its items are still being written. In that
+//! case the writer removes its late items, because no other process can find them without the
+//! edition's record.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -26,10 +26,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::mpsc;
 
-use super::turn::put_head;
+use super::head_change::put_head;
 use super::{Place, PrepareArguments, prune, reading};
 use client::attribute::{from_sdk_item, to_sdk_item};
-use client::contention::{Attempts, Undone, why_undone};
+use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
 use client::sdk_error::error_text;
 use client::sdk_error::is_throttle;
@@ -50,13 +50,13 @@ const ATTEMPTS_MAX: u32 = 12;
 /// Writes the next edition.
 ///
 /// # Errors
-/// What is wrong with the items, or what could not be written. Such an edition is never published;
-/// `weir editions prune` removes it.
+/// The message says what is wrong with the items, or what could not be written. The incomplete
+/// edition is never published; `weir editions prune` removes it.
 pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
-    // The current edition is read before any item. Items of a later current edition do not get into
-    // the new one.
+    // The current edition is read before any item. If another edition becomes current later, its
+    // items do not get into the new edition.
     let edition = begin(place, keys, head.current).await?;
     match fill(place, arguments, &edition, head.current).await {
         Ok(digest) => finish(place, edition, digest).await,
@@ -160,12 +160,12 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
             .transact_items(put_head(place, head, next)?)
             .transact_items(TransactWriteItem::builder().put(record).build());
         let Err(error) = request.send().await else { return Ok(edition) };
-        let why = why_undone(&error);
+        let why = why_not_applied(&error);
         if attempts.after(why).await {
             continue;
         }
         return Err(match why {
-            Undone::Changed => {
+            NotApplied::Changed => {
                 "concurrent preparations or publications changed the head: run the command again"
                     .to_owned()
             }
@@ -244,10 +244,10 @@ async fn through(
         .map_err(|error| failed(error.to_string()))?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
-        return Err(failed("it has no input or output".to_owned()));
+        return Err(failed("its input and output could not be opened".to_owned()));
     };
     let feeding = async { feed(stdin, &mut from).await.map_err(|error| failed(error.to_string())) };
-    let reading = send_lines(BufReader::new(stdout), "what it wrote", &to);
+    let reading = send_lines(BufReader::new(stdout), "its output", &to);
     let reading = async { reading.await.map_err(failed) };
     tokio::try_join!(feeding, reading)?;
     let status = child.wait().await.map_err(|error| failed(error.to_string()))?;
@@ -259,7 +259,7 @@ async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io
         let line = json::item_to_string(&item) + "\n";
         match stdin.write_all(line.as_bytes()).await {
             Ok(()) => {}
-            // The command may need no more input, as `head` does. Its exit code shows whether it
+            // The command may close its input early, as `head` does. Its exit code shows whether it
             // failed.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
                 while from.recv().await.is_some() {}
@@ -370,14 +370,16 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
                     Ok(ready)
                 }
                 _ => Err(format!(
-                    "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`): prepare it again, and prune with more --days",
+                    "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`): prepare it again, and prune with a larger --days",
                     ready.number,
                     records_key(&place.set),
                     version_text(ready.number)
                 )),
             }
         }
-        Err(error) => Err(format!("edition {}: {}", ready.number, error_text(&error))),
+        Err(error) => {
+            Err(format!("cannot mark edition {} as ready: {}", ready.number, error_text(&error)))
+        }
     }
 }
 

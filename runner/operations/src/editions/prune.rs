@@ -1,10 +1,10 @@
 //! Removes editions that are no longer visible.
 //!
 //! First a transaction sets the edition's state to `pruned`. It checks that the head does not name
-//! the edition, and that the edition was not current again since it was read. A pruned edition
-//! cannot be published. Next its items are removed, and last its record. If the prune dies, the
-//! next prune continues. If another process is still preparing the edition, that process notices
-//! the prune at its end and removes its late items.
+//! the edition, and that the edition has not become current again since it was read. A pruned
+//! edition cannot be published. Next its items are removed, and last its record. If the prune is
+//! interrupted, the next prune continues. If another process is still preparing the edition, that
+//! process notices the prune at its end and removes its late items.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, DeleteRequest, TransactWriteItem, Update,
@@ -20,7 +20,7 @@ use rules::versions::version_text;
 
 use super::prepare::{BATCHES_AT_ONCE, write_batch};
 use super::{Place, reading};
-use client::contention::{Attempts, Undone, why_undone};
+use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
@@ -48,15 +48,15 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
             pruned.push((number, remove(place, number).await?));
         } else {
             say(&format!(
-                "edition {number} is kept: it became or was current meanwhile, another process pruned it, or there is no head"
+                "edition {number} is kept: in the meantime it became or was current, another process pruned it, or the set has no head"
             ));
         }
     }
     Ok(pruned)
 }
 
-/// Marks an edition as pruned. Returns `false` if it may be visible or no longer exists. If it was
-/// current again since it was read, the time at which it was replaced differs.
+/// Marks an edition as pruned. Returns `false` if it may be visible or no longer exists. If the
+/// edition has been current again since it was read, the time at which it was replaced differs.
 async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     let number = edition.number;
     let records = SdkValue::S(records_key(&place.set));
@@ -99,10 +99,10 @@ async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     let mut attempts = Attempts::first();
     loop {
         let Err(error) = request.clone().send().await else { return Ok(true) };
-        match why_undone(&error) {
-            Undone::Changed => return Ok(false),
+        match why_not_applied(&error) {
+            NotApplied::Changed => return Ok(false),
             why if attempts.after(why).await => {}
-            _ => return Err(format!("edition {number}: {}", error_text(&error))),
+            _ => return Err(format!("cannot prune edition {number}: {}", error_text(&error))),
         }
     }
 }
@@ -114,7 +114,10 @@ pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
     let request = request
         .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
         .key(EDITION_ITEM, SdkValue::S(version_text(number)));
-    request.send().await.map_err(|error| format!("edition {number}: {}", error_text(&error)))?;
+    request
+        .send()
+        .await
+        .map_err(|error| format!("cannot prune edition {number}: {}", error_text(&error)))?;
     Ok(removed)
 }
 
@@ -168,7 +171,7 @@ mod tests {
     use serde_json::Value;
 
     use super::super::store_tests::{items, listening, of_file, place};
-    use super::super::{prepare, turn};
+    use super::super::{head_change, prepare};
     use super::*;
     use crate::counters::testing::serve;
     use testing::store::TestStore;
@@ -180,14 +183,14 @@ mod tests {
         let (place, items) = (place(&store).await, items(1));
         for number in 1..=5 {
             prepare::run(&place, &of_file(&items)).await.unwrap();
-            turn::publish(&place, number).await.unwrap().unwrap();
+            head_change::publish(&place, number).await.unwrap().unwrap();
         }
         let editions = reading::editions(&place).await.unwrap();
         let [one, two, three, four, five] = editions.as_slice() else { panic!("{editions:?}") };
         // A number is reserved, and edition 2 becomes current and is replaced again.
         prepare::run(&place, &of_file(&items)).await.unwrap();
         for number in [2, 4, 5] {
-            turn::roll_back(&Place { now: place.now + 1, ..at(&place) }, None, Some(number))
+            head_change::roll_back(&Place { now: place.now + 1, ..at(&place) }, None, Some(number))
                 .await
                 .unwrap()
                 .unwrap();

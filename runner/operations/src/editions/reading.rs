@@ -37,7 +37,7 @@ fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
     let table = &place.table;
     match is_missing {
         true => format!(
-            "no table `{table}`: create it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another one with --table"
+            "no table `{table}`: create it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another table with --table"
         ),
         false => format!("cannot read table `{table}`: {reason}"),
     }
@@ -76,7 +76,7 @@ pub(super) async fn is_whole(place: &Place, number: u64) -> Result<(), String> {
     match known_edition(place, number).await?.state {
         EditionState::Ready => Ok(()),
         state => Err(format!(
-            "edition {number} is {}, so not complete: name one that is ready (`weir editions ls`)",
+            "edition {number} is {}, so it is not complete: name an edition that is ready (`weir editions ls`)",
             state.as_str()
         )),
     }
@@ -127,7 +127,7 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
             return Ok(None);
         }
     }
-    Err("editions are pruned faster than they can be read: prune with more --days".to_owned())
+    Err("editions are pruned faster than they can be read: prune with a larger --days".to_owned())
 }
 
 /// Visits every item of a complete edition with its key, part by part, ordered by key. At the end,
@@ -149,7 +149,7 @@ pub(super) async fn was_there(place: &Place, number: u64) -> Result<(), String> 
     match edition(place, number).await?.map(|edition| edition.state) {
         Some(EditionState::Ready) => Ok(()),
         Some(EditionState::Preparing) => Err(format!(
-            "edition {number} is preparing, so the items may be incomplete: run the command again when it is ready"
+            "edition {number} is still being prepared, so its items may be incomplete: run the command again when the edition is ready"
         )),
         // The record is removed last, so a missing record means that the edition was pruned.
         Some(EditionState::Pruned) | None => {

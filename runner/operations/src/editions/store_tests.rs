@@ -64,7 +64,7 @@ pub(super) fn of_file(file: &NamedTempFile) -> PrepareArguments {
 
 async fn prepare_and_publish(place: &Place, items: &NamedTempFile) {
     let edition = prepare::run(place, &of_file(items)).await.unwrap();
-    turn::publish(place, edition.number).await.unwrap().unwrap();
+    head_change::publish(place, edition.number).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -84,9 +84,9 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     assert_eq!(prune::run(&at(&store, later.now + DAY), 0, 1).await, Ok(vec![]));
     assert_eq!(prune::run(&at(&store, later.now + DAY + 1), 0, 1).await, Ok(vec![(2, 3)]));
     // After a rollback to an edition, its age counts from when it was replaced again.
-    turn::roll_back(&later, None, None).await.unwrap().unwrap();
+    head_change::roll_back(&later, None, None).await.unwrap().unwrap();
     let back = at(&store, later.now + 9 * DAY);
-    turn::roll_back(&back, None, Some(4)).await.unwrap().unwrap();
+    head_change::roll_back(&back, None, Some(4)).await.unwrap().unwrap();
     assert_eq!(reading::known_edition(&back, 3).await.unwrap().left_at, Some(back.now));
 }
 
@@ -102,7 +102,7 @@ async fn a_missing_record_is_neither_needed_nor_recreated() {
     let request = place.client.delete_item().table_name("editions");
     let request = request.key("edition", key("main#")).key("item", key("v0000000001"));
     request.send().await.unwrap();
-    turn::publish(&place, second.number).await.unwrap().unwrap();
+    head_change::publish(&place, second.number).await.unwrap().unwrap();
     let numbers: Vec<u64> =
         reading::editions(&place).await.unwrap().iter().map(|edition| edition.number).collect();
     assert_eq!(numbers, [2]);
@@ -129,7 +129,7 @@ async fn an_unready_edition_does_not_appear_whole() {
         assert_eq!(checked, Ok(Exit::Differences), "{number}");
         let state = record.state.as_str();
         let not_whole = format!(
-            "edition {number} is {state}, so not complete: name one that is ready (`weir editions ls`)"
+            "edition {number} is {state}, so it is not complete: name an edition that is ready (`weir editions ls`)"
         );
         let mut seen = 0;
         let dumped = reading::each(&place, number, |_, _| {
@@ -171,7 +171,7 @@ async fn an_item_too_large_for_an_edition_is_named_with_its_limit() {
             r#"{"id":{"N":"1"}}"#,
             "than 32;",
         ),
-        (long.clone(), &*long, "of at most 1024;"),
+        (long.clone(), &*long, "more than the 1024 of a sort key"),
     ] {
         let mut file = items(2);
         writeln!(file, "{item}").unwrap();

@@ -3,7 +3,7 @@
 //! `rules::fan_out` interprets rules. The function repairs the copies. This module invokes it page
 //! by page, so a repair can be stopped and resumed anywhere.
 
-mod jobs;
+pub mod jobs;
 mod prune;
 mod repair;
 mod rules_check;
@@ -18,7 +18,7 @@ use client::exit::Exit;
 use client::output::Output;
 use template::Stack;
 
-use rules_check::Asked;
+use rules_check::CheckScope;
 
 /// Arguments of `weir fan-out`.
 #[derive(Clone, Debug, Args)]
@@ -88,8 +88,8 @@ enum FanOutVerb {
         #[command(flatten)]
         endpoint: EndpointFlag,
     },
-    /// Remove the jobs of deleted origins, with the values in them; TTL does so after a week. Later
-    /// copies of these origins are not updated
+    /// Remove the jobs of deleted origins, with the values in them; TTL does so after a week.
+    /// Copies that are added later for these origins are not corrected
     Prune {
         /// Only jobs of this rule [default: all]
         #[arg(long, value_name = "NAME")]
@@ -135,7 +135,7 @@ impl FanOutArguments {
 /// Runs the verb. The template gives the values that no flag sets.
 ///
 /// # Errors
-/// What could not be read or done, and what to do about it.
+/// The message says what could not be read or done, and what to do about it.
 pub async fn run(
     arguments: FanOutArguments,
     output: Output,
@@ -170,9 +170,10 @@ pub async fn run(
                 true => None,
                 // Rules from a file can be checked without a template; the table of jobs may then
                 // be unknown.
-                false => {
-                    Some(Asked { client: client(endpoint)?, jobs_table: jobs_table(table).ok() })
-                }
+                false => Some(CheckScope {
+                    client: client(endpoint)?,
+                    jobs_table: jobs_table(table).ok(),
+                }),
             };
             rules_check::run(parse(&text, &place), asked.as_ref(), output).await
         }
@@ -208,6 +209,14 @@ pub async fn run(
 
 fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>, String> {
     parse_and_check(text).map_err(|error| format!("{place}: {error}"))
+}
+
+/// Returns the table of jobs that the functions of a template use.
+///
+/// # Errors
+/// When no function names one.
+pub fn jobs_table(stack: &Stack) -> Result<String, String> {
+    setting(stack, "JOBS_TABLE")
 }
 
 /// Returns an environment variable of the first function in the template that has it.

@@ -1,7 +1,7 @@
 //! `weir fan-out prune`: removes the jobs of deleted origins, with the values in them.
 //!
 //! TTL removes these jobs a week after the deletion. This verb removes them at once, for example
-//! after a purge. An open job stays, and so does a job that was written since it was read.
+//! after a purge. It keeps open jobs, and jobs that were written since they were read.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
@@ -69,7 +69,7 @@ pub(super) async fn run(
     );
     if open > 0 {
         let jobs = counted(open, "job of a deleted origin is", "jobs of deleted origins are");
-        say(&format!("{jobs} open and kept: see `weir fan-out jobs --open`"));
+        say(&format!("{jobs} open, and therefore kept: see `weir fan-out jobs --open`"));
         return Ok(Exit::Differences);
     }
     Ok(Exit::Done)

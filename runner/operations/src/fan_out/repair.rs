@@ -64,11 +64,13 @@ pub(super) async fn run(
 fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
     let postponed = (postponed > 0).then(|| {
         let copies = counted(postponed, "copy was", "copies were");
-        format!("{copies} throttled or written by others at every attempt: run the repair again")
+        format!(
+            "{copies} throttled or written by other clients at every attempt: run the repair again"
+        )
     });
     let refused = (refused > 0).then(|| {
         format!(
-            "{} would become too large, or DynamoDB rejects it: `weir logs fan-out` names it and the reason",
+            "{} would exceed the item size limit, or DynamoDB rejects them; `weir logs fan-out` lists each with the reason",
             counted(refused, "copy", "copies")
         )
     });
@@ -95,7 +97,7 @@ async fn repair_rule(
         let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
         let answer = match asked(running, function, event).await {
             Ok(answer) => Some(answer),
-            // A wrong deployment fails at the first call. A later failure comes from a throttled
+            // A faulty deployment fails at the first call. A later failure comes from a throttled
             // table or a stopped instance, so it is retried.
             Err(reason) if !has_answered || stalls >= STALLS_MAX => {
                 return (sums, Err(go_on(rule, &after, &reason)));
@@ -145,7 +147,7 @@ async fn repair_rule(
 fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
     match after {
         Some(key) => format!("{rule}: {reason}; resume with --after '{key}'"),
-        None => format!("{rule}: {reason}; start it again"),
+        None => format!("{rule}: {reason}; run the repair again"),
     }
 }
 
@@ -167,7 +169,10 @@ mod tests {
     fn the_rest_is_reported() {
         assert_eq!(left_by("products", [9, 3, 0, 0]), None);
         let refused = left_by("products", [9, 3, 0, 2]).unwrap();
-        assert!(refused.starts_with("products: 2 copies would become too large"), "{refused}");
+        assert!(
+            refused.starts_with("products: 2 copies would exceed the item size limit"),
+            "{refused}"
+        );
         let both = left_by("products", [9, 3, 1, 2]).unwrap();
         assert!(both.starts_with("products: 1 copy was throttled"), "{both}");
     }

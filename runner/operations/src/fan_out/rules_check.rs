@@ -23,7 +23,7 @@ const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
 const SAMPLED: i32 = 200;
 
 /// The tables and settings that a check reads.
-pub(super) struct Asked {
+pub(super) struct CheckScope {
     pub(super) client: Client,
     /// The table of jobs, if known.
     pub(super) jobs_table: Option<String>,
@@ -32,10 +32,10 @@ pub(super) struct Asked {
 /// Checks rules. With an endpoint, also checks the tables that they name.
 ///
 /// # Errors
-/// When the endpoint does not answer.
+/// When the endpoint does not respond.
 pub(super) async fn run(
     rules: Result<Vec<CopyRule>, String>,
-    asked: Option<&Asked>,
+    asked: Option<&CheckScope>,
     output: Output,
 ) -> Result<Exit, String> {
     let rules = match rules {
@@ -57,7 +57,7 @@ pub(super) async fn run(
     for rule in &rules {
         let verdict = match asked {
             None => Ok(Vec::new()),
-            Some(Asked { client, .. }) => {
+            Some(CheckScope { client, .. }) => {
                 for table in [&rule.origin, &rule.target] {
                     if !shapes.contains_key(table) {
                         shapes.insert(table.clone(), shape_of(client, table).await?);
@@ -82,7 +82,7 @@ pub(super) async fn run(
             json!(finding(verdict)),
         ]);
     }
-    if let Some(Asked { client, jobs_table }) = asked {
+    if let Some(CheckScope { client, jobs_table }) = asked {
         match jobs_table {
             Some(table) => {
                 let shape = shape_of(client, table).await?;
@@ -122,8 +122,8 @@ fn check(
 #[derive(Debug, PartialEq)]
 struct Absent {
     text: String,
-    /// Whether origins have an attribute with nearly the same name, so that the rule's name is
-    /// probably a typing error.
+    /// Whether origins have an attribute with nearly the same name, so that the name in the rule is
+    /// probably misspelled.
     is_slip: bool,
 }
 
@@ -137,7 +137,7 @@ fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
         let meant = similar(name, known.iter().copied());
         let hint = meant.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
         let of = counted(items.len(), "item", "items");
-        let text = format!("`{name}` is in none of {of} of `{}`{hint}", rule.origin);
+        let text = format!("none of {of} read from `{}` has `{name}`{hint}", rule.origin);
         Absent { text, is_slip: meant.is_some() }
     });
     absent.collect()
@@ -149,7 +149,8 @@ fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
 /// When it cannot be read.
 async fn sample(client: &Client, table: &str) -> Result<Vec<Vec<String>>, String> {
     let answer = client.scan().table_name(table).limit(SAMPLED).send().await;
-    let answer = answer.map_err(|error| format!("Scan {table}: {}", error_text(&error)))?;
+    let answer =
+        answer.map_err(|error| format!("cannot scan table `{table}`: {}", error_text(&error)))?;
     let items = answer.items.unwrap_or_default().into_iter();
     Ok(items.map(|item| item.into_keys().collect()).collect())
 }
@@ -162,11 +163,13 @@ async fn shape_of(client: &Client, table: &str) -> Result<Result<TableShape, Str
     let answer = match client.describe_table().table_name(table).send().await {
         Ok(answer) => answer,
         Err(error) => {
-            let said = format!("table `{table}`: {}", error_text(&error));
+            let said = format!("cannot describe table `{table}`: {}", error_text(&error));
             return if is_not_found(&error) { Ok(Err(said)) } else { Err(said) };
         }
     };
-    let described = answer.table.ok_or_else(|| format!("table `{table}` has no description"))?;
+    let described = answer
+        .table
+        .ok_or_else(|| format!("DescribeTable returned no description of table `{table}`"))?;
     Ok(Ok(shape(&described)))
 }
 
@@ -259,7 +262,8 @@ mod tests {
                 "- {{name: r, from: products, to: {target}, index: by-product, key: {{productID: id}}, attributes: {{n: name}}, on-delete: keep}}"
             ));
             let rules = rules.map_err(|error| error.to_string());
-            let asked = Asked { client: store.client.clone(), jobs_table: jobs.map(str::to_owned) };
+            let asked =
+                CheckScope { client: store.client.clone(), jobs_table: jobs.map(str::to_owned) };
             let found = run(rules, Some(&asked), Output::Json).await;
             assert_eq!(found, Ok(expected), "{target}, {jobs:?}");
         }
@@ -279,9 +283,9 @@ mod tests {
             absent.map(|absent| (absent.text, absent.is_slip)).collect::<Vec<_>>()
         };
         assert_eq!(texts("title", &items), []);
-        let told = "`titel` is in none of 2 items of `products`; did you mean `title`?";
+        let told = "none of 2 items read from `products` has `titel`; did you mean `title`?";
         assert_eq!(texts("titel", &items), [(told.to_owned(), true)]);
-        let told = "`price` is in none of 2 items of `products`";
+        let told = "none of 2 items read from `products` has `price`";
         assert_eq!(texts("price", &items), [(told.to_owned(), false)]);
         assert_eq!(texts("titel", &[]), []);
     }
@@ -294,7 +298,7 @@ mod tests {
         let rules = parse_and_check(
             "- {name: r, from: one, to: two, index: by-id, key: {p: id}, attributes: {n: name}, on-delete: keep}",
         );
-        let asked = Asked { client: client::endpoint::client(&url), jobs_table: None };
+        let asked = CheckScope { client: client::endpoint::client(&url), jobs_table: None };
         let rules = rules.map_err(|error| error.to_string());
         let said = run(rules, Some(&asked), Output::Json).await.unwrap_err();
         assert!(said.contains("does not answer"), "{said}");

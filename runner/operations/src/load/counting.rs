@@ -10,7 +10,7 @@ use super::LoadArguments;
 use super::source::Row;
 use crate::counters::SLOT_COUNT_DEFAULT;
 
-/// How a load converts a line into an update of one slot.
+/// The rule by which a load converts a line into an update of one slot.
 pub(crate) struct Counting {
     template: Vec<Part>,
     voter: String,

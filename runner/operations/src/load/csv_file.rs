@@ -18,7 +18,7 @@ use client::output::{counted, say};
 /// The format of a CSV file, from the flags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CsvForm<'f> {
-    /// The text that stands for a missing value. An empty text always does.
+    /// The text of a missing value, besides the empty text.
     pub(crate) null: Option<&'f str>,
     /// The separator of columns; `None` to detect it in the header.
     pub(crate) separator: Option<u8>,
@@ -27,12 +27,12 @@ pub(crate) struct CsvForm<'f> {
 /// Parses a separator: one ASCII character, `tab` or `\t`.
 ///
 /// # Errors
-/// When it is not one character, or one with another meaning in CSV.
+/// When it is not one character, or the character has another meaning in CSV.
 pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
         [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(*byte),
-        _ => Err("a separator is one character of ASCII other than a quote, or `tab`".to_owned()),
+        _ => Err("a separator is one ASCII character other than a quote, or `tab`".to_owned()),
     }
 }
 
@@ -89,8 +89,8 @@ fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>, String> {
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
 
-/// Returns the separator: that of the flags, or a detected one. It is a comma, unless the header
-/// has no comma but another one of [`SEPARATORS`].
+/// Returns the separator of the flags, or else a detected one. The detected separator is a comma,
+/// unless the header has no comma but another character of [`SEPARATORS`].
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -124,7 +124,7 @@ struct Records {
     separator: u8,
     columns: Vec<String>,
     types: Vec<Option<AttributeType>>,
-    /// The text that stands for a missing value, besides the empty text.
+    /// The text of a missing value, besides the empty text.
     null: Option<String>,
 }
 
@@ -228,8 +228,8 @@ impl Records {
     }
 }
 
-/// Returns true if the last record ends within a quote. Such a record has swallowed the following
-/// lines.
+/// Returns true if the last record ends within a quote. Such a record also contains the lines that
+/// follow it.
 fn is_unclosed(record: &str, separator: u8) -> bool {
     let with_another = format!("{record}\nanother");
     let mut builder = ReaderBuilder::new();

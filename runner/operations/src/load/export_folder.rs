@@ -88,7 +88,7 @@ fn check_format(export: &Path) -> Result<(), String> {
     // The summary is optional, because a partial copy of an export may lack it.
     let Ok(text) = fs::read_to_string(export.join(SUMMARY)) else { return Ok(()) };
     let summary: Summary = serde_json::from_str(&text)
-        .map_err(|error| format!("`{}`: {error}", export.join(SUMMARY).display()))?;
+        .map_err(|error| format!("cannot parse `{}`: {error}", export.join(SUMMARY).display()))?;
     match summary.output_format.as_deref() {
         None | Some("DYNAMODB_JSON") => Ok(()),
         Some(other) => Err(format!(

@@ -17,10 +17,10 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
     (&[0xe0, 0x01, 0x00, 0xea], "Amazon Ion", ION_HELP),
     (b"$ion_1_0", "Amazon Ion", ION_HELP),
     (b"PAR1\x15", "Parquet", "write its rows as NDJSON or CSV"),
-    (b"PK\x03\x04", "a zip archive or a workbook of Excel", "unpack it, or save the sheet as CSV"),
+    (b"PK\x03\x04", "a zip archive or an Excel workbook", "unpack it, or save the sheet as CSV"),
     (b"BZh9", "compressed with bzip2", "pipe the output of `bunzip2 -c FILE` into `weir load -`"),
     (b"\xfd7zXZ", "compressed with xz", "pipe the output of `xz -dc FILE` into `weir load -`"),
-    (b"SQLite f", "a database of SQLite", "write its rows as CSV"),
+    (b"SQLite f", "an SQLite database", "write its rows as CSV"),
 ];
 
 const ION_HELP: &str = "export the table again with `--export-format DYNAMODB_JSON`";
@@ -50,7 +50,8 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
 /// Checks that a file does not have one of the unsupported formats.
 ///
 /// # Errors
-/// The file's format and what to do with it, or that the file cannot be read.
+/// The message names the file's format and what to do with it, or says that the file cannot be
+/// read.
 pub(super) fn check(name: &str, file: &Reading) -> Result<(), String> {
     let bytes = beginning(&mut file.rewound());
     let bytes = bytes.map_err(|error| format!("cannot read `{name}`: {error}"))?;

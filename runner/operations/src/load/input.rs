@@ -124,7 +124,9 @@ impl Input {
     pub(super) fn bytes(&self) -> Result<u64, String> {
         let opened = self.open()?;
         let looked = opened.file.metadata();
-        Ok(looked.map_err(|error| format!("`{}`: {error}", self.name()))?.len())
+        Ok(looked
+            .map_err(|error| format!("cannot read the metadata of `{}`: {error}", self.name()))?
+            .len())
     }
 }
 
@@ -166,7 +168,9 @@ impl Seek for Reading {
 fn unkept(name: &str, error: &Error) -> String {
     let folder = std::env::temp_dir();
     let folder = folder.display();
-    format!("cannot keep {name} in `{folder}` (TMPDIR names another folder): {error}")
+    format!(
+        "cannot copy {name} into the temporary folder `{folder}` (set TMPDIR to use another folder): {error}"
+    )
 }
 
 fn keep(mut from: impl Read, name: &str) -> Result<File, String> {

@@ -30,7 +30,7 @@ enum Writing {
     Dynamodb,
 }
 
-/// What an object of DynamoDB JSON contains.
+/// The content of an object in DynamoDB JSON.
 enum Shape<'t> {
     /// The attributes of an item.
     Attributes,
@@ -57,10 +57,9 @@ struct Part<'t> {
     refusal: Option<&'static str>,
 }
 
-const DELETED: &str =
-    "it is the deletion of an item, and a load only puts items: use `delete-item`";
+const DELETED: &str = "the row deletes an item, and a load only puts items: use `delete-item`";
 
-/// Members that may occur next to the one that determines the shape.
+/// Members that may occur next to the member that determines the shape.
 const BESIDE_ITEMS: &[&str] =
     &["Items", "Count", "ScannedCount", "ConsumedCapacity", "LastEvaluatedKey", "NextToken"];
 const BESIDE_ITEM: &[&str] = &["Item", "ConsumedCapacity"];
@@ -174,7 +173,7 @@ fn warn_of_more(name: &str, first: &str) {
     let has = |wanted: &str| members.iter().any(|(member, _)| member == wanted);
     if has("Items") && (has("LastEvaluatedKey") || has("NextToken")) {
         say(&format!(
-            "warning: `{name}` is only a part of the table: the scan or query that wrote it has more pages"
+            "warning: `{name}` contains only a part of the table: the scan or query that wrote it has more pages"
         ));
     }
 }
@@ -421,7 +420,7 @@ mod tests {
             (&b"$ion_1_0 {Item:{pk:\"a\"}}"[..], "is Amazon Ion: export the table again"),
             (b"\xff\xfe{\0", "is UTF-16: write it as UTF-8"),
             (b"PAR1\x15\0\0\0", "is Parquet"),
-            (b"PK\x03\x04\0\0\0\0", "a workbook of Excel"),
+            (b"PK\x03\x04\0\0\0\0", "an Excel workbook"),
         ] {
             let refused = read(Format::Ndjson, content).unwrap_err();
             assert!(refused.contains(what), "{refused}");

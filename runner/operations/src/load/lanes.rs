@@ -26,8 +26,8 @@ use crate::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::interruption;
 
-/// Number of concurrent lanes. It is enough to share the store's syncs, and few enough for a
-/// laptop.
+/// Number of concurrent lanes: enough that their writes share the store's syncs, and few enough for
+/// a laptop.
 const LANES: usize = 16;
 /// Maximum number of rows that wait in a lane.
 const WAITING_MAX: usize = 64;
@@ -38,11 +38,11 @@ const ATTEMPTS_MAX: u32 = 10;
 const ADDITIONS_MAX: u32 = 12;
 /// Maximum number of slots for which a lane remembers which rows earlier runs have counted.
 const SLOTS_KNOWN_MAX: usize = 10_000;
-/// The first pause.
+/// The pause before the first retry.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A lane's report about one or more of its rows.
-enum Done {
+enum LaneReport {
     /// The number of rows that were written to the table.
     Loaded(u64),
     /// An earlier run has already counted the row.
@@ -101,7 +101,7 @@ pub(crate) async fn count(
 async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     source: Source,
     prepare: impl Fn(u64, Row) -> Result<(String, T), BadLine>,
-    lane: impl Fn(mpsc::Receiver<T>, mpsc::Sender<Done>) -> F,
+    lane: impl Fn(mpsc::Receiver<T>, mpsc::Sender<LaneReport>) -> F,
     progress: &ProgressBar,
     aside: &mut PutAside,
 ) -> Result<Loaded, String> {
@@ -115,7 +115,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
         lanes.push(sender);
     }
     drop(done);
-    let mut tally = Tally { progress, aside, loaded: Loaded::default(), stopped: None };
+    let mut tally = LoadCounts { progress, aside, loaded: Loaded::default(), stopped: None };
     // A row's place is its number in the source. Line numbers are not enough, because a line may
     // have several rows.
     for (place, row) in (1..).zip(source) {
@@ -131,7 +131,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
                     break;
                 }
             }
-            Err(bad) => tally.settle(Done::Bad(bad)),
+            Err(bad) => tally.settle(LaneReport::Bad(bad)),
         }
         progress.inc(bytes);
         while let Ok(done) = finished.try_recv() {
@@ -151,20 +151,20 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
 }
 
 /// The running counts of a load.
-struct Tally<'l> {
+struct LoadCounts<'l> {
     progress: &'l ProgressBar,
     aside: &'l mut PutAside,
     loaded: Loaded,
     stopped: Option<String>,
 }
 
-impl Tally<'_> {
-    fn settle(&mut self, done: Done) {
+impl LoadCounts<'_> {
+    fn settle(&mut self, done: LaneReport) {
         match done {
-            Done::Loaded(rows) => self.loaded.loaded += rows,
-            Done::CountedBefore => self.loaded.counted_before += 1,
-            Done::Bad(bad) => self.aside.add(&bad, self.progress),
-            Done::Stopped(reason) => {
+            LaneReport::Loaded(rows) => self.loaded.loaded += rows,
+            LaneReport::CountedBefore => self.loaded.counted_before += 1,
+            LaneReport::Bad(bad) => self.aside.add(&bad, self.progress),
+            LaneReport::Stopped(reason) => {
                 self.stopped.get_or_insert(reason);
             }
         }
@@ -200,7 +200,7 @@ async fn put_lane(
     client: Client,
     table: String,
     mut rows: mpsc::Receiver<(String, Row)>,
-    done: mpsc::Sender<Done>,
+    done: mpsc::Sender<LaneReport>,
 ) {
     let mut next = rows.recv().await;
     while let Some(first) = next.take() {
@@ -236,7 +236,12 @@ fn split_by_key(rows: Vec<(String, Row)>) -> Vec<Vec<Row>> {
     groups
 }
 
-async fn write_group(client: &Client, table: &str, group: Vec<Row>, done: &mpsc::Sender<Done>) {
+async fn write_group(
+    client: &Client,
+    table: &str,
+    group: Vec<Row>,
+    done: &mpsc::Sender<LaneReport>,
+) {
     let count = u64::try_from(group.len()).unwrap_or(0);
     let requests: Result<Vec<_>, _> = group
         .iter()
@@ -250,17 +255,19 @@ async fn write_group(client: &Client, table: &str, group: Vec<Row>, done: &mpsc:
         Err(error) => Err(error.to_string()),
     };
     if whole.is_ok() {
-        let _ = done.send(Done::Loaded(count)).await;
+        let _ = done.send(LaneReport::Loaded(count)).await;
         return;
     }
-    // The store has rejected the batch, so its rows are sent one by one to find the invalid one.
+    // The store has rejected the batch, so its rows are sent one by one to find the invalid row.
     for row in group {
         let put = client.put_item().table_name(table).set_item(Some(to_sdk_item(&row.item)));
         let outcome = match put.send().await {
-            Ok(_) => Done::Loaded(1),
-            Err(error) => {
-                Done::Bad(BadLine { line: row.line, reason: error_text(&error), text: row.text })
-            }
+            Ok(_) => LaneReport::Loaded(1),
+            Err(error) => LaneReport::Bad(BadLine {
+                line: row.line,
+                reason: error_text(&error),
+                text: row.text,
+            }),
         };
         let _ = done.send(outcome).await;
     }
@@ -312,12 +319,12 @@ struct Addend {
 }
 
 /// The result of adding a row to a slot.
-enum Added {
+enum SlotAddition {
     Now,
     /// The slot had counted the row before. The value is the place of the last row that it has
     /// counted.
     Before(u64),
-    /// The store rejects it permanently.
+    /// The store rejects the addition permanently.
     Refused(String),
     /// The store was unavailable at every attempt; the reason.
     NotTaken(String),
@@ -351,22 +358,26 @@ impl Slots {
     }
 
     /// Adds a row to its slot, unless the slot has already counted it.
-    async fn add(&self, place: u64, update: &SlotUpdate) -> Added {
+    async fn add(&self, place: u64, update: &SlotUpdate) -> SlotAddition {
         let request = self.request(place, update);
         let mut reason = "it was not tried".to_owned();
         // Whether an attempt without a response may have counted the row.
         let mut is_perhaps_counted = false;
         for attempt in 1..=ADDITIONS_MAX {
             let send = request.clone().customize().config_override(self.once.clone()).send();
-            let Err(error) = send.await else { return Added::Now };
+            let Err(error) = send.await else { return SlotAddition::Now };
             match mark::counted_place(&error, &self.mark, place) {
-                Some(counted) if is_perhaps_counted && counted == place => return Added::Now,
-                Some(counted) => return Added::Before(counted),
+                Some(counted) if is_perhaps_counted && counted == place => {
+                    return SlotAddition::Now;
+                }
+                Some(counted) => return SlotAddition::Before(counted),
                 None => {}
             }
             reason = error_text(&error);
             match Addition::after(&error) {
-                Addition::Refused => return Added::Refused(format!("not counted: {reason}")),
+                Addition::Refused => {
+                    return SlotAddition::Refused(format!("not counted: {reason}"));
+                }
                 Addition::Perhaps => is_perhaps_counted = true,
                 Addition::Contended | Addition::Throttled | Addition::Unsent => {}
             }
@@ -374,32 +385,36 @@ impl Slots {
                 tokio::time::sleep(PAUSE * 2u32.pow(attempt - 1)).await;
             }
         }
-        Added::NotTaken(reason)
+        SlotAddition::NotTaken(reason)
     }
 }
 
-async fn count_lane(slots: Slots, mut rows: mpsc::Receiver<Addend>, done: mpsc::Sender<Done>) {
+async fn count_lane(
+    slots: Slots,
+    mut rows: mpsc::Receiver<Addend>,
+    done: mpsc::Sender<LaneReport>,
+) {
     // The last places that earlier runs have counted, so that each slot is read only once.
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     while let Some(Addend { place, row, update }) = rows.recv().await {
         let outcome = if known.get(&update.slot).is_some_and(|counted| place <= *counted) {
-            Done::CountedBefore
+            LaneReport::CountedBefore
         } else {
             match slots.add(place, &update).await {
-                Added::Now => Done::Loaded(1),
-                Added::Before(counted) => {
+                SlotAddition::Now => LaneReport::Loaded(1),
+                SlotAddition::Before(counted) => {
                     if known.len() >= SLOTS_KNOWN_MAX {
                         known.clear();
                     }
                     known.insert(update.slot, counted);
-                    Done::CountedBefore
+                    LaneReport::CountedBefore
                 }
-                Added::Refused(reason) => {
-                    Done::Bad(BadLine { line: row.line, reason, text: row.text })
+                SlotAddition::Refused(reason) => {
+                    LaneReport::Bad(BadLine { line: row.line, reason, text: row.text })
                 }
-                Added::NotTaken(reason) => {
+                SlotAddition::NotTaken(reason) => {
                     let line = row.line;
-                    let _ = done.send(Done::Stopped(format!("line {line}: {reason}"))).await;
+                    let _ = done.send(LaneReport::Stopped(format!("line {line}: {reason}"))).await;
                     return;
                 }
             }

@@ -63,7 +63,8 @@ pub(super) fn hash_of(texts: &[&str]) -> u128 {
 }
 
 /// Returns the place of the last line that a slot has counted, if an addition was rejected because
-/// of it. If the store does not return the item, only the line `asked` is known to be counted.
+/// the slot had already counted its line. If the store does not return the item, only the line
+/// `asked` is known to be counted.
 pub(super) fn counted_place(
     error: &SdkError<UpdateItemError>,
     attribute: &str,

@@ -38,7 +38,7 @@ use counting::Counting;
 use csv_file::CsvForm;
 use input::Input;
 use put_aside::PutAside;
-use record::{Destination, How, Record};
+use record::{CountSettings, Destination, Record};
 use source::Source;
 use template::Stack;
 
@@ -296,7 +296,7 @@ impl CountingRun {
     /// Records that the load of the file has begun.
     ///
     /// # Errors
-    /// When this run would count lines of an earlier one again, or the record cannot be written.
+    /// When this run would count lines of an earlier run again, or the record cannot be written.
     fn begin(
         arguments: &LoadArguments,
         input: &Input,
@@ -309,7 +309,7 @@ impl CountingRun {
             count_attribute: arguments.count_attribute.clone(),
             name: arguments.load_name.clone(),
         };
-        let how = How {
+        let how = CountSettings {
             counter: arguments.count_into.clone().unwrap_or_default(),
             voter: arguments.voter.clone().unwrap_or_default(),
             amount: arguments.amount.clone(),

@@ -73,7 +73,7 @@ impl PutAside {
     pub(super) fn finish(self) -> std::result::Result<(u64, Option<PathBuf>), String> {
         match self.failure {
             Some(error) => Err(format!(
-                "{} could not be loaded, nor put aside in `{}`: {error}",
+                "{} could not be loaded, and could not be put aside in `{}`: {error}",
                 counted(self.count, "line", "lines"),
                 self.path.display()
             )),
@@ -119,10 +119,10 @@ fn open(path: &Path) -> Result<(PathBuf, File)> {
             Err(error) => return Err(error),
         }
     }
-    Err(Error::new(ErrorKind::AlreadyExists, "all its alternative names are taken"))
+    Err(Error::new(ErrorKind::AlreadyExists, "all alternative names of the file are taken"))
 }
 
-/// Returns true if an open file is still the one at this path.
+/// Returns true if this path still names the open file.
 fn stands_at(file: &File, path: &Path) -> Result<bool> {
     let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
     match std::fs::metadata(path) {

@@ -23,7 +23,7 @@ pub(super) struct Record {
     /// The file's path, or `-` for standard input.
     pub(super) file: String,
     pub(super) content: String,
-    pub(super) how: How,
+    pub(super) how: CountSettings,
     /// Whether the load is complete.
     pub(super) is_complete: bool,
 }
@@ -39,7 +39,7 @@ pub(super) struct Destination {
 
 /// The flags that decide to which slot a line belongs, and how many lines precede it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct How {
+pub(super) struct CountSettings {
     pub(super) counter: String,
     pub(super) voter: String,
     pub(super) amount: Option<String>,
@@ -49,7 +49,7 @@ pub(super) struct How {
     pub(super) separator: Option<char>,
 }
 
-impl How {
+impl CountSettings {
     /// Returns the first flag that differs, with its value in the record and its current value.
     fn difference(&self, now: &Self) -> Option<(&'static str, String, String)> {
         let none = || "none".to_owned();
@@ -74,7 +74,12 @@ impl How {
 }
 
 impl Record {
-    pub(super) fn new(into: Destination, file: String, content: String, how: How) -> Self {
+    pub(super) fn new(
+        into: Destination,
+        file: String,
+        content: String,
+        how: CountSettings,
+    ) -> Self {
         Self { schema: SCHEMA.to_owned(), into, file, content, how, is_complete: false }
     }
 
@@ -113,7 +118,7 @@ impl Record {
     /// Refuses a load that would count lines of an earlier load again.
     ///
     /// # Errors
-    /// The reason, and what to do instead.
+    /// The message says why, and what to do instead.
     pub(super) fn check_after(&self, earlier: &Self) -> Result<(), String> {
         let file = &self.file;
         if earlier.content != self.content {
@@ -127,7 +132,7 @@ impl Record {
         match earlier.how.difference(&self.how) {
             None => Ok(()),
             Some((flag, before, now)) => Err(format!(
-                "`{file}` was counted with {flag} `{before}`; with `{now}` lines would be counted twice, in other slots; use the earlier {flag}, or add --load-name NAME to count every line again"
+                "`{file}` was counted with {flag} `{before}`; with `{now}`, lines would be counted twice, in different slots; use {flag} `{before}`, or add --load-name NAME to count every line again"
             )),
         }
     }
@@ -167,7 +172,7 @@ mod tests {
             count_attribute: "votes".to_owned(),
             name: String::new(),
         };
-        let how = How {
+        let how = CountSettings {
             counter: "{c}".to_owned(),
             voter: "v".to_owned(),
             amount: None,
@@ -189,11 +194,12 @@ mod tests {
         assert_eq!(first.check_after(&earlier()), Ok(()));
         let refused = record("b-1").check_after(&earlier()).unwrap_err();
         assert!(refused.contains("was changed after a load"), "{refused}");
-        let fewer = Record { how: How { slots: 5, ..first.how.clone() }, ..first.clone() };
+        let fewer =
+            Record { how: CountSettings { slots: 5, ..first.how.clone() }, ..first.clone() };
         let refused = fewer.check_after(&earlier()).unwrap_err();
         assert!(refused.contains("--slots `20`") && refused.contains("with `5`"), "{refused}");
 
-        let wider = How { separator: Some('|'), ..first.how.clone() };
+        let wider = CountSettings { separator: Some('|'), ..first.how.clone() };
         let refused = Record { how: wider, ..first.clone() }.check_after(&earlier()).unwrap_err();
         assert!(
             refused.contains("--separator `none`") && refused.contains("with `|`"),

@@ -1,5 +1,5 @@
-//! Converts the texts of a file into attribute values, by declared types, inferred types, or plain
-//! JSON.
+//! Converts the text values of a file into attribute values, by declared types, inferred types, or
+//! plain JSON.
 //!
 //! Numbers are never converted to floating point: their text becomes a decimal number directly.
 
@@ -88,7 +88,7 @@ fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue,
             let mut values = BTreeMap::new();
             for (name, raw) in members {
                 if values.contains_key(&name) {
-                    return Err(format!("it has two values `{name}`"));
+                    return Err(format!("it has two values for `{name}`"));
                 }
                 let value = value_from_plain_json(raw, depth)?;
                 values.insert(name, value);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn two_values_of_one_name_are_refused_at_every_depth() {
         for twice in [r#"{"a":1,"a":1}"#, r#"{"b":{"a":1,"a":2}}"#, r#"{"b":[{"a":1,"a":2}]}"#] {
-            assert_eq!(item_from_plain_json(twice), Err("it has two values `a`".to_owned()));
+            assert_eq!(item_from_plain_json(twice), Err("it has two values for `a`".to_owned()));
         }
         assert!(item_from_plain_json(r#"{"a":1,"b":{"a":1}}"#).is_ok());
     }

@@ -20,7 +20,7 @@ pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &C
         Some(found) => format!("the TTL of `{table}` uses `{found}`, not `{attribute}`"),
         None => format!("the TTL of `{table}` is off, so nothing expires"),
     };
-    say(&format!("warning: --expires-in has no effect on when items expire: {reason}"));
+    say(&format!("warning: --expires-in does not make the items expire: {reason}"));
 }
 
 /// Returns the options that have no effect on a file of this format, and why.

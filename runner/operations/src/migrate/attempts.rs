@@ -6,11 +6,11 @@
 //! [`contention`]: client::contention
 
 use crate::migrate::failure::{Failure, Result};
-use client::contention::{Attempts, Undone};
+use client::contention::{Attempts, NotApplied};
 
 /// The result of an atomic write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteResult {
     Done,
     /// Nothing was written, because another process changed the entry. The caller has to read it
     /// and decide again.
@@ -22,15 +22,15 @@ pub(crate) enum Written {
 /// Waits before the next attempt, after an attempt without effect. `what` describes the entry.
 ///
 /// # Errors
-/// When the attempts are used up.
-pub(crate) async fn pause(attempts: &mut Attempts, written: Written, what: &str) -> Result<()> {
+/// When the number of attempts reaches its limit.
+pub(crate) async fn pause(attempts: &mut Attempts, written: WriteResult, what: &str) -> Result<()> {
     let (why, words) = match written {
-        Written::Done => return Ok(()),
-        Written::Changed => (
-            Undone::Changed,
+        WriteResult::Done => return Ok(()),
+        WriteResult::Changed => (
+            NotApplied::Changed,
             format!("other processes keep changing {what}; run the command again"),
         ),
-        Written::Throttled(words) => (Undone::Throttled, words),
+        WriteResult::Throttled(words) => (NotApplied::Throttled, words),
     };
     if attempts.after(why).await { Ok(()) } else { Err(Failure::Retry(words)) }
 }

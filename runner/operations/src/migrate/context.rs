@@ -26,6 +26,8 @@ pub struct Context {
     /// Ends retries if the store is unreachable for too long.
     pub(crate) absence: Absence,
     pub(crate) hooks: Hooks,
+    /// Whether nothing may be written, not even what a status records.
+    pub(crate) is_read_only: bool,
 }
 
 impl Context {
@@ -35,7 +37,14 @@ impl Context {
         let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
         let control = Control { client, table: control_table.to_owned() };
         let (endpoint, hooks) = (endpoint.to_owned(), Hooks::default());
-        Self { endpoint, control, output, absence, hooks }
+        Self { endpoint, control, output, absence, hooks, is_read_only: false }
+    }
+
+    /// Returns the same context, which writes nothing. Without this, a status moves a migration to
+    /// `tailing` when its backfill is done, and records up to when changes have been copied back.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { is_read_only: true, ..self }
     }
 
     /// Creates the control table if it is absent.
@@ -46,8 +55,8 @@ impl Context {
         self.control.ensure().await
     }
 
-    /// Returns the time of stream records in seconds since 1970: the local store's clock, or
-    /// DynamoDB's.
+    /// Returns the current time in seconds since 1970 by the clock that stamps stream records: the
+    /// local store's, or DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
         endpoint::store_seconds(&self.endpoint, &self.control.client).await
     }
@@ -86,7 +95,8 @@ impl Context {
             self.state(name).await?;
             return Err(Failure::Fatal(format!("migration `{name}` has no plan")));
         };
-        let plan = serde_json::from_str(&json).map_err(|error| format!("its plan: {error}"))?;
+        let plan = serde_json::from_str(&json)
+            .map_err(|error| format!("cannot parse the plan of `{name}`: {error}"))?;
         Ok((plan, Plan::fingerprint(&json)))
     }
 }

@@ -19,7 +19,7 @@ use control::{
 };
 use rules::migration::Phase;
 
-use crate::migrate::attempts::{Written, pause};
+use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::failure::{Failure, Result};
 use crate::migrate::operator;
 use client::contention::Attempts;
@@ -59,7 +59,8 @@ impl Control {
         let request = self.client.get_item().table_name(&self.table).consistent_read(true);
         let request = request.key(PARTITION_KEY, s(partition)).key(SORT_KEY, s(name));
         let answer = request.send().await;
-        let answer = answer.map_err(|error| Failure::of_request("GetItem", &error))?;
+        let answer =
+            answer.map_err(|error| Failure::of_request("cannot read the control table", &error))?;
         answer.item.map(decoded).transpose()
     }
 
@@ -96,7 +97,9 @@ impl Control {
             .send();
         let mut entries = Vec::new();
         while let Some(item) = pages.next().await {
-            entries.push(decoded(item.map_err(|error| Failure::of_request("Query", &error))?)?);
+            entries.push(decoded(
+                item.map_err(|error| Failure::of_request("cannot read the control table", &error))?,
+            )?);
         }
         Ok(entries)
     }
@@ -120,7 +123,7 @@ impl Control {
                 Ok(item) => states.push(decoded(item)?),
                 Err(error) if is_not_found(&error) => break,
                 Err(error) => {
-                    return Err(Failure::of_request("the control table cannot be read", &error));
+                    return Err(Failure::of_request("cannot read the control table", &error));
                 }
             }
         }
@@ -135,7 +138,7 @@ impl Control {
     }
 
     /// Writes an entry with the next revision, if its revision is unchanged. Returns whether it was
-    /// written. Retries if a transaction is in conflict or DynamoDB throttles.
+    /// written. Retries if a transaction conflicts or DynamoDB throttles.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);
@@ -152,11 +155,11 @@ impl Control {
             let Err(error) = request.clone().send().await else { return Ok(true) };
             let in_vain = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
                 Some("ConditionalCheckFailedException") => return Ok(false),
-                Some("TransactionConflictException") => Written::Changed,
-                Some(code) if is_throttle(code) => {
-                    Written::Throttled(Failure::of_request("PutItem", &error).to_string())
-                }
-                _ => return Err(Failure::of_request("PutItem", &error)),
+                Some("TransactionConflictException") => WriteResult::Changed,
+                Some(code) if is_throttle(code) => WriteResult::Throttled(
+                    Failure::of_request("cannot write the control table", &error).to_string(),
+                ),
+                _ => return Err(Failure::of_request("cannot write the control table", &error)),
             };
             pause(&mut attempts, in_vain, &what).await?;
         }
@@ -178,7 +181,7 @@ impl Control {
             if self.replace(entry.clone()).await? {
                 return Ok(entry.next());
             }
-            pause(&mut attempts, Written::Changed, &what(&entry)).await?;
+            pause(&mut attempts, WriteResult::Changed, &what(&entry)).await?;
         }
     }
 
@@ -209,7 +212,7 @@ impl Control {
             let entry = entry.next();
             let items = vec![self.unmoved(&state)?, self.put_of(&entry)?];
             match self.transact(&self.table, items).await? {
-                Written::Done => return Ok(entry),
+                WriteResult::Done => return Ok(entry),
                 in_vain => pause(&mut attempts, in_vain, &what(&entry)).await?,
             }
         }
@@ -232,7 +235,7 @@ impl Control {
         migration: &str,
         expect: Expect<'_>,
         entries: Vec<E>,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         let state = self.expected(migration, expect).await?;
         let mut items = vec![self.unmoved(&state)?];
         for entry in entries {
@@ -275,8 +278,8 @@ impl Control {
             let state = self.expected(migration, expect).await?;
             let items = vec![self.unmoved(&state)?, put.clone()];
             match self.transact(&table, items).await? {
-                Written::Done => return Ok(true),
-                Written::Changed => return Ok(false),
+                WriteResult::Done => return Ok(true),
+                WriteResult::Changed => return Ok(false),
                 throttled => pause(&mut attempts, throttled, &format!("`{table}`")).await?,
             }
         }
@@ -299,18 +302,19 @@ impl Control {
     }
 
     /// Writes all items or none. Errors contain the name `table`.
-    async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<Written> {
+    async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<WriteResult> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
-        let Err(error) = request.send().await else { return Ok(Written::Done) };
-        let failed = || Failure::of_request("TransactWriteItems", &error);
+        let Err(error) = request.send().await else { return Ok(WriteResult::Done) };
+        let failed =
+            || Failure::of_request("cannot commit a transaction on the control table", &error);
         let Some(service) = error.as_service_error() else { return Err(failed()) };
         if service.is_transaction_in_progress_exception()
             || service.code() == Some("TransactionConflictException")
         {
-            return Ok(Written::Changed);
+            return Ok(WriteResult::Changed);
         }
         if service.code().is_some_and(is_throttle) {
-            return Ok(Written::Throttled(failed().to_string()));
+            return Ok(WriteResult::Throttled(failed().to_string()));
         }
         let TransactWriteItemsError::TransactionCanceledException(canceled) = service else {
             return Err(failed());
@@ -320,15 +324,15 @@ impl Control {
         let mut codes = reasons.filter_map(|reason| Some((reason.code()?, reason)));
         let words = |reason: &CancellationReason| {
             let words = reason.message().or(reason.code()).unwrap_or("no reason given");
-            format!("`{table}` cannot be written: {words}")
+            format!("cannot write table `{table}`: {words}")
         };
         let is_told = |code: &str| others.contains(&code) || is_throttle(code);
         if let Some((_, reason)) = codes.clone().find(|(code, _)| !is_told(code)) {
             return Err(Failure::Fatal(words(reason)));
         }
         Ok(match codes.find(|(code, _)| is_throttle(code)) {
-            Some((_, reason)) => Written::Throttled(words(reason)),
-            None => Written::Changed,
+            Some((_, reason)) => WriteResult::Throttled(words(reason)),
+            None => WriteResult::Changed,
         })
     }
 
@@ -413,7 +417,7 @@ impl Control {
                 }
             }
             match self.transact(&self.table, items).await? {
-                Written::Done => return Ok(state),
+                WriteResult::Done => return Ok(state),
                 in_vain => pause(&mut attempts, in_vain, &what(&state)).await?,
             }
             tried = Some(state);
@@ -461,7 +465,7 @@ impl Control {
 /// Checks that a state is the expected one.
 ///
 /// # Errors
-/// Why the state is not the expected one.
+/// When the state is not the expected one; the message says how it differs.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
 }

@@ -11,7 +11,7 @@ use crate::migrate::control_table::Control;
 use crate::migrate::failure::{Failure, Result, fatal};
 use client::endpoint;
 
-/// How long a new control table may take to become active. On AWS this takes some seconds.
+/// Timeout for a new control table to become active. On AWS this takes some seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
 const MADE_LOOK: Duration = Duration::from_millis(500);
 
@@ -28,7 +28,7 @@ impl Control {
             return Ok(None);
         }
         Ok(Some(format!(
-            "no control table `{}` at `{endpoint}`: name the stack's (output ControlTableName) with --control-table; or create one with --create-control-table and follow it with --local-workers, because no function does",
+            "no control table `{}` at `{endpoint}`: name the stack's control table (stack output ControlTableName) with --control-table; or create a new one with --create-control-table and use --local-workers, because no function follows a new table",
             self.table
         )))
     }
@@ -42,7 +42,7 @@ impl Control {
         while self.status().await? != Some(TableStatus::Active) {
             if begun.elapsed() > MADE_LIMIT {
                 return Err(fatal!(
-                    "the control table `{}` is not active after {} s; run the command again when it is",
+                    "the control table `{}` is not active after {} s; run the command again when it is active",
                     self.table,
                     MADE_LIMIT.as_secs()
                 ));
@@ -64,7 +64,7 @@ impl Control {
                 Ok(None)
             }
             Err(error) => {
-                let doing = format!("the control table `{}` cannot be described", self.table);
+                let doing = format!("cannot describe the control table `{}`", self.table);
                 Err(Failure::of_request(&doing, &error))
             }
         }
@@ -111,9 +111,9 @@ impl Control {
             {
                 Ok(())
             }
-            created => created.map(drop).map_err(|error| {
-                Failure::of_request("the control table cannot be created", &error)
-            }),
+            created => created
+                .map(drop)
+                .map_err(|error| Failure::of_request("cannot create the control table", &error)),
         }
     }
 }

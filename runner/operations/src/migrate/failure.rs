@@ -1,7 +1,7 @@
 //! The kinds of failure of a migration's verbs, by what the caller must do.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use control::Broken;
+use control::UnexpectedState;
 use thiserror::Error;
 
 use client::sdk_error::{error_text, is_not_found, is_throttle};
@@ -24,6 +24,9 @@ pub enum Failure {
     Fatal(String),
 }
 
+/// The text of the failure that the control table does not exist.
+const NOT_STARTED: &str = "no migration was started in this store";
+
 /// The result of a step of a migration.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -45,7 +48,7 @@ impl Failure {
     {
         // The table is missing because no migration has created it yet.
         if is_not_found(error) {
-            return Self::Fatal("no migration was started in this store".to_owned());
+            return Self::Fatal(NOT_STARTED.to_owned());
         }
         let text = format!("{doing}: {}", error_text(error));
         let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
@@ -58,17 +61,22 @@ impl Failure {
         }
     }
 
+    /// Returns true if the failure is that the control table does not exist.
+    pub(crate) fn is_of_missing_table(&self) -> bool {
+        matches!(self, Self::Fatal(text) if text == NOT_STARTED)
+    }
+
     /// Returns the failure of a change that found another state than it expected.
-    pub(crate) fn of_broken(name: &str, broken: &Broken) -> Self {
+    pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Self {
         Self::Refused(match broken {
-            Broken::Moved { phase } => {
+            UnexpectedState::OtherPhase { phase } => {
                 format!("another command moved `{name}` to {}; nothing was changed", phase.as_str())
             }
-            Broken::TakenOver => {
-                format!("another command took over this step of `{name}` and will finish it")
+            UnexpectedState::OtherHolder => {
+                format!("another command has claimed this step of `{name}` and will finish it")
             }
-            Broken::LaterRun => {
-                format!("a later comparison of `{name}` has started; its result counts")
+            UnexpectedState::LaterRun => {
+                format!("a later comparison of `{name}` has started; only its result counts")
             }
         })
     }
@@ -97,7 +105,7 @@ impl From<&str> for Failure {
     }
 }
 
-/// This is for callers that only show the text.
+/// For callers that only show the text.
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()

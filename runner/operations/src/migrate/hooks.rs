@@ -60,7 +60,8 @@ impl Hooks {
     pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
-        let wrong = |error| format!("the folder of hooks `{}`: {error}", folder.display());
+        let wrong =
+            |error| format!("cannot read the folder of hooks `{}`: {error}", folder.display());
         for entry in std::fs::read_dir(folder).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             check(&entry.path(), &entry.file_name().to_string_lossy())?;
@@ -74,12 +75,12 @@ impl Hooks {
         program.exists().then_some(program)
     }
 
-    /// Runs the program of a hook, with the text `told` on its standard input.
+    /// Runs the program of a hook, with the text `input` on its standard input.
     ///
     /// # Errors
     /// When it cannot be run, times out, or fails.
-    pub(crate) async fn run(&self, program: &Path, hook: &str, told: &str) -> Result<()> {
-        run_program(program, hook, told, self.limit).await
+    pub(crate) async fn run(&self, program: &Path, hook: &str, input: &str) -> Result<()> {
+        run_program(program, hook, input, self.limit).await
     }
 }
 
@@ -117,9 +118,9 @@ fn is_program(path: &Path) -> bool {
     path.is_file()
 }
 
-/// Runs a program without a shell, with the text `told` on its standard input. Its output goes to
+/// Runs a program without a shell, with the text `input` on its standard input. Its output goes to
 /// standard error, because standard output belongs to the verb.
-async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) -> Result<()> {
+async fn run_program(program: &Path, hook: &str, input: &str, limit: Duration) -> Result<()> {
     let failed = |what: String| fatal!("the hook `{hook}` {what}");
     let mut command = Command::new(program);
     command
@@ -133,7 +134,7 @@ async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) ->
     let ended = tokio::time::timeout(limit, async {
         if let Some(mut stdin) = stdin {
             // A failed write does not matter, because a hook need not read its input.
-            let _ = stdin.write_all(told.as_bytes()).await;
+            let _ = stdin.write_all(input.as_bytes()).await;
         }
         child.wait().await
     });

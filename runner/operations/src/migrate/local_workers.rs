@@ -33,7 +33,7 @@ pub struct WorkerOptions<'o> {
 
 /// The reason why the stream of a table is no longer read.
 pub enum Problem {
-    /// The event source mapping of the stream has ended, for this reason.
+    /// The event source mapping of the stream has stopped, for this reason.
     NotFollowed(String),
     /// The stream trimmed records before they were read.
     Trimmed {
@@ -50,13 +50,13 @@ impl fmt::Display for Problem {
             Self::NotFollowed(why) => f.write_str(why),
             Self::Trimmed { table, shard } => write!(
                 f,
-                "records of the shard {shard} of `{table}` are lost: they were older than the 24 hours that a stream keeps"
+                "records of the shard {shard} of `{table}` are lost: they were older than the 24 hours for which a stream keeps records"
             ),
         }
     }
 }
 
-/// Starts workers in this process.
+/// The means to start workers in this process.
 #[async_trait]
 pub trait StartWorkers: Sync {
     /// Starts workers that follow the streams of the control table and of the tables of a plan.

@@ -46,7 +46,7 @@ const WAIT_SECONDS: u64 = 24 * 3600;
 /// Arguments of `weir migrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate revert shop\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\n`weir init migration` writes a plan file with comments; docs/migration-reference.md lists its keys.\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]
@@ -92,7 +92,7 @@ enum MigrateVerb {
         #[arg(long, value_name = "SECONDS")]
         look: Option<u64>,
     },
-    /// Print each change of the status, until ready or done
+    /// Print each change of the status, until only a command can change it
     Watch {
         /// The migration
         name: String,
@@ -102,7 +102,7 @@ enum MigrateVerb {
     Wait {
         /// The migration
         name: String,
-        /// The phase, as `status` calls it
+        /// The phase: copying, tailing, ready, cut-over, reverted, completed or aborted
         #[arg(long = "for", default_value = "tailing")]
         phase: String,
         /// Maximum seconds to wait
@@ -114,7 +114,7 @@ enum MigrateVerb {
         /// The migration
         name: String,
     },
-    /// Resume the backfill, even if its workers did not run for more than a day
+    /// Resume the backfill. Streams keep changes for 24 h: after a longer pause of all workers, abort instead
     Resume {
         /// The migration
         name: String,
@@ -127,7 +127,8 @@ enum MigrateVerb {
         #[arg(long, allow_negative_numbers = true, value_parser = command::rate)]
         rate: u64,
     },
-    /// Verify that targets equal the transformed sources, under load; after a cut-over, the reverse
+    /// Verify that targets equal the transformed sources, under load; after a cut-over, that sources equal
+    /// what the inverse makes of the targets
     Verify(verify::VerifyArguments),
     /// Switch readers and writers to the targets; writers pause meanwhile
     Cutover(cutover::CutoverArguments),
@@ -163,7 +164,7 @@ enum MigrateVerb {
 /// Runs the verb; `workers` starts the workers of `--local-workers`.
 ///
 /// # Errors
-/// What went wrong, for the operator.
+/// The message tells the operator what failed.
 pub async fn run(
     arguments: MigrateArguments,
     output: Output,

@@ -6,12 +6,14 @@
 
 use std::collections::BTreeSet;
 
+use aws_sdk_dynamodb::Client;
 use model::Item;
 use rules::versions::{ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, history_key};
 
 use super::reading::failed;
 use super::{Place, history_of};
 use crate::archive::versions::check_key;
+use client::sdk_error::error_text;
 use client::table_description::key_attributes;
 
 /// Maximum number of tables that are listed. Source: DynamoDB quotas, tables for each account and
@@ -33,34 +35,50 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
         true => String::new(),
         false => format!(" --history {history}"),
     };
-    format!("{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins one")
+    format!(
+        "{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins its history"
+    )
+}
+
+/// Returns the names of the store's tables, up to a limit.
+///
+/// # Errors
+/// When they cannot be listed.
+pub(super) async fn table_names(client: &Client) -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    let mut listed = client.list_tables().into_paginator().items().send();
+    while let Some(name) = listed.next().await {
+        names.insert(name.map_err(|error| format!("ListTables: {}", error_text(&error)))?);
+        if names.len() >= TABLES_MAX {
+            break;
+        }
+    }
+    Ok(names)
+}
+
+/// Returns the tables that have a table of histories beside them.
+pub(super) fn versioned(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| names.contains(&history_of(name)))
 }
 
 /// Returns the message for a missing table of histories. It lists the tables that have versions;
 /// `reason` is the store's error.
 pub(super) async fn no_table(place: &Place, reason: &str) -> String {
-    let mut names = BTreeSet::new();
-    let mut listed = place.client.list_tables().into_paginator().items().send();
-    while let Some(name) = listed.next().await {
-        let Ok(name) = name else { return failed(place, reason) };
-        names.insert(name);
-        if names.len() >= TABLES_MAX {
-            break;
-        }
+    match table_names(&place.client).await {
+        Ok(names) => not_versioned(&place.table, &place.history, &names),
+        Err(_) => failed(place, reason),
     }
-    not_versioned(&place.table, &place.history, &names)
 }
 
 fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String {
-    let versioned = names.iter().filter(|name| names.contains(&history_of(name)));
-    let versioned: Vec<&str> = versioned.map(String::as_str).take(NAMED_MAX).collect();
+    let versioned: Vec<&str> = versioned(names).map(String::as_str).take(NAMED_MAX).collect();
     let others = match versioned.as_slice() {
         [] => "no table here has versions".to_owned(),
         some => format!("tables with versions are {}", some.join(", ")),
     };
     match names.contains(table) {
         true => format!(
-            "table `{table}` has no versions, because there is no table `{history}`: create it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another one with --history; {others}"
+            "table `{table}` has no versions, because there is no table `{history}`: create it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another table with --history; {others}"
         ),
         false => {
             format!("no versioned table `{table}`: neither it nor `{history}` exists; {others}")
@@ -122,11 +140,11 @@ mod tests {
         let cases = [
             (
                 ("films", "films-history", key),
-                none("films-history", "; if the item exists, `weir versions backfill --table films` begins one"),
+                none("films-history", "; if the item exists, `weir versions backfill --table films` begins its history"),
             ),
             (
                 ("films", "other", key),
-                none("other", "; if the item exists, `weir versions backfill --table films --history other` begins one"),
+                none("other", "; if the item exists, `weir versions backfill --table films --history other` begins its history"),
             ),
             // A history may outlive its table. Without the table, no item can begin one.
             (("gone", "other", key), none("other", "")),
@@ -140,7 +158,7 @@ mod tests {
             ),
             (
                 ("series", "series-history", key),
-                "table `series` has no versions, because there is no table `series-history`: create it with the partition key `item` and the sort key `version`, both strings, or name another one with --history; tables with versions are films".to_owned(),
+                "table `series` has no versions, because there is no table `series-history`: create it with the partition key `item` and the sort key `version`, both strings, or name another table with --history; tables with versions are films".to_owned(),
             ),
             (("nope", "nope-history", key), nope.to_owned()),
             (

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::reading::failed;
 use super::{Place, absent};
 use client::attribute::{from_sdk_item, to_sdk_item};
-use client::contention::{Attempts, Undone, why_undone};
+use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::endpoint;
 use client::interruption;
 use client::output::{Output, counted};
@@ -110,7 +110,8 @@ impl Report {
 /// Scans the table, and begins the missing histories.
 ///
 /// # Errors
-/// What could not be read or written. Begun histories stay; run it again.
+/// The message says what could not be read or written. Begun histories stay; run the backfill
+/// again.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> {
     // Without this check, a whole page of items would be read before the first write fails.
     let histories = place.client.describe_table().table_name(&place.history).send().await;
@@ -174,8 +175,8 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
     history_key(&key)
 }
 
-/// Begins the history of an item, if it has none. The item had this state at `now`; since when is
-/// unknown.
+/// Begins the history of an item, if it has none. The item had this state at `now`; the time at
+/// which it got this state is unknown.
 async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
     // The read saves cost, because a cancelled transaction costs as much as a successful one.
     if has_head(place, &text).await? {
@@ -204,9 +205,11 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     let mut attempts = Attempts::first();
     loop {
         let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
-        let why = why_undone(&error);
+        let why = why_not_applied(&error);
         // After an unknown result, a head shows that the transaction was applied.
-        if matches!(why, Undone::Changed | Undone::Otherwise) && has_head(place, &text).await? {
+        if matches!(why, NotApplied::Changed | NotApplied::Otherwise)
+            && has_head(place, &text).await?
+        {
             return Ok(Outcome::WasThere);
         }
         if let Some(reason) = refused_for_size(&error) {

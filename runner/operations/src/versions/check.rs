@@ -1,12 +1,12 @@
 //! `weir versions check`: compares every history with its item.
 //!
 //! A history is correct if its versions have no gap, begin where its head says, and end with the
-//! version that the head names. This last version must equal the item, or be a deletion. A change
-//! that was put aside leaves no gap in the numbers; it shows because the next version was made from
-//! another item than the previous version has. Expired versions do not count, because TTL deletes
-//! in no defined order. Marks of migrations do not count either. Unreadable histories are reported.
-//! Differences are checked again one by one after a grace period, because the function may be
-//! behind. Nothing is written.
+//! version that the head names. This last version must equal the item, or be a deletion. A
+//! quarantined change leaves no gap in the numbers. It is detected because the next version was
+//! made from an item that differs from that of the previous version. Expired versions do not count,
+//! because TTL deletes in no defined order. Marks of migrations do not count either. Unreadable
+//! histories are reported. Differences are checked again one by one after a grace period, because
+//! the function may be behind. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::backfill::key_text;
 use super::reading::{Entry, each_entry};
-use super::{Place, closer_look};
+use super::{Place, recheck};
 use client::attribute::from_sdk_item;
 use client::endpoint;
 use client::interruption;
@@ -147,12 +147,12 @@ pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
     tracing::info!("{} differ; checking again in {grace_seconds} s", report.wrong.len());
     let grace = Duration::from_secs(grace_seconds);
     tokio::time::sleep(grace).await;
-    if report.wrong.len() > closer_look::HISTORIES_MAX {
+    if report.wrong.len() > recheck::HISTORIES_MAX {
         let before = std::mem::replace(&mut report, look(place).await?).wrong;
         report.wrong.retain(|item, _| before.contains_key(item));
     }
-    if report.wrong.len() <= closer_look::HISTORIES_MAX {
-        report.wrong = closer_look::retain_wrong(place, report.wrong, grace).await?;
+    if report.wrong.len() <= recheck::HISTORIES_MAX {
+        report.wrong = recheck::retain_wrong(place, report.wrong, grace).await?;
     }
     Ok(report)
 }
@@ -174,7 +174,7 @@ pub(super) fn verdict(
             Some("does not fit into a version")
         }
         (None, Some(_)) => Some("has no history"),
-        (Some(_), Some(_)) => Some("is not its current version"),
+        (Some(_), Some(_)) => Some("differs from its current version in the history"),
         (Some(history), None) if history.image.is_some() => {
             Some("is gone, but its history has no deletion")
         }
@@ -306,7 +306,7 @@ mod tests {
         let version = |number: u64, before: u64, value: u64| Version {
             number,
             event: VersionEvent::Modify,
-            follows: Some(fingerprint(&item(before))),
+            previous_fingerprint: Some(fingerprint(&item(before))),
             ..Version::base(item(value))
         };
         let base = Version::base(item(1));

@@ -6,16 +6,17 @@
 mod absent;
 mod backfill;
 pub mod check;
-mod closer_look;
 mod difference;
+pub mod history;
 pub mod reading;
+mod recheck;
 mod restore;
 
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::{Item, json};
 use rules::versions::{
-    NotKnown, Version, as_of, fingerprint, fits_into_a_version, has_known_begin, history_key,
+    UnknownVersion, Version, as_of, fingerprint, fits_into_a_version, has_known_begin, history_key,
 };
 use serde_json::{Value, json};
 
@@ -58,7 +59,7 @@ enum VersionsVerb {
         #[arg(long, value_name = "JSON")]
         key: Option<String>,
     },
-    /// Write an earlier item in DynamoDB JSON
+    /// Write an earlier version of an item, in DynamoDB JSON
     Get {
         /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
@@ -76,7 +77,7 @@ enum VersionsVerb {
         /// The number of the later version [default: the current one]
         to: Option<u64>,
     },
-    /// Restore an earlier item; this is a change, and so the next version
+    /// Restore an earlier version of an item; the restored item becomes the next version
     Restore {
         /// The item's key, in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
@@ -130,7 +131,7 @@ pub struct Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// What could not be read or written, and what to do about it.
+/// The message says what could not be read or written, and what to do about it.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
@@ -173,7 +174,9 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             let version = choose(&versions, &which)?;
             if let Some(doubt) = doubt(&versions, version, &which) {
                 let number = version.number;
-                say(&format!("refused: {doubt}; to use it all the same, add --number {number}"));
+                say(&format!(
+                    "refused: {doubt}; to use this version anyway, add --number {number}"
+                ));
                 return Ok(Exit::Refused);
             }
             return restore::run(&place, &key, &versions, version, &without, dry_run).await;
@@ -227,15 +230,15 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     // Records have whole seconds, so the time is rounded down to a second.
     let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
     as_of(versions, seconds).map_err(|not_known| match not_known {
-        NotKnown::Earlier => begins_later(versions, text),
-        NotKnown::Missing(..) => format!(
+        UnknownVersion::BeforeHistory => begins_later(versions, text),
+        UnknownVersion::Missing(..) => format!(
             "the item at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
         ),
     })
 }
 
-/// Returns the message that the first version is later than the requested time. It is the item's
-/// first version, or the first one that was not pruned.
+/// Returns the message that the first version is later than the requested time. The first version
+/// is that of the item, or the first version that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);
@@ -247,12 +250,12 @@ fn begins_later(versions: &[Version], time: &str) -> String {
     }
 }
 
-/// Returns why a version that was chosen by time may be wrong: it is unknown since when the item
-/// had this state. Returns `None` for a version that was chosen by number.
+/// Returns why a version that was chosen by time may be wrong: the time at which the item got this
+/// state is unknown. Returns `None` for a version that was chosen by number.
 fn doubt(versions: &[Version], version: &Version, which: &Which) -> Option<String> {
     let text = which.as_of.as_ref().filter(|_| !has_known_begin(versions, version))?;
     Some(format!(
-        "version {} has no time, so since when the item was so is unknown; it may have been different at {text}",
+        "version {} has no time, so it is unknown when the item got this state; the item may have been different at {text}",
         version.number
     ))
 }
@@ -279,7 +282,8 @@ fn row(version: &Version) -> Vec<Value> {
 fn missing(versions: &[Version]) -> Vec<String> {
     let base = versions.first().filter(|version| version.lacks_base());
     let base = base.map(|_| {
-        "the item before version 1 is in no version, because it did not fit into one".to_owned()
+        "no version has the item from before version 1, because it did not fit into a version"
+            .to_owned()
     });
     let pairs = versions.iter().zip(versions.iter().skip(1)).filter(|(before, version)| {
         version.number == before.number + 1
@@ -288,7 +292,7 @@ fn missing(versions: &[Version]) -> Vec<String> {
     });
     let between = pairs.map(|(before, version)| {
         format!(
-            "between versions {} and {} a change is missing: if it was put aside, the failures bucket has it",
+            "between versions {} and {} a change is missing: if it was quarantined, it is in the failures bucket",
             before.number, version.number
         )
     });
@@ -345,14 +349,14 @@ mod tests {
         let version = |number: u64, before: u64, value: u64| Version {
             number,
             event: rules::versions::VersionEvent::Modify,
-            follows: Some(fingerprint(&item(before))),
+            previous_fingerprint: Some(fingerprint(&item(before))),
             ..Version::base(item(value))
         };
         assert!(missing(&[Version::base(item(1)), version(2, 1, 2)]).is_empty());
         let said =
             missing(&[version(1, 1, 2), version(2, 2, 3), version(3, 4, 5), version(5, 1, 1)]);
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].starts_with("the item before version 1"), "{said:?}");
+        assert!(said[0].starts_with("no version has the item from before version 1"), "{said:?}");
         assert!(said[1].starts_with("between versions 2 and 3 a change"), "{said:?}");
     }
 
@@ -384,14 +388,14 @@ mod tests {
         let base = [Version::base(Item::new()), Version { number: 2, ..versions[2].clone() }];
         assert_eq!(
             doubt(&base, super::choose(&base, &which).unwrap(), &which),
-            Some("version 1 has no time, so since when the item was so is unknown; it may have been different at 1700000004".to_owned())
+            Some("version 1 has no time, so it is unknown when the item got this state; the item may have been different at 1700000004".to_owned())
         );
         assert_eq!(doubt(&base, &base[0], &Which { number: Some(1), as_of: None }), None);
         let broken = [versions[0].clone(), versions[2].clone()];
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
-            Err("the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be of that time; name a version with --number (`weir versions ls`)".to_owned())
+            Err("the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be the version of that time; name a version with --number (`weir versions ls`)".to_owned())
         );
     }
 }

@@ -39,7 +39,7 @@ pub(super) const VERSION_DAMAGED: &str = "has a version that cannot be read";
 /// When they cannot be read, or do not fit into memory.
 pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, String> {
     let stored = stored_versions(place, item).await?;
-    stored.map_err(|error| failed(place, &format!("{item}: {error}")))
+    stored.map_err(|error| failed(place, &format!("history of {item}: {error}")))
 }
 
 /// Returns all versions of an item, ordered by number, or why one is unreadable.

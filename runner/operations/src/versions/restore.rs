@@ -3,7 +3,7 @@
 //! The write is an ordinary change of the item, so it becomes the next version, and the replaced
 //! item stays in the history. Its condition is that the item equals the current version and lacks
 //! the attributes that the write would add. No condition can detect other attributes that are added
-//! concurrently; they are kept in the history as a version of their own.
+//! concurrently; the history keeps them in a separate version.
 //!
 //! The marks of a migration are not part of an item: they are neither compared nor restored. A
 //! version with an expired time to live is refused, because TTL would delete the item at once.
@@ -136,7 +136,7 @@ struct Condition {
 /// would add are absent. For a missing item, the condition is that it is still missing.
 ///
 /// # Errors
-/// Why no condition can express this.
+/// The message says why no condition can express this.
 fn is_still(
     key: &Item,
     current: Option<&Item>,
@@ -250,7 +250,7 @@ mod tests {
             by_ttl: false,
             event_id: String::new(),
             expires_at: None,
-            follows: None,
+            previous_fingerprint: None,
         };
         // An ended migration and the fan-out have marked the older item. A running migration
         // touches the current one.

@@ -121,9 +121,8 @@ async fn suspicious_histories_are_checked_individually() {
     let store = TestStore::open().await;
     let place = films(&store).await;
     let item = history_key(&item_key::parse(KEY).unwrap());
-    let seemed = || [(item.clone(), "is not its current version")].into();
-    let looked =
-        async || closer_look::retain_wrong(&place, seemed(), Duration::ZERO).await.unwrap();
+    let seemed = || [(item.clone(), "differs from its current version in the history")].into();
+    let looked = async || recheck::retain_wrong(&place, seemed(), Duration::ZERO).await.unwrap();
     assert_eq!(looked().await, [(item.clone(), "has no history")].into());
     backfill::run(&place, false).await.unwrap();
     assert!(looked().await.is_empty());

@@ -14,39 +14,45 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),
     ("AWS::CloudWatch::Alarm", "no alarm is raised"),
     ("AWS::CloudWatch::Dashboard", "no dashboard is shown"),
-    ("AWS::CodeDeploy::", "a new binary replaces the old one at once"),
-    ("AWS::Events::", "events are not routed; write a `Schedule` event at the function"),
-    ("AWS::Glue::", "there is no catalog; the archive's files are read as they are"),
+    ("AWS::CodeDeploy::", "a new binary replaces the old binary immediately"),
+    ("AWS::Events::", "events are not routed; declare a `Schedule` event on the function"),
+    ("AWS::Glue::", "there is no catalog; tools read the archive's files directly"),
     ("AWS::IAM::", "permissions are not checked"),
-    ("AWS::KMS::", "nothing is encrypted with it"),
+    ("AWS::KMS::", "no data is encrypted with this key"),
     ("AWS::Lambda::Alias", "there is one version of the function, the one that was built"),
     (
         "AWS::Lambda::Function",
-        "it is not run; AWS::Serverless::Function with a CodeUri is built and run",
+        "the function is not run; only an AWS::Serverless::Function with a CodeUri is built and run",
     ),
     ("AWS::Lambda::LayerVersion", "functions in Python and Node read its folder"),
     ("AWS::Lambda::Permission", "permissions are not checked"),
     ("AWS::Lambda::Version", "there is one version of the function, the one that was built"),
     ("AWS::Logs::", "logs are written on this machine"),
     ("AWS::S3::BucketPolicy", "permissions are not checked"),
-    ("AWS::SNS::", "failure records for it are files in `destinations/`; nothing else is sent"),
-    ("AWS::SQS::", "failure records for it are files in `destinations/`; nothing is read from it"),
-    ("AWS::Scheduler::", "it does not run; write a `ScheduleV2` event at the function"),
+    (
+        "AWS::SNS::",
+        "failure records for this topic are files in `destinations/`; no other message is sent",
+    ),
+    (
+        "AWS::SQS::",
+        "failure records for this queue are files in `destinations/`; no message is read from it",
+    ),
+    ("AWS::Scheduler::", "the schedule does not run; declare a `ScheduleV2` event on the function"),
     ("AWS::Serverless::Api", "no HTTP endpoint is opened"),
     ("AWS::Serverless::Application", "the resources of the nested template are not created"),
     ("AWS::Serverless::HttpApi", "no HTTP endpoint is opened"),
     ("AWS::Serverless::LayerVersion", "functions in Python and Node read its folder"),
-    ("AWS::Serverless::StateMachine", "it is not run"),
+    ("AWS::Serverless::StateMachine", "the state machine is not run"),
 ];
 
 /// Attributes next to a resource's type that have an effect only on AWS.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("Connectors", "permissions are not checked"),
-    ("CreationPolicy", "nothing is waited for"),
-    ("DeletionPolicy", "nothing is deleted here"),
+    ("CreationPolicy", "`weir up` waits for no signal"),
+    ("DeletionPolicy", "no resource is deleted here"),
     ("DependsOn", "tables and buckets are created before the first function starts"),
     ("UpdatePolicy", "there are no rolling updates"),
-    ("UpdateReplacePolicy", "nothing is replaced here"),
+    ("UpdateReplacePolicy", "no resource is replaced here"),
 ];
 
 /// Lists a resource of a type that is not emulated.
@@ -54,7 +60,7 @@ pub(crate) fn list_resource(resource: &Resource<'_>, findings: &Findings<'_>) {
     let instead = BY_TYPE
         .iter()
         .find(|(prefix, _)| resource.type_name.starts_with(prefix))
-        .map_or("nothing is created for it", |(_, instead)| *instead);
+        .map_or("this resource is not created", |(_, instead)| *instead);
     list(resource, String::new(), resource.at, instead, findings);
 }
 

@@ -1,7 +1,7 @@
 //! Finds which tables of the template a function may write to, and whether it may use a service.
 //! Both follow from the policies of its role and from SAM's policy templates.
 //!
-//! The result is an estimate: a statement that is unknown here grants nothing.
+//! The result is an estimate: a policy statement that this module does not understand grants nothing.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},

@@ -86,7 +86,7 @@ pub(crate) fn check_accepted(resource: &Resource<'_>, findings: &Findings<'_>) {
                 Some(meant) => format!("write `{meant}`"),
                 None => format!("write {}", listed(NAMES.iter().copied())),
             };
-            findings.error(node.at, format!("unknown check `{name}` to accept"), help);
+            findings.error(node.at, format!("`Accept` names the unknown check `{name}`"), help);
         }
     }
 }
@@ -192,8 +192,8 @@ fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Op
     None
 }
 
-/// Checks the settings of one mapping against each other and against its table. An invalid limit of
-/// the attempts still counts as a limit, because it has its own error.
+/// Checks the settings of one mapping against each other and against its table. An invalid limit of the
+/// attempts still counts as a limit, because it is reported separately as an error.
 pub(crate) fn check_mapping(
     properties: &Properties<'_, '_>,
     mapping: &EventSourceMapping,
@@ -228,7 +228,7 @@ pub(crate) fn check_mapping(
             properties,
             "record-age",
             place("MaximumRecordAgeInSeconds"),
-            "no record gets that old: a stream trims it after 24 hours, and then it is lost",
+            "no record reaches this age: a stream trims records after 24 hours, and trimmed records are lost",
             "write 82800 (23 hours), so that discarded records still reach their destination",
         );
     }
@@ -245,7 +245,7 @@ pub(crate) fn check_mapping(
                  are processed concurrently",
                 table.partition_key
             ),
-            "remove it if the function combines items of a partition; accept `item-order` if not",
+            "remove the setting if the function combines items of a partition; otherwise accept `item-order`",
         );
     }
     check_images(properties, mapping, table);

@@ -8,7 +8,7 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The end of a generated logical id.
+/// The suffix of a generated logical id, after the resource's own id.
 enum Ending {
     /// Exactly this text.
     Is(&'static str),

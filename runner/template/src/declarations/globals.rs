@@ -85,7 +85,7 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
     if size > NODES_MAX {
         findings.error(
             globals.at,
-            format!("Globals has {size} values; at most {NODES_MAX} are taken"),
+            format!("Globals has {size} values; at most {NODES_MAX} are supported"),
             "move settings of single functions to the functions",
         );
     }

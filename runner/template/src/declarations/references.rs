@@ -136,9 +136,11 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
         // A transform is its name, or a mapping with a `Name` and parameters.
         let name = other.as_text().or_else(|| other.get("Name")?.as_text());
         let instead = match name {
-            Some(EXTENSIONS) => "its functions are evaluated, except `Fn::ForEach`".to_owned(),
+            Some(EXTENSIONS) => {
+                "the functions of this transform are evaluated, except `Fn::ForEach`".to_owned()
+            }
             Some(name) => format!("`{name}` is not applied; the template is read unchanged"),
-            None => "it is not applied; the template is read unchanged".to_owned(),
+            None => "this transform is not applied; the template is read unchanged".to_owned(),
         };
         if name != Some(EXTENSIONS) {
             findings.opens();
@@ -155,7 +157,10 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
     if let (false, Some(resource)) = (has_sam, first) {
         findings.error(
             resource.at,
-            format!("`{}` needs SAM, and this template does not ask for it", resource.type_name),
+            format!(
+                "`{}` needs SAM's transform, which this template does not declare",
+                resource.type_name
+            ),
             format!("write `Transform: {SAM_TRANSFORM}` at the top"),
         );
     }
@@ -197,8 +202,7 @@ impl References<'_, '_> {
             self.findings.error(
                 at,
                 format!(
-                    "`{}` written like this needs `{EXTENSIONS}`, and this template does not ask \
-                     for it",
+                    "`{}` in this form needs the transform `{EXTENSIONS}`, which this template does not declare",
                     intrinsic.name()
                 ),
                 format!("write `Transform: [{EXTENSIONS}, {SAM_TRANSFORM}]` at the top"),

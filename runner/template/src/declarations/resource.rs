@@ -104,9 +104,9 @@ pub(crate) struct Resource<'t> {
 impl Resource<'_> {
     /// Returns the resource's name on this machine if the template does not name it.
     ///
-    /// AWS generates a name from the stack's name and a random suffix. This name is easier to type:
-    /// the logical id, for a bucket in lower case. A logical id that is too short gets the stack's
-    /// name as a prefix; one that is too long is shortened.
+    /// AWS generates a name from the stack's name and a random suffix. This name is easier to type: the
+    /// logical id, for a bucket in lower case. A logical id that is too short gets the stack's name as a
+    /// prefix; a name that is too long is shortened.
     pub(crate) fn default_name(&self, stack: &str) -> String {
         let (name, longest) = match self.kind {
             ResourceKind::Bucket => (kebab_case(self.id), BUCKET_NAME_MAX),
@@ -259,8 +259,8 @@ fn read_one<'t>(
     })
 }
 
-/// Warns of a type that is probably a misspelt emulated one. CloudFormation would reject it. It is
-/// no error here, because this crate does not know every AWS type.
+/// Warns of a type that is probably a misspelt emulated type. CloudFormation would reject it. It is no
+/// error here, because this crate does not know every AWS type.
 fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     let distance = |known: &&str| strsim::osa_distance(known, type_name);
     let nearest = MADE_HERE.iter().map(|(name, _)| *name).min_by_key(distance);
@@ -268,7 +268,7 @@ fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     if let Some(meant) = meant {
         findings.warning(
             at,
-            format!("the type `{type_name}` is unknown here: nothing is created for it"),
+            format!("the type `{type_name}` is unknown here: this resource is not created"),
             format!("write `{meant}`"),
         );
     }

@@ -46,7 +46,7 @@ impl Resolver<'_> {
                 self.findings.error(
                     at,
                     format!("the condition `{name}` depends on itself"),
-                    "remove the reference that leads back to it",
+                    "remove the circular reference",
                 );
             }
             return known;

@@ -20,7 +20,7 @@ pub(crate) enum Parameter {
     Text(String),
     /// `CommaDelimitedList` and `List<...>`.
     List(Vec<String>),
-    /// A value that is unknown here. This is the parameter's name, or for
+    /// A value that is known only on AWS. The field is the parameter's name, or for
     /// `AWS::SSM::Parameter::Value<...>` the dynamic reference that CloudFormation would read.
     Elsewhere(String),
 }
@@ -65,7 +65,7 @@ pub(crate) fn read(
         };
         findings.error(
             at,
-            format!("a value is given for the parameter `{name}`, but there is none of this name"),
+            format!("a value is given for the parameter `{name}`, but the template has no parameter with this name"),
             help,
         );
     }
@@ -178,7 +178,7 @@ fn check_kind(entry: &Entry, kind: &str, at: Span, findings: &Findings<'_>) -> O
 
 /// Returns advice on how to set a parameter.
 pub(crate) fn help_without_value(name: &str) -> String {
-    format!("give it one with `--parameter {name}=VALUE`, or write a `Default:`")
+    format!("give the parameter a value with `--parameter {name}=VALUE`, or write a `Default:`")
 }
 
 fn check_item(

@@ -27,13 +27,13 @@ pub(crate) struct Properties<'r, 't> {
     /// The place of the mapping, where missing properties are reported.
     pub(crate) at: Span,
     entries: &'r [Entry],
-    asked: RefCell<Vec<&'static str>>,
+    read_names: RefCell<Vec<&'static str>>,
     /// Names that were only checked for presence, not read.
     looked_for: RefCell<Vec<String>>,
 }
 
 /// A value and its place.
-pub(crate) struct At<T> {
+pub(crate) struct PlacedValue<T> {
     pub(crate) value: T,
     pub(crate) at: Span,
 }
@@ -46,9 +46,9 @@ impl<'r, 't> Properties<'r, 't> {
         at: Span,
         node: &'r Node,
     ) -> Properties<'r, 't> {
-        let (asked, looked_for) = (RefCell::default(), RefCell::default());
+        let (read_names, looked_for) = (RefCell::default(), RefCell::default());
         let (path, entries) = (String::new(), node.entries());
-        Properties { resolver, resource, kind, path, at, entries, asked, looked_for }
+        Properties { resolver, resource, kind, path, at, entries, read_names, looked_for }
     }
 
     /// Returns the path of a property below the resource.
@@ -62,7 +62,7 @@ impl<'r, 't> Properties<'r, 't> {
     }
 
     fn entry(&self, name: &'static str) -> Option<(&'r Entry, &'r Node)> {
-        self.asked.borrow_mut().push(name);
+        self.read_names.borrow_mut().push(name);
         let entry = self.entries.iter().find(|entry| entry.key == name)?;
         let node = self.resolver.choose(&entry.value)??;
         Some((entry, node))
@@ -75,21 +75,21 @@ impl<'r, 't> Properties<'r, 't> {
     }
 
     /// Returns a text.
-    pub(crate) fn text(&self, name: &'static str) -> Option<At<String>> {
+    pub(crate) fn text(&self, name: &'static str) -> Option<PlacedValue<String>> {
         let value = self.value(name)?;
         let at = value.at;
         if let Some(reference) = value.reference() {
             self.left_out(name, &reference, at);
             return None;
         }
-        value.text(self.resolver.findings).map(|value| At { value, at })
+        value.text(self.resolver.findings).map(|value| PlacedValue { value, at })
     }
 
     /// Returns a property whose value is unknown here, with its place; `None` if the value is known
     /// or absent.
-    pub(crate) fn unknown(&self, name: &'static str) -> Option<At<String>> {
+    pub(crate) fn unknown(&self, name: &'static str) -> Option<PlacedValue<String>> {
         let value = self.value(name)?;
-        value.reference().map(|reference| At { value: reference, at: value.at })
+        value.reference().map(|reference| PlacedValue { value: reference, at: value.at })
     }
 
     /// Warns of a property whose value is unknown here.
@@ -106,7 +106,11 @@ impl<'r, 't> Properties<'r, 't> {
     }
 
     /// Returns a required text.
-    pub(crate) fn required_text(&self, name: &'static str, example: &str) -> Option<At<String>> {
+    pub(crate) fn required_text(
+        &self,
+        name: &'static str,
+        example: &str,
+    ) -> Option<PlacedValue<String>> {
         if !self.has(name) {
             self.missing(name, example);
         }
@@ -127,10 +131,10 @@ impl<'r, 't> Properties<'r, 't> {
         &self,
         name: &'static str,
         range: RangeInclusive<i64>,
-    ) -> Option<At<i64>> {
-        let At { value, at } = self.text(name)?;
+    ) -> Option<PlacedValue<i64>> {
+        let PlacedValue { value, at } = self.text(name)?;
         value::integer(&value, at, name, &range, self.resolver.findings)
-            .map(|value| At { value, at })
+            .map(|value| PlacedValue { value, at })
     }
 
     /// Returns a whole number that cannot be negative, in the range.
@@ -141,7 +145,7 @@ impl<'r, 't> Properties<'r, 't> {
 
     /// Returns a boolean.
     pub(crate) fn boolean(&self, name: &'static str) -> Option<bool> {
-        let At { value, at } = self.text(name)?;
+        let PlacedValue { value, at } = self.text(name)?;
         value::boolean(&value, at, name, self.resolver.findings)
     }
 
@@ -150,10 +154,10 @@ impl<'r, 't> Properties<'r, 't> {
         &self,
         name: &'static str,
         choices: &[(&str, T)],
-    ) -> Option<At<T>> {
-        let At { value, at } = self.text(name)?;
+    ) -> Option<PlacedValue<T>> {
+        let PlacedValue { value, at } = self.text(name)?;
         value::one_of(&value, at, name, choices, self.resolver.findings)
-            .map(|value| At { value, at })
+            .map(|value| PlacedValue { value, at })
     }
 
     /// Returns true if the property is present and not `AWS::NoValue`.
@@ -192,8 +196,8 @@ impl<'r, 't> Properties<'r, 't> {
             return None;
         };
         let Properties { resolver, resource, kind, .. } = *self;
-        let (asked, looked_for) = (RefCell::default(), RefCell::default());
-        Some(Properties { resolver, resource, kind, path, at, entries, asked, looked_for })
+        let (read_names, looked_for) = (RefCell::default(), RefCell::default());
+        Some(Properties { resolver, resource, kind, path, at, entries, read_names, looked_for })
     }
 
     /// Returns the mappings of a list.
@@ -254,7 +258,7 @@ impl<'r, 't> Properties<'r, 't> {
 
     /// Reports every property that was not read: it is not emulated, misspelt or unknown.
     pub(crate) fn finish(&self, catalogue: Catalogue) {
-        let asked = self.asked.borrow();
+        let asked = self.read_names.borrow();
         let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
         for entry in self.entries {
             let name = entry.key.as_str();
@@ -272,11 +276,11 @@ impl<'r, 't> Properties<'r, 't> {
                     format!("write `{meant}`"),
                 );
             } else {
-                self.not_emulated(name, "it is unknown here and has no effect");
+                self.not_emulated(name, "this property is unknown here and has no effect");
                 self.resolver.findings.warning(
                     entry.key_at,
                     format!("`{}` is not known as a property of {}", self.path(name), self.kind),
-                    "correct the name, or remove it: AWS refuses a property that it does not have",
+                    "correct the name, or remove the property: AWS rejects unknown properties",
                 );
             }
         }

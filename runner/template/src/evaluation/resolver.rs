@@ -87,8 +87,8 @@ impl<'t> Resolver<'t> {
             }
             Kind::Unknown => return None,
         };
-        // CloudFormation replaces a dynamic reference in every text, even in one that was put
-        // together.
+        // CloudFormation replaces a dynamic reference in every text, even in a text that a function has
+        // joined.
         let data = match data {
             Data::Text(text) => match dynamic_reference(&text) {
                 Some(reference) => Data::Elsewhere(reference.to_owned()),
@@ -99,7 +99,7 @@ impl<'t> Resolver<'t> {
         Some(Value { at: node.at, data })
     }
 
-    /// Returns the node that `Fn::If` selects, also through nested ones. Returns any other node
+    /// Returns the node that `Fn::If` selects, also through nested `Fn::If`. Returns any other node
     /// unchanged, and `None` if an error was reported.
     ///
     /// `Some(None)` is `AWS::NoValue`.
@@ -244,7 +244,7 @@ impl<'t> Resolver<'t> {
                 self.findings.error(
                     at,
                     format!("the name of `{}` depends on itself", resource.id),
-                    "write one of the names out",
+                    "write one of the names as plain text",
                 );
             }
             return known.clone();
@@ -264,7 +264,7 @@ impl<'t> Resolver<'t> {
                     let id = resource.id;
                     self.findings.warning(
                         name.at,
-                        format!("`{reference}` is unknown here, so `{id}` is called `{own}`"),
+                        format!("`{reference}` is unknown here, so `{id}` gets the name `{own}`"),
                         self.help_without_value(&reference),
                     );
                 }
@@ -280,8 +280,7 @@ impl<'t> Resolver<'t> {
     pub(crate) fn help_without_value(&self, reference: &str) -> String {
         match self.parameters.get(reference) {
             Some(Parameter::Elsewhere(_)) => parameters::help_without_value(reference),
-            _ => "take the value from a parameter of the template, and give it with `--parameter \
-                  NAME=VALUE`"
+            _ => "use a parameter of the template for the value, and set it with `--parameter NAME=VALUE`"
                 .to_owned(),
         }
     }
@@ -305,7 +304,7 @@ impl<'t> Resolver<'t> {
                 format!(
                     "more than {REFERENCES_DEEP_MAX} names or conditions refer to each other here"
                 ),
-                "write one of them out",
+                "write one of them as a plain value",
             );
             return None;
         }

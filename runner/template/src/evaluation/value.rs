@@ -64,8 +64,7 @@ impl Value {
                 findings.warning(
                     self.at,
                     format!("`{name}` is known only on AWS, so it is omitted here"),
-                    "take the value from a parameter of the template, and give it with `--parameter \
-                     NAME=VALUE`",
+                    "use a parameter of the template for the value, and set it with `--parameter NAME=VALUE`",
                 );
                 None
             }

@@ -34,7 +34,7 @@ impl Wanted {
 /// A binary for which there is neither a package nor a file.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there is no package=`{manifest}` to build binary=`{binary}` from, and no file=`{beside}`; run weir in the project's folder, correct CodeUri, or put the binary there"
+    "neither package=`{manifest}`, which would build binary=`{binary}`, nor file=`{beside}` exists; run weir in the project's folder, correct CodeUri, or put the binary at that path"
 )]
 pub struct Missing {
     /// The name of the binary.

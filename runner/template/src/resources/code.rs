@@ -10,7 +10,7 @@ use crate::{
     diagnostic::{Span, listed, similar},
     evaluation::properties::Properties,
     evaluation::value,
-    resources::origin::{self, Found, NotHere, Uri},
+    resources::origin::{self, Found, NotRunHere, Uri},
     resources::package::{self, Binaries},
     resources::script,
     stack::{BOOTSTRAP, Code},
@@ -75,7 +75,7 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
     let at = properties.node("CodeUri").map_or(properties.at, |node| node.at);
     let name = Path::new(uri).join(BOOTSTRAP).display().to_string();
     match entrypoint::look(&folder.join(BOOTSTRAP)) {
-        Entrypoint::Fine => {}
+        Entrypoint::Valid => {}
         Entrypoint::NoProgram => findings.error(
             at,
             format!("`{name}` cannot be started: {}", entrypoint::NO_PROGRAM),
@@ -84,7 +84,7 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
         Entrypoint::NoInterpreter(interpreter) => findings.warning(
             at,
             format!("`{name}` cannot be started here: its interpreter `{interpreter}` does not exist"),
-            "use one that exists on this machine and on Lambda in its first line, for example `#!/usr/bin/env python3`",
+            "name an interpreter in the first line that exists on this machine and on Lambda, for example `#!/usr/bin/env python3`",
         ),
     }
 }
@@ -107,9 +107,9 @@ fn reason_not_here(
     resource: &Resource<'_>,
     uri: &Uri,
     method: Option<(Span, &str)>,
-) -> Option<NotHere> {
+) -> Option<NotRunHere> {
     let not_here =
-        |at: Span, reason: &str| Some(NotHere { at, reason: reason.to_owned(), help: None });
+        |at: Span, reason: &str| Some(NotRunHere { at, reason: reason.to_owned(), help: None });
     let because = |name: &str, reason: &str| {
         not_here(properties.key_place(name).unwrap_or(resource.at), reason)
     };
@@ -125,11 +125,10 @@ fn reason_not_here(
         origin::runtime(properties).filter(|(_, it)| !it.starts_with("provided"))
     {
         let reason = format!("no function for `{runtime}` is run here");
-        let help = "write it for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
+        let help = "write the function for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
                     build` makes, or in Python or Node; or let another program run it, such as `sam \
-                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept \
-                    `not-run-here` on it if it is to run on AWS alone";
-        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
+                    local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS only";
+        return Some(NotRunHere { at, reason, help: Some(help.to_owned()) });
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {
         let reason = format!(
@@ -137,10 +136,10 @@ fn reason_not_here(
              `sam build` has an executable `{BOOTSTRAP}`"
         );
         let help = "run `sam build` first, and again after each change";
-        return Some(NotHere { at, reason, help: Some(help.to_owned()) });
+        return Some(NotRunHere { at, reason, help: Some(help.to_owned()) });
     }
     let uri = match uri {
-        Uri::Away(at, reason) => return not_here(*at, reason),
+        Uri::NotRead(at, reason) => return not_here(*at, reason),
         Uri::Unknown => return None,
         Uri::Folder(uri) => uri,
     };
@@ -154,7 +153,7 @@ fn reason_not_here(
     }
     let (reason, help) = lacks(&folder, uri);
     let at = properties.key_place("CodeUri").unwrap_or(resource.at);
-    Some(NotHere { at, reason, help })
+    Some(NotRunHere { at, reason, help })
 }
 
 /// Returns what a function's code folder lacks. Adds advice if AWS could not run the code either.
@@ -191,8 +190,8 @@ fn is_executable(_path: &Path) -> bool {
     false
 }
 
-/// Returns the name of the cargo binary. It is the one in SAM's build settings, the one that the
-/// logical id implies, or the package's only one.
+/// Returns the name of the cargo binary. It is the binary in SAM's build settings, the binary that the
+/// logical id implies, or the package's only binary.
 fn binary(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -224,11 +223,10 @@ fn binary(
     findings.error(
         at,
         format!(
-            "the package in this folder has several binaries, and none is called `{of_id}` like the \
-             function is: {}",
+            "the package in this folder has several binaries, and none has the function's name `{of_id}`: {}",
             all(&package.own)
         ),
-        "name it next to the function's Type: `Metadata: {BuildMethod: rust-cargolambda, \
+        "name the binary next to the function's Type: `Metadata: {BuildMethod: rust-cargolambda, \
          BuildProperties: {Binary: NAME}}`",
     );
     None
@@ -444,7 +442,7 @@ mod tests {
             (
                 &[manifest, one, "app/src/bin/two.rs"],
                 CARGO_BUILT,
-                "several binaries, and none is called `hello-world` like the function is: `one`, `two`",
+                "several binaries, and none has the function's name `hello-world`: `one`, `two`",
                 "BuildProperties: {Binary: NAME}",
             ),
             (&[manifest, one], &with_binary("on"), "has no binary `on`", "write `one`"),

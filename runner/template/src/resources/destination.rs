@@ -17,7 +17,7 @@ const SERVICES: &[(&str, &str)] =
     &[("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
 
 /// What happens to a batch if its destination is not emulated.
-const INSTEAD: &str = "it is not sent there; a discarded batch is only logged";
+const INSTEAD: &str = "failure records are not sent there; a discarded batch is only logged";
 
 /// Parses the destination of a mapping of this function. For an event, SAM grants the function
 /// access to the destination only if its `Type` is given, so the access is checked.
@@ -31,7 +31,7 @@ pub(crate) fn read(
         properties.resolver.findings.error(
             config.key_place("OnSuccess").unwrap_or(config.at),
             "a mapping of a stream has no destination for success, and SAM requires one for failures",
-            "write `OnFailure:` in its place, or remove `DestinationConfig`",
+            "write `OnFailure:` instead, or remove `DestinationConfig`",
         );
     }
     let on_failure = config.mapping("OnFailure");
@@ -63,8 +63,7 @@ pub(crate) fn read(
         Some(kind) if kind.value != service => properties.resolver.findings.warning(
             kind.at,
             format!(
-                "the destination is one of {name}, but for this `Type` SAM lets the function write \
-                 to something else"
+                "the destination is one of {name}, but for this `Type` SAM grants the function access to a different service"
             ),
             format!("write `Type: {name}`"),
         ),
@@ -100,7 +99,9 @@ fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, ser
             "discarded records cannot be written to their destination: no policy lets `{function}` use \
              {name}"
         ),
-        format!("write `Type: {name}` next to `Destination`, and SAM adds what the role needs"),
+        format!(
+            "write `Type: {name}` next to `Destination`, so that SAM adds the permission to the role"
+        ),
     );
 }
 

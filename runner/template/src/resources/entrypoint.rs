@@ -16,7 +16,7 @@ pub const NO_PROGRAM: &str =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrypoint {
     /// A program, a script whose interpreter exists, or a file that cannot be read.
-    Fine,
+    Valid,
     /// A script whose interpreter does not exist on this machine. The value is the interpreter.
     NoInterpreter(String),
     /// Neither a program nor a script.
@@ -30,7 +30,7 @@ pub fn look(path: &Path) -> Entrypoint {
     let read =
         File::open(path).and_then(|file| file.take(LINE_BYTES_MAX as u64).read_to_end(&mut begin));
     if read.is_err() {
-        return Entrypoint::Fine;
+        return Entrypoint::Valid;
     }
     of_bytes(&begin, |interpreter| Path::new(interpreter).exists())
 }
@@ -38,7 +38,7 @@ pub fn look(path: &Path) -> Entrypoint {
 fn of_bytes(begin: &[u8], is_there: impl Fn(&str) -> bool) -> Entrypoint {
     // Other systems reject a wrong program when it is started.
     if begin.starts_with(b"\x7fELF") || !cfg!(target_os = "linux") {
-        return Entrypoint::Fine;
+        return Entrypoint::Valid;
     }
     let Some(line) = begin.strip_prefix(b"#!") else { return Entrypoint::NoProgram };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -48,7 +48,7 @@ fn of_bytes(begin: &[u8], is_there: impl Fn(&str) -> bool) -> Entrypoint {
     let name = line.trim_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
     match name {
         "" => Entrypoint::NoProgram,
-        name if is_there(name) => Entrypoint::Fine,
+        name if is_there(name) => Entrypoint::Valid,
         name => Entrypoint::NoInterpreter(name.escape_debug().to_string()),
     }
 }
@@ -61,10 +61,10 @@ mod tests {
     fn a_program_begins_with_its_kind_or_its_interpreter() {
         let missing = |name: &str| Entrypoint::NoInterpreter(name.to_owned());
         let cases: [(&[u8], Entrypoint); 10] = [
-            (b"\x7fELF\x02\x01", Entrypoint::Fine),
-            (b"#!/bin/sh\necho", Entrypoint::Fine),
-            (b"#! /bin/sh -e\n", Entrypoint::Fine),
-            (b"#!/bin/sh", Entrypoint::Fine),
+            (b"\x7fELF\x02\x01", Entrypoint::Valid),
+            (b"#!/bin/sh\necho", Entrypoint::Valid),
+            (b"#! /bin/sh -e\n", Entrypoint::Valid),
+            (b"#!/bin/sh", Entrypoint::Valid),
             (b"#!/no/python3\n", missing("/no/python3")),
             (b"#!/no/python3 -u\n", missing("/no/python3")),
             (b"#!/bin/sh\r\n", missing("/bin/sh\\r")),

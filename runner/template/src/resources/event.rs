@@ -85,7 +85,7 @@ pub(crate) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
             _ if TYPES.contains(&kind) => event.not_emulated(
                 "Type",
                 format!(
-                    "events of type `{kind}` are not emulated; it does not invoke the function"
+                    "events of type `{kind}` are not emulated; this event does not invoke the function"
                 ),
             ),
             _ => {
@@ -155,7 +155,7 @@ fn not_run(
             lint::NOT_RUN_HERE,
             properties.key_place("FunctionName").unwrap_or(resource.at),
             format!(
-                "`{}` invokes nothing here: `{name}` is not a function that runs here",
+                "`{}` invokes no function here: `{name}` is not a function that runs here",
                 resource.id
             ),
             format!("{meant}; accept `not-run-here` on `{}` if it is for AWS only", resource.id),

@@ -23,8 +23,8 @@ const NOT_EMULATED: Catalogue = &[
     ("CapacityProviderConfig", "the function runs as a process of this machine"),
     ("CodeSigningConfigArn", "signatures are not checked"),
     ("DeadLetterQueue", "an invocation by a schedule that fails in all attempts is only logged"),
-    ("DeploymentPreference", "the new binary replaces the old one at once"),
-    ("Description", "it is shown only on AWS"),
+    ("DeploymentPreference", "the new binary replaces the old binary immediately"),
+    ("Description", "descriptions are shown only on AWS"),
     ("DurableConfig", "there are no durable executions"),
     ("EphemeralStorage", "the size of the temporary folder is not limited"),
     ("FileSystemConfigs", "no file system is mounted"),
@@ -260,7 +260,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
         if RESERVED_VARIABLES.contains(&name) {
             findings.error(
                 entry.key_at,
-                format!("Lambda sets `{name}` itself and rejects it here"),
+                format!("Lambda sets `{name}` itself and rejects it in a template"),
                 "use another name",
             );
         } else if !has_form {

@@ -10,13 +10,13 @@ pub(crate) const NOT_EMULATED: Catalogue = &[
     ("GlobalTableSourceArn", "there is one replica of the table"),
     ("GlobalTableWitnesses", "there is one replica of the table"),
     ("MultiRegionConsistency", "there is one replica of the table"),
-    ("ReadOnDemandThroughputSettings", "throughput has no such limit"),
-    ("ReadProvisionedThroughputSettings", "the table is on demand here"),
+    ("ReadOnDemandThroughputSettings", "this throughput limit is not enforced"),
+    ("ReadProvisionedThroughputSettings", "the table is on-demand here"),
     ("Replicas", "there is one replica of the table, the one of this machine"),
     ("SSESpecification", "the table's files are not encrypted"),
-    ("WarmThroughput", "the table begins with its usual partitions"),
-    ("WriteOnDemandThroughputSettings", "throughput has no such limit"),
-    ("WriteProvisionedThroughputSettings", "the table is on demand here"),
+    ("WarmThroughput", "the table starts with the default partitions"),
+    ("WriteOnDemandThroughputSettings", "this throughput limit is not enforced"),
+    ("WriteProvisionedThroughputSettings", "the table is on-demand here"),
 ];
 
 /// Checks what CloudFormation requires only of global tables.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    evaluation::properties::{At, Catalogue, Properties},
+    evaluation::properties::{Catalogue, PlacedValue, Properties},
     evaluation::value::Data,
     resources::table_parts::{self, Keys},
     stack::{AttributeDefinition, Billing, Index, IndexKind, Projection},
@@ -23,13 +23,13 @@ const GLOBAL_KEY_ATTRIBUTES_MAX: usize = 4;
 const NON_KEY_ATTRIBUTES_MAX: usize = 20;
 
 const NOT_EMULATED: Catalogue = &[
-    ("ContributorInsightsSpecification", "nothing is measured per key"),
-    ("OnDemandThroughput", "throughput has no such limit"),
-    ("ReadOnDemandThroughputSettings", "throughput has no such limit"),
-    ("ReadProvisionedThroughputSettings", "the index is on demand here"),
-    ("WarmThroughput", "the index begins with its usual partitions"),
-    ("WriteOnDemandThroughputSettings", "throughput has no such limit"),
-    ("WriteProvisionedThroughputSettings", "the index is on demand here"),
+    ("ContributorInsightsSpecification", "no metrics are collected per key"),
+    ("OnDemandThroughput", "this throughput limit is not enforced"),
+    ("ReadOnDemandThroughputSettings", "this throughput limit is not enforced"),
+    ("ReadProvisionedThroughputSettings", "the index is on-demand here"),
+    ("WarmThroughput", "the index starts with the default partitions"),
+    ("WriteOnDemandThroughputSettings", "this throughput limit is not enforced"),
+    ("WriteProvisionedThroughputSettings", "the index is on-demand here"),
 ];
 
 /// Returns the indexes of a table, and true if all are valid. An invalid index is reported and left
@@ -37,7 +37,7 @@ const NOT_EMULATED: Catalogue = &[
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     keys: &Keys,
-    definitions: &[At<AttributeDefinition>],
+    definitions: &[PlacedValue<AttributeDefinition>],
     billing: Option<Billing>,
 ) -> (Vec<Index>, bool) {
     let mut names = BTreeSet::new();
@@ -58,7 +58,7 @@ pub(crate) fn read(
         for index in written {
             let read = read_one(&index, kind, keys, definitions, billing);
             index.finish(NOT_EMULATED);
-            let Some(At { value, at }) = read else {
+            let Some(PlacedValue { value, at }) = read else {
                 is_complete = false;
                 continue;
             };
@@ -66,7 +66,7 @@ pub(crate) fn read(
                 properties.resolver.findings.error(
                     at,
                     format!("there are two indexes with the name `{}`", value.name),
-                    "give one of them another name",
+                    "rename one of them",
                 );
             }
             indexes.push(value);
@@ -79,9 +79,9 @@ fn read_one(
     index: &Properties<'_, '_>,
     kind: IndexKind,
     keys: &Keys,
-    definitions: &[At<AttributeDefinition>],
+    definitions: &[PlacedValue<AttributeDefinition>],
     billing: Option<Billing>,
-) -> Option<At<Index>> {
+) -> Option<PlacedValue<Index>> {
     let findings = index.resolver.findings;
     let name = index.required_text("IndexName", "by-author");
     let each_max = match kind {
@@ -94,7 +94,7 @@ fn read_one(
         IndexKind::Local => None,
         IndexKind::Global => throughput(index, billing),
     };
-    let (At { value: name, at }, own) = (name?, own?);
+    let (PlacedValue { value: name, at }, own) = (name?, own?);
     if !table_parts::is_name(&name) {
         findings.error(
             at,
@@ -108,7 +108,7 @@ fn read_one(
         findings.error(
             at,
             format!(
-                "the local index `{name}` has another partition key than its table, or no sort key"
+                "the local index `{name}` has a different partition key from its table, or no sort key"
             ),
             format!(
                 "write `{}` as HASH and another attribute as RANGE, or make it a global index",
@@ -127,7 +127,10 @@ fn read_one(
     }
     let projection = projection?;
     let (partition_keys, sort_keys) = (own.partition, own.sort);
-    Some(At { value: Index { name, kind, partition_keys, sort_keys, projection, billing }, at })
+    Some(PlacedValue {
+        value: Index { name, kind, partition_keys, sort_keys, projection, billing },
+        at,
+    })
 }
 
 /// Parses the throughput of a global index of a provisioned table.
@@ -174,7 +177,7 @@ fn projection(index: &Properties<'_, '_>) -> Option<Projection> {
     let kind = projection.choice("ProjectionType", KINDS);
     let attributes = non_key_attributes(&projection);
     projection.finish(&[]);
-    let At { value: kind, at } = kind?;
+    let PlacedValue { value: kind, at } = kind?;
     match (kind, attributes.is_empty()) {
         ("INCLUDE", false) => return Some(Projection::Include(attributes)),
         ("INCLUDE", true) => findings.error(
@@ -220,7 +223,7 @@ pub(crate) fn used_definitions(
     properties: &Properties<'_, '_>,
     keys: &Keys,
     (indexes, is_complete): (&[Index], bool),
-    definitions: Vec<At<AttributeDefinition>>,
+    definitions: Vec<PlacedValue<AttributeDefinition>>,
 ) -> Vec<AttributeDefinition> {
     let findings = properties.resolver.findings;
     let mut used: BTreeSet<&str> = BTreeSet::from([keys.partition_key.as_str()]);
@@ -229,14 +232,14 @@ pub(crate) fn used_definitions(
         used.extend(index.partition_keys.iter().chain(&index.sort_keys).map(String::as_str));
     }
     let mut kept = Vec::new();
-    for At { value, at } in definitions {
+    for PlacedValue { value, at } in definitions {
         if used.contains(value.name.as_str()) {
             kept.push(value);
         } else if is_complete {
             findings.error(
                 at,
                 format!("`{}` is defined but not used as a key", value.name),
-                "remove it; only key attributes are defined, and items may have any others",
+                "remove the definition; only key attributes are defined, and items may have any other attributes",
             );
         }
     }

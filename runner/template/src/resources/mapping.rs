@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     checks::lint,
-    evaluation::properties::{At, Catalogue, Properties},
+    evaluation::properties::{Catalogue, PlacedValue, Properties},
     evaluation::value::Data,
     resources::destination,
     stack::{
@@ -19,7 +19,7 @@ use mapping::{FilterCriteria, InvalidFilter, PATTERNS_MAX};
 
 const NOT_EMULATED: Catalogue = &[
     ("KmsKeyArn", "filters are not encrypted"),
-    ("LoggingConfig", "the log has what a mapping does"),
+    ("LoggingConfig", "the log shows the activity of a mapping"),
     ("MetricsConfig", "no CloudWatch metrics are written"),
     ("ProvisionedPollerConfig", "one process polls"),
     ("Tags", "the mapping has no tags"),
@@ -62,8 +62,8 @@ pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
     let is_event = link.source_property == "Stream";
     let stream = match stream(properties, link.source_property, &stack.tables) {
         Source::NoStream if !is_event => return,
-        // A source that is unknown here may be no stream. Only a mapping of a stream has a starting
-        // position, and only such a mapping has further requirements.
+        // A source that is known only on AWS may not be a stream. Only a mapping of a stream has a
+        // starting position, and further requirements apply only to such a mapping.
         Source::Elsewhere(_) if !is_event && !properties.has("StartingPosition") => return,
         Source::Elsewhere(reason) => {
             not_run(properties, &link, reason, &help_of_stream(&link), stack);
@@ -228,7 +228,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
         Data::Elsewhere(elsewhere) => {
             properties.not_emulated(
                 name,
-                format!("`{elsewhere}` is not emulated; it does not invoke the function"),
+                format!("`{elsewhere}` is not emulated; this mapping does not invoke the function"),
             );
             Source::Elsewhere(format!("`{elsewhere}` is not emulated"))
         }
@@ -263,7 +263,9 @@ fn stream_of_arn(
     if *service != "dynamodb" {
         properties.not_emulated(
             name,
-            format!("sources of `{service}` are not polled; it does not invoke the function"),
+            format!(
+                "sources of `{service}` are not polled; this mapping does not invoke the function"
+            ),
         );
         return Source::NoStream;
     }
@@ -281,14 +283,18 @@ fn stream_of_arn(
     if let Some(table) = own {
         return Source::Known(StreamSource::StreamOf(table.logical_id.clone()));
     }
-    properties.not_emulated(name, format!("{NOT_IN_TEMPLATE}; it does not invoke the function"));
+    properties.not_emulated(
+        name,
+        format!("{NOT_IN_TEMPLATE}; this mapping does not invoke the function"),
+    );
     Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 
 /// Parses a maximum record age: -1 (no limit), or 60 s to 7 days, in seconds. Returns `None` if it
 /// is absent or invalid.
 fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
-    let At { value, at } = properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
+    let PlacedValue { value, at } =
+        properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
     if value != -1 && !(60..=604_800).contains(&value) {
         properties.resolver.findings.error(
             at,
@@ -351,7 +357,7 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
         properties.missing("StartingPosition", "TRIM_HORIZON");
         return None;
     }
-    // If only AWS knows the position, the one that misses no record is used here.
+    // If only AWS knows the position, this uses the position that misses no record.
     if properties.unknown("StartingPosition").is_some() {
         let _ = properties.text("StartingPosition");
         return Some(StartingPosition::TrimHorizon);
@@ -426,7 +432,7 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
                 patterns.len()
             ),
             format!(
-                "join some in one pattern, or ask AWS for up to {PATTERNS_MAX} and accept `filter-quota`"
+                "join some of them in one pattern, or ask AWS for up to {PATTERNS_MAX} and accept `filter-quota`"
             ),
         );
     }
@@ -434,7 +440,7 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         findings.error(
             criteria.at,
             format!("this mapping has {} filters", patterns.len()),
-            format!("Lambda allows at most {PATTERNS_MAX}; join some in one pattern"),
+            format!("Lambda allows at most {PATTERNS_MAX}; join some of them in one pattern"),
         );
     }
     patterns
@@ -448,10 +454,8 @@ fn response_types(properties: &Properties<'_, '_>) -> bool {
             properties,
             "whole-batch",
             properties.at,
-            "without ReportBatchItemFailures one failing record makes its whole batch fail and \
-            be repeated",
-            "write `FunctionResponseTypes: [ReportBatchItemFailures]`, and answer with the \
-            records to retry",
+            "without ReportBatchItemFailures one failing record makes its whole batch fail and be retried",
+            "write `FunctionResponseTypes: [ReportBatchItemFailures]`, and return the records to retry",
         );
         return false;
     };

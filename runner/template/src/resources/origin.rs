@@ -23,11 +23,11 @@ pub(crate) enum Found {
         folder: Option<String>,
     },
     /// The function does not run here.
-    NotHere(NotHere),
+    NotHere(NotRunHere),
 }
 
 /// The reason why a function does not run here.
-pub(crate) struct NotHere {
+pub(crate) struct NotRunHere {
     /// The place in the template that causes this.
     pub(crate) at: Span,
     pub(crate) reason: String,
@@ -40,7 +40,7 @@ pub(crate) enum Uri {
     /// A folder, relative to the template's folder.
     Folder(String),
     /// A location that is not read, and why: in S3, or known only on AWS.
-    Away(Span, &'static str),
+    NotRead(Span, &'static str),
     /// The template does not say it, or an error was reported.
     Unknown,
 }
@@ -51,15 +51,15 @@ pub(crate) fn uri(properties: &Properties<'_, '_>) -> Uri {
         let has_other = properties.has("InlineCode") || is_image(properties);
         return if has_other { Uri::Unknown } else { Uri::Folder(DEFAULT_URI.to_owned()) };
     };
-    let in_s3 = "the function's code lies in S3";
+    let in_s3 = "the function's code is in S3";
     if matches!(node.kind, Kind::Map(_)) {
-        return Uri::Away(node.at, in_s3);
+        return Uri::NotRead(node.at, in_s3);
     }
     match properties.value("CodeUri").map(|value| value.data) {
-        Some(Data::Text(text)) if text.starts_with("s3://") => Uri::Away(node.at, in_s3),
+        Some(Data::Text(text)) if text.starts_with("s3://") => Uri::NotRead(node.at, in_s3),
         Some(Data::Text(text)) => Uri::Folder(text),
         Some(Data::Elsewhere(_)) => {
-            Uri::Away(node.at, "where the function's code lies is known only on AWS")
+            Uri::NotRead(node.at, "the location of the function's code is known only on AWS")
         }
         _ => Uri::Unknown,
     }

@@ -63,7 +63,8 @@ fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
         found.retain(|(other, source)| other != name && Some(source) != path.as_ref());
         own.insert(name.to_owned());
     }
-    // In edition 2015, which is the default, a manifest that lists binaries turns off the search.
+    // In edition 2015, which is the default, a manifest that lists binaries disables the automatic
+    // search.
     let is_old = match package.get("edition") {
         Some(edition) => edition.as_str() == Some("2015"),
         None => true,
@@ -121,8 +122,8 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
             members.extend(fs::canonicalize(&member));
         }
     }
-    // Path dependencies within the workspace's folder are members too, also transitively. If there
-    // is one that `members` does not list, only cargo can find them all.
+    // Path dependencies within the workspace's folder are members too, also transitively. If there is a
+    // path dependency that `members` does not list, only cargo can find all members.
     let root = fs::canonicalize(folder).ok()?;
     let excluded: Vec<PathBuf> = excluded.iter().flat_map(fs::canonicalize).collect();
     let is_unlisted = |path: &PathBuf| {

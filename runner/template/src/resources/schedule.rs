@@ -10,21 +10,21 @@ use crate::{
 
 const NOT_EMULATED: Catalogue = &[
     ("DeadLetterConfig", "an invocation that fails is only logged"),
-    ("Description", "it is shown only on AWS"),
-    ("EndDate", "the schedule runs as long as the runner"),
-    ("FlexibleTimeWindow", "invocations are made at their time"),
-    ("GroupName", "there are no groups of schedules"),
+    ("Description", "descriptions are shown only on AWS"),
+    ("EndDate", "the schedule runs as long as `weir up`"),
+    ("FlexibleTimeWindow", "functions are invoked at the exact scheduled time"),
+    ("GroupName", "schedules have no groups"),
     ("KmsKeyArn", "the input is not encrypted"),
-    ("Name", "the schedule is called by its logical id"),
-    ("OmitName", "the schedule is called by its logical id"),
+    ("Name", "the schedule's name is its logical id"),
+    ("OmitName", "the schedule's name is its logical id"),
     ("PermissionsBoundary", "permissions are not checked"),
     (
         "RetryPolicy",
-        "the function is always reached; a failed invocation is retried like on Lambda",
+        "the function is always reachable; a failed invocation is retried as on Lambda",
     ),
     ("RoleArn", "permissions are not checked"),
     ("ScheduleExpressionTimezone", "times are in UTC"),
-    ("StartDate", "the schedule runs from the start of the runner"),
+    ("StartDate", "the schedule starts with `weir up`"),
 ];
 
 /// Parses one schedule; `None` if an error was reported.
@@ -57,7 +57,7 @@ pub(crate) fn read(
     if text.value.starts_with("at(") {
         properties.not_emulated(
             expression_property,
-            "a schedule for one time does not run; it does not invoke the function",
+            "a one-time schedule does not run and does not invoke the function",
         );
         return None;
     }

@@ -10,7 +10,7 @@ use crate::{
     evaluation::properties::Properties,
     evaluation::value::{Data, Value},
     not_emulated::NotEmulated,
-    resources::origin::{BUILD_FOLDER, Found, NotHere, Uri, built, method},
+    resources::origin::{BUILD_FOLDER, Found, NotRunHere, Uri, built, method},
     resources::sources,
     stack::{Code, Language, Layer, Script},
 };
@@ -49,7 +49,7 @@ pub(crate) fn find(
     }
     let folder = match uri {
         Uri::Folder(folder) => folder,
-        Uri::Away(at, reason) => return not_here(*at, *reason, None),
+        Uri::NotRead(at, reason) => return not_here(*at, *reason, None),
         Uri::Unknown => return None,
     };
     // Without the template's folder, files cannot be checked.
@@ -71,7 +71,7 @@ pub(crate) fn find(
             None => {
                 let (at, method) = method.unwrap_or((at, ""));
                 let reason = format!(
-                    "`{BUILD_FOLDER}/{}` is not there, and `BuildMethod: {method}` makes it",
+                    "`{BUILD_FOLDER}/{}` does not exist; `BuildMethod: {method}` creates it",
                     resource.id
                 );
                 not_here(
@@ -98,7 +98,7 @@ pub(crate) fn find(
 }
 
 fn not_here(at: Span, reason: impl Into<String>, help: Option<String>) -> Option<Found> {
-    Some(Found::NotHere(NotHere { at, reason: reason.into(), help }))
+    Some(Found::NotHere(NotRunHere { at, reason: reason.into(), help }))
 }
 
 /// Returns the language of a build method that SAM names like a runtime. Such a build copies the
@@ -124,7 +124,7 @@ fn warn_of_old_build(properties: &Properties<'_, '_>, at: Span, folder: &Path) {
     {
         properties.resolver.findings.warning(
             at,
-            format!("`{BUILD_FOLDER}` is older than the sources, and it is what runs"),
+            format!("`{BUILD_FOLDER}` is older than the sources, but its code is what runs"),
             "run `sam build`; `weir up` runs the new build from the next invocation on",
         );
     }
@@ -159,13 +159,12 @@ fn candidates(language: Language, handler: &str) -> Vec<String> {
 fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, String) {
     let folder = root.join(uri);
     if folder.is_file() {
-        let help = "write the folder of the code, as it is seen from the template".to_owned();
+        let help = "write the path of the code's folder, relative to the template".to_owned();
         return (format!("`{uri}` is a file, and no archive is unpacked"), help);
     }
     if !folder.is_dir() {
-        let help = "write the folder of the code as CodeUri, as it is seen from the template, or run \
-                    `sam build` if a build makes it";
-        return (format!("the folder `{uri}` is not there"), help.to_owned());
+        let help = "set CodeUri to the path of the code's folder, relative to the template, or run `sam build` if a build creates the folder";
+        return (format!("the folder `{uri}` does not exist"), help.to_owned());
     }
     let names = candidates(language, handler);
     let wanted = match language {
@@ -182,13 +181,13 @@ fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, 
         let help = "run `sam build`, with `Metadata: {BuildMethod: esbuild}` on the function, or compile \
                     it with `tsc`; `weir up` does not compile TypeScript";
         let reason =
-            format!("`{}` is TypeScript, and `{}` is not there", place(typed), place(&wanted));
+            format!("`{}` is TypeScript, and `{}` does not exist", place(typed), place(&wanted));
         return (reason, help.to_owned());
     }
     let help = format!(
         "write `Handler: FILE.FUNCTION` and the folder of FILE as CodeUri: `{handler}` is in `{wanted}`"
     );
-    (format!("`{}`, which has the handler `{handler}`, is not there", place(&wanted)), help)
+    (format!("`{}`, the file of the handler `{handler}`, does not exist", place(&wanted)), help)
 }
 
 /// Returns the layers of a function: folders of this template, and layers on AWS.
@@ -212,9 +211,11 @@ fn layer(properties: &Properties<'_, '_>, item: Value) -> Option<Layer> {
         kind: properties.kind.to_owned(),
         property: properties.path("Layers"),
         at: item.at,
-        instead: format!("the layer `{reference}` is not loaded; list what it has as a dependency"),
+        instead: format!(
+            "the layer `{reference}` is not loaded; list its packages as dependencies"
+        ),
     });
-    Some(Layer::Away(reference))
+    Some(Layer::OnAws(reference))
 }
 
 /// Returns the folder of a layer that the template describes, relative to the template's folder.
@@ -306,9 +307,9 @@ mod tests {
             ),
             (&["code/x.py"], "", &format!("{python}app.run"), Err("`code/app.py`, which has the")),
             (&["code/x.js"], "", &format!("{node}app.run"), Err("`code/app.js`, which has the")),
-            (&[], "", &format!("{python}app.run"), Err("the folder `code` is not there")),
+            (&[], "", &format!("{python}app.run"), Err("the folder `code` does not exist")),
             (&["code"], "", &format!("{python}app.run"), Err("`code` is a file")),
-            (&[], "", &format!("{python}app.run").replace("code", "s3://b/k"), Err("lies in S3")),
+            (&[], "", &format!("{python}app.run").replace("code", "s3://b/k"), Err("is in S3")),
             (&["code/a.rb"], "", "Runtime: ruby3.4, CodeUri: code, Handler: a.b", Err("`ruby3.4`")),
         ];
         for (files, metadata, properties, expected) in cases {
@@ -346,7 +347,8 @@ mod tests {
         assert_eq!((script.language, script.runtime().as_str()), (Language::Node, "nodejs22.x"));
         assert_eq!(script.build_folder.as_deref(), Some(".aws-sam/build/F"));
         let folder = |path: &str| Layer::Folder(path.to_owned());
-        let layers = [folder("shared"), folder(".aws-sam/build/Made"), Layer::Away(arn.to_owned())];
+        let layers =
+            [folder("shared"), folder(".aws-sam/build/Made"), Layer::OnAws(arn.to_owned())];
         assert_eq!(script.layers, layers);
         let listed = stack.not_emulated.iter().filter(|it| it.property == "Layers");
         assert!(listed.map(|it| &it.instead).any(|it| it.contains(arn)));

@@ -2,7 +2,7 @@
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
-    evaluation::properties::{At, Catalogue, Properties},
+    evaluation::properties::{Catalogue, PlacedValue, Properties},
     resources::global_table,
     resources::index,
     resources::table_parts::{Keys, is_name, key_schema, provisioned},
@@ -10,20 +10,20 @@ use crate::{
 };
 
 const NOT_EMULATED: Catalogue = &[
-    ("ContributorInsightsSpecification", "nothing is measured per key"),
+    ("ContributorInsightsSpecification", "no metrics are collected per key"),
     ("DeletionProtectionEnabled", "the table can be deleted"),
-    ("ImportSourceSpecification", "the table begins empty"),
+    ("ImportSourceSpecification", "the table is initially empty"),
     ("KinesisStreamSpecification", "changes go to the table's own stream only"),
-    ("OnDemandThroughput", "throughput has no such limit"),
+    ("OnDemandThroughput", "this throughput limit is not enforced"),
     (
         "PointInTimeRecoverySpecification",
         "there is no backup of the table; its files are below ./.weir",
     ),
     ("ResourcePolicy", "permissions are not checked"),
     ("SSESpecification", "the table's files are not encrypted"),
-    ("TableClass", "there is one class of storage"),
+    ("TableClass", "there is only one storage class"),
     ("Tags", "the table has no tags"),
-    ("WarmThroughput", "the table begins with its usual partitions"),
+    ("WarmThroughput", "the table starts with the default partitions"),
 ];
 
 const KEY_TYPES: &[(&str, KeyType)] =
@@ -59,9 +59,9 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
             stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
-            // If only AWS knows the view type, the widest one is used here.
-            let At { at, .. } = stream.unknown("StreamViewType")?;
-            Some(At { value: StreamViewType::NewAndOldImages, at })
+            // If only AWS knows the view type, this uses the widest view type.
+            let PlacedValue { at, .. } = stream.unknown("StreamViewType")?;
+            Some(PlacedValue { value: StreamViewType::NewAndOldImages, at })
         });
         stream.finish(&[("ResourcePolicy", "permissions are not checked")]);
         view
@@ -149,7 +149,7 @@ fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> Keys
     (keys, indexes, attributes, billing)
 }
 
-fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> {
+fn definitions(properties: &Properties<'_, '_>) -> Vec<PlacedValue<AttributeDefinition>> {
     if !properties.has("AttributeDefinitions") {
         properties.missing("AttributeDefinitions", "[{AttributeName: id, AttributeType: S}]");
     }
@@ -163,8 +163,8 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
                 definition.missing("AttributeType", "S");
             }
             definition.finish(&[]);
-            let At { value: name, at } = name?;
-            Some(At { value: AttributeDefinition { name, kind: kind?.value }, at })
+            let PlacedValue { value: name, at } = name?;
+            Some(PlacedValue { value: AttributeDefinition { name, kind: kind?.value }, at })
         })
         .collect()
 }
@@ -172,7 +172,7 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
     let on_demand = match properties.has("BillingMode") {
-        // If only AWS knows the mode, the one that needs no throughput is used here.
+        // If only AWS knows the mode, this uses the mode that needs no throughput.
         true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
         false => false,
     };

@@ -1,7 +1,7 @@
 //! The common parts of tables and indexes: names, key schemas, provisioned throughput.
 
 use crate::{
-    evaluation::properties::{At, Properties},
+    evaluation::properties::{PlacedValue, Properties},
     stack::{AttributeDefinition, Billing},
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct KeySchema {
 /// each kind.
 pub(crate) fn key_schema(
     properties: &Properties<'_, '_>,
-    definitions: &[At<AttributeDefinition>],
+    definitions: &[PlacedValue<AttributeDefinition>],
     each_max: usize,
 ) -> Option<KeySchema> {
     let findings = properties.resolver.findings;
@@ -47,7 +47,7 @@ pub(crate) fn key_schema(
     }
     let mut is_sound = true;
     let elements = properties.mappings("KeySchema");
-    let schema: Vec<(At<String>, KeyPart)> = elements
+    let schema: Vec<(PlacedValue<String>, KeyPart)> = elements
         .iter()
         .filter_map(|element| {
             let name = element.required_text("AttributeName", "id");

@@ -64,7 +64,7 @@ pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
             findings.error(
                 place(span),
                 "a second document begins here; a template is one document",
-                "remove the line `---` and what follows, or put it into a file of its own",
+                "remove the line `---` and everything after it, or move that document to its own file",
             );
             return None;
         }
@@ -117,9 +117,9 @@ fn mark_dashes(text: &str) -> Option<String> {
 fn syntax_help(findings: &Findings<'_>, at: Span) -> &'static str {
     let line = findings.source_line(at.line);
     if line.chars().take_while(|letter| letter.is_whitespace()).any(|letter| letter == '\t') {
-        "indent with spaces; YAML takes no tab there"
+        "indent with spaces; YAML allows no tab there"
     } else {
-        "check indentation, quotes and brackets of this line and of the ones before it"
+        "check indentation, quotes and brackets of this line and of the lines before it"
     }
 }
 
@@ -205,7 +205,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     self.findings.error(
                         at,
                         "this alias is within its own anchor",
-                        "write the value out",
+                        "write the value itself",
                     );
                     return None;
                 };
@@ -292,7 +292,7 @@ impl<'input> Builder<'_, '_, 'input> {
                         self.findings.error(
                             node.at,
                             "CloudFormation does not know YAML's merge key `<<`",
-                            "write the keys out, or put them under `Globals`",
+                            "write the keys explicitly, or put them under `Globals`",
                         );
                         *key = Some((text, node.at));
                     }

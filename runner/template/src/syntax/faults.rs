@@ -8,15 +8,15 @@ use crate::diagnostic::{Diagnostics, Findings, Span};
 /// The message for a comma after the last member. The JSON parser has several messages for it.
 const TRAILING_COMMA: &str = "trailing comma";
 
-/// Returns the diagnostic for bytes that are not UTF-8. The first `valid` bytes are.
+/// Returns the diagnostic for bytes that are not UTF-8. The first `valid` bytes are valid UTF-8.
 pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
     let before = String::from_utf8_lossy(bytes.get(..valid).unwrap_or_default());
     let at = end_of(&before);
     let (text, message, help) = match utf16(bytes) {
         Some(text) => (
             Cow::Owned(text),
-            "this is UTF-16, and a template is UTF-8".to_owned(),
-            "save it as UTF-8; in PowerShell, `Set-Content -Encoding utf8` writes it so",
+            "this is UTF-16, but a template must be UTF-8".to_owned(),
+            "save the template as UTF-8, in PowerShell with `Set-Content -Encoding utf8`",
         ),
         None => (
             String::from_utf8_lossy(bytes),
@@ -73,7 +73,7 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     let before = line.get(..error.column().saturating_sub(1)).unwrap_or(line);
     let at = Span { line: error.line().max(1), column: before.chars().count() + 1, width: 1 };
     let what = if error.is_eof() {
-        "it ends too early"
+        "the text ends too early"
     } else if is_behind_comma(text, at.line, before) {
         TRAILING_COMMA
     } else {
@@ -86,9 +86,9 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     } else if what.starts_with("key must be a string") {
         "write double quotation marks around each name"
     } else if what.starts_with("expected `,`") {
-        "write a comma between two members, here or at the end of the line before"
+        "write a comma between two members, here or at the end of the previous line"
     } else {
-        "check commas, quotation marks and brackets of this line and of the one before"
+        "check commas, quotation marks and brackets of this line and of the previous line"
     };
     Some((at, format!("this is not valid JSON: {what}"), help))
 }

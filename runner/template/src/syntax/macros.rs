@@ -26,7 +26,7 @@ pub(crate) fn note(argument: &Node, at: Span, findings: &Findings<'_>) {
     findings.warning(
         at,
         format!("the additions of `{name}` are unknown here"),
-        "write out the resources that should run here",
+        "write the resources that should run here explicitly",
     );
 }
 
@@ -44,12 +44,12 @@ pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findi
             findings.warning(
                 *key_at,
                 format!("`{key}` is a loop, and loops are not expanded here"),
-                "write out the resources that should run here",
+                "write the resources that should run here explicitly",
             );
         } else {
             findings.error(
                 *key_at,
-                format!("`{key}` needs `{EXTENSIONS}`, and this template does not ask for it"),
+                format!("`{key}` needs the transform `{EXTENSIONS}`, which this template does not declare"),
                 format!("write `Transform: [{EXTENSIONS}]` at the top"),
             );
         }

@@ -68,7 +68,7 @@ fn integer(digits: &str) -> Option<u64> {
     u64::from_str_radix(&plain, radix).ok()
 }
 
-/// Parses `1:30` as 90: digits of base 60. The first one has no leading zero.
+/// Parses `1:30` as 90: digits of base 60. The first digit group has no leading zero.
 fn sexagesimal(digits: &str) -> Option<u64> {
     let mut parts = digits.split(':');
     let first = parts.next().filter(|first| !first.starts_with('0'))?;

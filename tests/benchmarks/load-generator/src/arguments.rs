@@ -8,20 +8,20 @@ use crate::ceiling::Ceiling;
 use crate::client::Endpoint;
 use crate::workload::{Follower, Operation};
 
-/// Measure a DynamoDB endpoint, or what this machine can do without one
+/// Measure a DynamoDB endpoint, or the upper bounds of this machine without one
 #[derive(Clone, Debug, Parser)]
 #[command(after_help = "Examples:\n  \
     load-generator --endpoint http://127.0.0.1:8000 --server-pid 4711\n  \
     load-generator --endpoint http://127.0.0.1:8000 --operations put,batch --with stream,index\n  \
-    load-generator --ceiling                      what this machine can do without a store\n  \
-    load-generator --ceiling --endpoint URL       both, and the store's puts in percent of it\n\n\
+    load-generator --ceiling                      the upper bounds of this machine without a store\n  \
+    load-generator --ceiling --endpoint URL       both, and the store's puts in percent of each bound\n\n\
     The results are tab-separated values on standard output. The tables load-… are created, filled, \
     and deleted at the end.")]
 pub(crate) struct Arguments {
     /// Measure this endpoint: plain HTTP, as http://HOST:PORT
     #[arg(long, value_name = "URL", required_unless_present_any = ["ceiling", "serve_ceiling"])]
     pub(crate) endpoint: Option<Endpoint>,
-    /// What to measure
+    /// Operations to measure
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "update", "query", "batch"])]
     pub(crate) operations: Vec<Operation>,
     /// Features of the tables that add to the cost of writes

@@ -131,7 +131,7 @@ pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
     let accepting = tokio::spawn(accept(listener, Arc::new(answers)));
     let (ended, end) = oneshot::channel();
     spawn_thread("input", move || {
-        // Only its end matters: the parent writes nothing.
+        // Only the end of the input matters: the parent writes nothing.
         let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0; 1]);
         let _ = ended.send(());
     })?;
@@ -154,7 +154,7 @@ async fn accept(listener: TcpListener, answers: Arc<Answers>) {
 }
 
 async fn serve_connection(stream: TcpStream, answers: Arc<Answers>) {
-    // The connection also works without it, only slower.
+    // The connection also works without TCP_NODELAY, only slower.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let answers = Arc::clone(&answers);

@@ -55,7 +55,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         return ceiling::serve(ceiling, &folder).await;
     }
     if cfg!(debug_assertions) {
-        say("note: a development build: load and ceilings cost more than with --release");
+        say(
+            "note: this is a development build: the load and the ceilings use more CPU than with --release",
+        );
     }
     print(report::HEADER)?;
     let mut run = Run { arguments, folder, rows: Vec::new(), sum: SumCheck::default() };
@@ -101,7 +103,7 @@ impl Run<'_> {
             self.sum.sum = fixture.sum_slots().await?;
             say(&self.sum.text());
             if !self.sum.holds() {
-                return Err("the sum of the slots is not what was acknowledged".into());
+                return Err("the sum of the slots differs from the acknowledged increments".into());
             }
         }
         Ok(())

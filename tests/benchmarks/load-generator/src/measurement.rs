@@ -206,7 +206,7 @@ impl<'a> Driver<'a> {
                 Ok(answer) if answer.status == StatusCode::OK => {
                     outcome.acknowledged += 1;
                     if !workload::is_complete(operation, &answer.body) {
-                        outcome.fail(measured, || "an answer is not complete".to_owned());
+                        outcome.fail(measured, || "an answer is incomplete".to_owned());
                     } else if measured {
                         let nanos = now.duration_since(sent).as_nanos();
                         outcome.latency.saturating_record(u64::try_from(nanos).unwrap_or(u64::MAX));

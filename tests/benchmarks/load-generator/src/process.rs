@@ -34,7 +34,8 @@ pub(crate) fn read_usage(pids: &[u32]) -> Result<Usage> {
                 )
             })
         };
-        let unknown = |file| format!("/proc/{pid}/{file} is not as proc(5) says");
+        let unknown =
+            |file| format!("/proc/{pid}/{file} does not have the format that proc(5) describes");
         sum.cpu_micros += cpu_micros(&read("stat")?).ok_or_else(|| unknown("stat"))?;
         sum.resident_bytes += resident_bytes(&read("status")?).ok_or_else(|| unknown("status"))?;
     }

@@ -5,7 +5,7 @@ use crate::measurement::Outcome;
 /// One measurement's result.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// What was measured: `store`, or the name of a ceiling.
+    /// The measured target: `store`, or the name of a ceiling.
     pub(crate) target: String,
     pub(crate) operation: String,
     pub(crate) connections: u32,

@@ -1,8 +1,9 @@
 //! The columns that stay in an object when rows are erased from it.
 //!
 //! A discovered column has the name of an attribute. If only erased items had this attribute, its
-//! name can reveal as much about a person as a value. Such a column is therefore removed with the
-//! rows, also from the object's metadata. Declared columns belong to the table and stay.
+//! name can reveal as much about a person as its value. Such a column is therefore removed with the
+//! rows, from the data and from the object's metadata. Declared columns belong to the table and
+//! stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use rules::archive::{ColumnType, discovered_column, is_discovered};
 
 use super::super::part_content::read_json;
 use super::super::rewrite::{COLUMNS, ObjectReader};
-use super::super::united_columns::ToldColumn;
+use super::super::united_columns::ColumnMetadata;
 
-/// Attributes of the items that are not erased, by the discovered column of each attribute.
+/// The attributes of the items that are not erased, by the name of their discovered column.
 #[derive(Debug, Default)]
 pub(super) struct KeptAttributes(BTreeMap<String, BTreeSet<String>>);
 
@@ -42,7 +43,7 @@ impl KeptAttributes {
         &self,
         object: &ObjectReader,
     ) -> Result<(SchemaRef, String), ParquetError> {
-        let mut told: BTreeMap<String, ToldColumn> =
+        let mut told: BTreeMap<String, ColumnMetadata> =
             read_json(&object.metadata, COLUMNS)?.unwrap_or_default();
         let mut gone = BTreeSet::new();
         told.retain(|name, column| {
@@ -55,8 +56,8 @@ impl KeptAttributes {
                 gone.insert(name.clone());
                 return false;
             };
-            // Attributes whose names differ only in case share a column. If the metadata names one
-            // that was erased, it gets the name of one that stays.
+            // Attributes whose names differ only in case share a column. If the metadata names an
+            // erased attribute, that name is replaced by the name of a remaining attribute.
             if let (false, Some(first)) = (attributes.contains(&column.path), attributes.first()) {
                 column.path.clone_from(first);
             }

@@ -4,8 +4,8 @@
 //! every few objects. So an interrupted pass can be resumed, and the next pass has little to read.
 //! An object's content changes only by a new write, and compaction writes rows into new objects.
 //! Therefore every row that a pass missed is in an object that was written after the pass began. If
-//! a pass could not replace an object, that object stays old, so the next pass reads the same range
-//! of times again.
+//! a pass could not replace an object, the object keeps its old write time, so the next pass starts
+//! at the same time again.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -25,13 +25,14 @@ use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance};
 
 /// The column that contains the whole item.
 const ITEM: &str = "_item";
-/// Objects that are fetched or replaced concurrently. All of them are in memory, and a compacted
-/// object has about 16 MB.
+/// Maximum number of objects that are fetched or replaced concurrently. All of them are in memory,
+/// and a compacted object has about 16 MB.
 const REQUESTS_AT_ONCE: usize = 16;
-/// Objects between two saves of the progress. A call makes progress if it has time for this many
-/// requests; a save takes three requests.
+/// Number of objects between two saves of the progress. A call makes progress if it has time for
+/// this many requests; a save takes three requests.
 const LOOKS_AT_ONCE: usize = 32;
-/// Upper bound of the bytes of rewritten objects in memory. When they have more, they are put.
+/// Maximum size of the rewritten objects in memory, in bytes. When they exceed it, they are written
+/// to the store.
 const CHANGED_BYTES_MAX: usize = 32 << 20;
 /// Tolerance for the difference between the clocks of the object store and the function, and for
 /// the duration of a write. It is as long as the longest invocation.
@@ -50,7 +51,7 @@ pub struct Progress {
     /// The name of the last object that the pass has processed.
     pub after: String,
     /// Whether the pass could not replace an object, because the object had changed or the store
-    /// said so.
+    /// rejected the change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_left_some: bool,
 }
@@ -78,7 +79,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
     /// to erase.
     ///
     /// # Errors
-    /// When the time is over. The progress is saved and the pass can be resumed.
+    /// When the deadline has passed. The progress is saved, and the pass can be resumed.
     pub(super) async fn pass(
         &self,
         subject: &Subject,
@@ -152,8 +153,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(is_clean)
     }
 
-    /// Saves the receipt with the rows, and only then replaces the objects. An object that changed
-    /// after it was read is left to the next pass.
+    /// Saves the receipt with the rows, and only then replaces the objects. If an object changed
+    /// after it was read, the next pass processes it.
     async fn replace_all(
         &self,
         changed: Vec<(ObjectEntry, Bytes)>,
@@ -170,7 +171,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
             .collect();
         let mut replacements = stream::iter(replacements).buffer_unordered(REQUESTS_AT_ONCE);
         while let Some(outcome) = replacements.try_next().await? {
-            progress.has_left_some |= outcome != ChangeOutcome::Made;
+            progress.has_left_some |= outcome != ChangeOutcome::Changed;
         }
         Ok(())
     }
@@ -196,7 +197,7 @@ impl Obstacle {
         match self {
             Self::Object(error) => not_of_the_archive(name, error),
             Self::Condition { event_id, reason } => Failure::Fatal(format!(
-                "`where` fails for event `{event_id}` in `{name}`: {reason}; nothing of this object was erased; write a condition that can be carried out for every row, such as `any(.Amt | numbers; . > 3)`"
+                "`where` fails for event `{event_id}` in `{name}`: {reason}; no row of this object was erased; write a condition that can be evaluated for every row, such as `any(.Amt | numbers; . > 3)`"
             )),
         }
     }
@@ -204,7 +205,7 @@ impl Obstacle {
 
 /// Returns the object without the subject's rows, and the event ids of these rows; `None` if it
 /// contains none. Columns that only these rows had are removed too. Most objects contain no such
-/// row, and only two of their columns are read.
+/// row; for these, only two columns are read.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {
@@ -244,10 +245,10 @@ fn kept_attributes(object: Bytes, is_meant: &[bool]) -> Result<KeptAttributes, P
 
 fn item_of(text: Option<&str>) -> Result<Item, ParquetError> {
     json::item_from_str(text.unwrap_or_default())
-        .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))
+        .map_err(|error| ParquetError::General(format!("column `{ITEM}`: {error}")))
 }
 
-/// Returns, for each row, whether it is the subject's, and the event ids of those rows.
+/// Returns, for each row, whether the subject selects it, and the event ids of the selected rows.
 fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), Obstacle> {
     let mut reader = ObjectReader::open_columns(object, &[EVENT_ID, ITEM])?;
     let (mut is_meant, mut erased) = (Vec::new(), Vec::new());

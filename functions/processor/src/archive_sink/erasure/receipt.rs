@@ -1,8 +1,8 @@
 //! The receipt of an erasure, and its storage.
 //!
-//! The receipt is rewritten after every few objects, so it must stay small. When it names many rows
-//! and objects, it moves them to a numbered list next to it, which is written once. The list is
-//! written before the receipt counts it. A list that no receipt counts has no effect: the call that
+//! The receipt is rewritten after every few objects, so it must stay small. When a receipt names
+//! many rows and objects, these names move to a numbered list next to it, which is written once.
+//! The list is written before the receipt counts it. An uncounted list has no effect: the call that
 //! wrote it was interrupted, and the next call writes the list again.
 
 use std::collections::BTreeSet;
@@ -19,14 +19,15 @@ use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
-/// Upper bound of the rows and objects that the receipt itself names; with more, they move to a
+/// Maximum number of rows and objects that the receipt itself names. Beyond it, they move to a
 /// list. The receipt then has at most about 50 KB, so the bytes written for receipts are
 /// proportional to the objects read and the rows.
 pub(super) const NAMED_MAX: usize = 1_000;
-/// Lists that are read concurrently. Most lists have about 50 KB.
+/// Maximum number of lists that are read concurrently. Most lists have about 50 KB.
 const LISTS_AT_ONCE: usize = 16;
 
-/// The receipt: what was erased. It contains no key, so it may be kept after the erasure.
+/// The receipt of an erasure, which names the erased rows and the changed objects. It contains no
+/// key, so it may be kept after the erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErasureReceipt {
@@ -63,20 +64,21 @@ pub struct ErasureReceipt {
     /// The progress of an incomplete erasure; `None` if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What the receipt and its lists name, as an index in memory.
+    /// Index of the objects and rows that the receipt and its lists name, in memory only.
     #[serde(skip)]
-    pub(super) known: Known,
+    pub(super) known: ReceiptContents,
 }
 
-/// The objects and rows that a receipt and its lists name, and whether the receipt's object exists.
+/// Index of the objects and rows that a receipt and its lists name, and whether the receipt's
+/// object exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct ReceiptContents {
     event_ids: DigestSet,
     objects: DigestSet,
-    stands: bool,
+    exists: bool,
 }
 
-/// A list next to a receipt. It names only what no earlier list names.
+/// A list next to a receipt. It names only objects and rows that no earlier list names.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct List {
@@ -121,7 +123,7 @@ impl ErasureReceipt {
         self.rows = self.known.event_ids.len();
     }
 
-    /// Adds what the receipt itself names to the index.
+    /// Adds the objects and rows that the receipt itself names to the index.
     fn note_named(&mut self) {
         self.known.objects.extend(self.objects.iter().map(|name| digest(name)));
         self.known.event_ids.extend(self.event_ids.iter().map(|id| digest(id)));
@@ -135,9 +137,9 @@ impl ErasureReceipt {
     }
 }
 
-/// The function's answer to an erasure: the receipt without the names. Their number grows with the
-/// rows, and an answer of Lambda is limited to 6 MB, about 170,000 event ids. The object in the
-/// bucket has no such limit.
+/// The function's response to an erasure: the receipt without the names. The number of names grows
+/// with the number of rows, and Lambda limits a response to 6 MB, about 170,000 event ids. The
+/// object in the bucket has no such limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ErasureSummary {
@@ -175,7 +177,8 @@ impl From<ErasureReceipt> for ErasureSummary {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Returns the receipt of a named erasure, with what an earlier call may have written to it.
+    /// Returns the receipt of a named erasure, including the content that an earlier call may have
+    /// written.
     pub(super) async fn begun(
         &self,
         name: &str,
@@ -188,7 +191,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         let known: ErasureReceipt =
             serde_json::from_slice(&known).map_err(|error| damaged(&receipt, &error))?;
         let mut known = ErasureReceipt { receipt, ..known };
-        known.known.stands = true;
+        known.known.exists = true;
         self.read_lists(&mut known).await?;
         known.note_named();
         if known.erasures.is_empty() && known.progress.is_none() {
@@ -197,7 +200,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(known)
     }
 
-    /// Adds what the lists of a receipt name to the index.
+    /// Adds the objects and rows that the lists of a receipt name to the index.
     async fn read_lists(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         let names: Vec<String> =
             (1..=receipt.lists).map(|number| receipt.list_name(number)).collect();
@@ -207,7 +210,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         for name in &names {
             let Some(list) = lists.try_next().await?.flatten() else {
                 return Err(Failure::Fatal(format!(
-                    "the list `{name}` of the receipt `{}` is missing; restore it, or use another name for the erasure",
+                    "the list `{name}` of the receipt `{}` is missing; restore the list, or use another name for the erasure",
                     receipt.receipt
                 )));
             };
@@ -232,9 +235,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
         self.keep_receipt(receipt).await
     }
 
-    /// Writes a receipt. A named receipt replaces the object of its name; any other gets a new
-    /// object. Only one invocation of this function runs at a time, so there is no concurrent
-    /// writer.
+    /// Writes a receipt. A receipt with a name replaces the object of that name; any other receipt
+    /// gets a new object. Only one invocation of this function runs at a time, so there is no
+    /// concurrent writer.
     pub(super) async fn keep_receipt(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         if receipt.receipt.is_empty() {
             let time = UtcMinute::of_seconds(receipt.erased_seconds)
@@ -253,9 +256,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
             self.move_into_list(receipt).await?;
         }
         let text = Bytes::from(text(receipt)?);
-        let mut stands = receipt.known.stands;
+        let mut stands = receipt.known.exists;
         self.write(&receipt.receipt, &text, &mut stands).await?;
-        receipt.known.stands = stands;
+        receipt.known.exists = stands;
         Ok(())
     }
 
@@ -294,7 +297,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 continue;
             };
             let replace = || self.store.replace(name, &found.entity_tag, text.clone(), JSON);
-            if self.persist(replace).await? == ChangeOutcome::Made {
+            if self.persist(replace).await? == ChangeOutcome::Changed {
                 return Ok(());
             }
         }
@@ -306,7 +309,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
 
 fn text(written: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(written)
-        .map_err(|error| Failure::Fatal(format!("the receipt cannot be written: {error}")))
+        .map_err(|error| Failure::Fatal(format!("cannot encode the receipt: {error}")))
 }
 
 fn damaged(name: &str, error: &serde_json::Error) -> Failure {

@@ -28,10 +28,10 @@ fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
         (".tenant == \"3\"", Ok(true)),
         (".tenant == \"4\"", Ok(false)),
         (".missing", Ok(false)),
-        (".tenant = \"3\"", Err("the condition gave an object; ")),
-        (".tenant = \"4\"", Err("the condition gave an object; ")),
-        ("select(.tenant == \"4\")", Err("the condition gave nothing; ")),
-        (".tags[], .tenant", Err("the condition gave more than one value; ")),
+        (".tenant = \"3\"", Err("the condition yielded an object; ")),
+        (".tenant = \"4\"", Err("the condition yielded an object; ")),
+        ("select(.tenant == \"4\")", Err("the condition yielded nothing; ")),
+        (".tags[], .tenant", Err("the condition yielded more than one value; ")),
     ] {
         let condition = Some(Condition::parse(program).unwrap());
         let found = Subject { condition, ..Subject::default() }.is_met_by(&row);
@@ -249,7 +249,7 @@ fn a_receipt_names_no_row_of_another_erasure_that_is_not_done() {
                 }
                 Err(failure) => {
                     refused += 1;
-                    let expected = "an unfinished erasure of other rows has the name `gdpr`";
+                    let expected = "nothing was erased: the name `gdpr` belongs to an unfinished erasure of other rows";
                     assert!(failure.to_string().starts_with(expected), "{failure}");
                     assert!(contents(&parts(&store)).contains_key(&event_id(4)), "{polls}");
                     assert!(erase(5).await.unwrap().event_ids.contains(&event_id(5)));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::Throttling;
 use super::super::control_table::Control;
-use super::super::window::Extent;
+use super::super::window::WorkKind;
 use super::*;
 use crate::back_off::RetryPolicy;
 use crate::tables::scripted::{endpoint, serve};
@@ -71,7 +71,7 @@ async fn settled_until(
     let control = Control::new(client, "control".to_owned(), Throttling::default());
     let retry = RetryPolicy { delay_base: Duration::ZERO, ..RetryPolicy::CONTENDED };
     let targets = Targets::new(control, &[Arc::new(migration)], retry);
-    let window = targets.window(Extent::Batch);
+    let window = targets.window(WorkKind::Batch);
     let settling = targets.settle_all(rewrites, &window, deadline);
     let (requests, outcomes) = tokio::join!(serve(listener, answers), settling);
     let bodies = requests.iter().map(|request| request.split_once("\r\n\r\n").unwrap().1);

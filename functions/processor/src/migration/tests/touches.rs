@@ -88,7 +88,7 @@ async fn marks_left_in_the_sources_are_removed_at_the_end() {
     ];
     let ways = [(Phase::Completing, Direction::Forward), (Phase::Reverted, Direction::Reverse)];
     for (phase, direction) in ways {
-        let state = State { unswept: true, ..state(phase, 3) };
+        let state = State { needs_cleaning: true, ..state(phase, 3) };
         let task = task_of(&touching_plan(), Work::Unmark, "src", 3);
         let task = Task { direction, repairs: false, ..task };
         let (task, updates) = updated(&state, task, &items).await;

@@ -21,7 +21,7 @@ fn change(sequence: u64) -> (Stamp, Change) {
         event: if sequence == 1 { VersionEvent::Insert } else { VersionEvent::Modify },
         image: Some(image(sequence)),
         before: (sequence > 1).then(|| image(sequence - 1)),
-        follows: (sequence > 1).then(|| fingerprint(&image(sequence - 1))),
+        previous_fingerprint: (sequence > 1).then(|| fingerprint(&image(sequence - 1))),
         at_seconds: Some(1000 + sequence),
         by_ttl: false,
         event_id: format!("e{sequence}"),

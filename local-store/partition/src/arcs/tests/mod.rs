@@ -40,8 +40,8 @@ impl Ring {
     fn new() -> Self {
         let arc = |arc| {
             let storage = MapStorage::default();
-            let seat = Seat { arc: ArcId(arc), arcs: ARCS };
-            Arc { machine: Machine::open_in(seat, &storage).unwrap(), storage, index: 0 }
+            let position = ArcPosition { arc: ArcId(arc), arcs: ARCS };
+            Arc { machine: Machine::open_in(position, &storage).unwrap(), storage, index: 0 }
         };
         Self { arcs: (0..ARCS).map(arc).collect(), now: START, sent: Vec::new(), ids: 0 }
     }
@@ -61,9 +61,9 @@ impl Ring {
     }
 
     fn restart(&mut self, arc: ArcId) {
-        let seat = Seat { arc, arcs: ARCS };
+        let position = ArcPosition { arc, arcs: ARCS };
         let arc = &mut self.arcs[arc.0 as usize];
-        arc.machine = Machine::open_in(seat, &arc.storage).unwrap();
+        arc.machine = Machine::open_in(position, &arc.storage).unwrap();
     }
 
     fn definition(&self) -> Table {
@@ -127,7 +127,7 @@ impl Ring {
         for _ in 0..200 {
             let mut quiet = true;
             for from in (0..ARCS).map(ArcId) {
-                for (to, _) in under_way(&self.arc(from).storage, ARCS).unwrap() {
+                for (to, _) in unacknowledged_changes(&self.arc(from).storage, ARCS).unwrap() {
                     quiet = false;
                     self.deliver(from, to, true);
                 }
@@ -208,7 +208,7 @@ impl Ring {
     fn prepare(
         &mut self,
         operations: &[Write],
-        home: ArcId,
+        deciding_arc: ArcId,
     ) -> (TransactionId, Vec<(ArcId, u32)>, bool) {
         self.ids += 1;
         let id = TransactionId(self.ids);
@@ -221,7 +221,7 @@ impl Ring {
         let (mut participants, mut all) = (Vec::new(), true);
         for (arc, operations) in parts {
             participants.push((arc, u32::try_from(operations.len()).unwrap()));
-            let prepare = Prepare { id, home, began, operations, return_items: false };
+            let prepare = Prepare { id, deciding_arc, began, operations, return_items: false };
             let reply = self.apply(arc, Command::Prepare(Box::new(prepare)));
             all &= matches!(reply, Reply::Prepared { .. });
         }
@@ -252,7 +252,7 @@ impl Ring {
     fn recover(&mut self) {
         for arc in (0..ARCS).map(ArcId) {
             for (id, prepared) in read_prepared(&self.arc(arc).storage).unwrap() {
-                let commit = self.decide(id, prepared.began.0, prepared.home, false);
+                let commit = self.decide(id, prepared.began.0, prepared.deciding_arc, false);
                 let part = (arc, u32::try_from(prepared.items.len()).unwrap());
                 self.finish(id, prepared.began.0, part, commit);
             }
@@ -536,9 +536,9 @@ fn late_messages_change_nothing() {
     ring.create(Vec::new());
     let names = names_apart(&ring);
     let operations: Vec<Write> = names.iter().map(|name| put(*name, Some(1))).collect();
-    let (home, began) = (ring.home(names[0]), ring.now);
-    let (id, participants, _) = ring.prepare(&operations, home);
-    ring.decide(id, began, home, true);
+    let (deciding_arc, began) = (ring.home(names[0]), ring.now);
+    let (id, participants, _) = ring.prepare(&operations, deciding_arc);
+    ring.decide(id, began, deciding_arc, true);
     for part in &participants {
         ring.finish(id, began, *part, true);
     }
@@ -550,7 +550,7 @@ fn late_messages_change_nothing() {
     for pass in [0, 120_000] {
         ring.now += pass;
         for arc in 0..ARCS {
-            ring.apply(ArcId(arc), Command::Settle { id, began: EpochMillis(began) });
+            ring.apply(ArcId(arc), Command::CompleteTransaction { id, began: EpochMillis(began) });
             ring.apply(ArcId(arc), Command::ForgetTransactions);
         }
         for (arc, _) in &participants {
@@ -558,7 +558,7 @@ fn late_messages_change_nothing() {
                 operations.iter().filter(|write| ring.definition().arc_of(&write.key) == *arc);
             let prepare = Prepare {
                 id,
-                home,
+                deciding_arc,
                 began: EpochMillis(began),
                 operations: own.cloned().collect(),
                 return_items: false,
@@ -569,7 +569,7 @@ fn late_messages_change_nothing() {
         assert!(ring.items().is_empty());
     }
     // After a transaction was forgotten, a delayed coordinator cannot decide it any more.
-    assert!(!ring.decide(id, began, home, true));
+    assert!(!ring.decide(id, began, deciding_arc, true));
     for arc in &ring.arcs {
         assert!(!has_old_transactions(&arc.storage, EpochMillis(began)).unwrap());
     }

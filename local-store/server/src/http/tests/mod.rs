@@ -262,7 +262,7 @@ async fn the_admin_endpoint_moves_the_clock() {
         ("POST /_weir/clock HTTP/1.1", "{}", 400, "expected exactly one change"),
         ("POST /_weir/clock HTTP/1.1", r#"{"freeze":false}"#, 400, "`freeze`"),
         ("POST /_weir/clock HTTP/1.1", r#"{"rewind":true}"#, 400, "`rewind`"),
-        ("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":-1}"#, 400, "cannot go back"),
+        ("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":-1}"#, 400, "cannot be set back"),
         ("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":253402300800000}"#, 400, "year 9999"),
         ("POST /_weir/clock HTTP/1.1", r#"{"freeze":true,"resume":true}"#, 400, "one change"),
         ("POST /_weir/nothing HTTP/1.1", "", 404, "GET /_weir/clock"),

@@ -285,8 +285,8 @@ async fn an_impossible_split_is_refused_with_advice() {
     for (body, status, part) in [
         (json!({"partition": 99}), 409, "does not exist"),
         (json!({"partition": 4_000_000_000_u32}), 409, "does not exist"),
-        (json!({"partition": number}), 409, "one partition key"),
-        (json!({"partition": 0, "at": "0"}), 409, "outside it"),
+        (json!({"partition": number}), 409, "the same partition key"),
+        (json!({"partition": 0, "at": "0"}), 409, "outside the partition"),
         (json!({"partition": 0, "at": "x"}), 400, "not a token"),
         (json!({"at": "7"}), 400, "`partition` is missing"),
         (json!({"partition": -1}), 400, "no such partition"),

@@ -55,7 +55,7 @@ async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSe
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);
     for slot in peer_service.peer_slots() {
-        let found = peer_service.ask_who(slot).await?.identity?.node;
+        let found = peer_service.identify(slot).await?.identity?.node;
         let is_known = status.voters.contains(&found) || status.learners.contains(&found);
         let is_next = node.arc() != ArcId::FIRST
             && status.voters.iter().any(|known| {

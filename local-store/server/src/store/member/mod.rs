@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::peer_service::{Invited, PeerService};
+use self::peer_service::{PeerService, PendingInvitation};
 use super::cluster::{self, Replicas};
 use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles};
 use crate::peer::{
@@ -39,8 +39,8 @@ use node::{Node, NodeId, OnFatal, Settings, incarnation_of, node_id, slot_of};
 const ROUND: Duration = Duration::from_millis(100);
 /// The time-out of the request for a peer's identity or status.
 const QUESTION: Duration = Duration::from_millis(300);
-/// The time-out for a peer to become a node, or for the leader to assign an identity. It allows some slow
-/// syncs.
+/// The time-out for a peer to become a node, or for the leader to assign an identity. The time allows some
+/// slow syncs.
 const JOINING: Duration = Duration::from_secs(10);
 /// The interval between two log lines about the wait.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -134,7 +134,8 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     );
     let mut tasks = JoinSet::new();
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), peer_service.clone()));
-    let begin = Begin { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
+    let begin =
+        StartingMember { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
     let replicas = match files {
         Some(files) if has_data => begin.start_member(files).await?,
         files => begin.join(files, invited).await?,
@@ -155,8 +156,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
 /// Returns the reason why a node with set-aside directories does not create a cluster.
 fn set_aside_before(aside: &[String]) -> String {
     format!(
-        "this node had data, which was damaged and set aside ({}): it waits for a rebuild from its peers, \
-         and creates no new cluster; to start with an empty store, move these directories away",
+        "the data of this node was damaged and set aside ({}): the node waits for a rebuild from its peers and creates no new cluster; to start with an empty store, move the set-aside directories elsewhere",
         aside.join(", ")
     )
 }
@@ -180,14 +180,14 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
     if files.log.is_fresh() && !files.has_empty_states()? {
         // Without its log the node does not know how it voted, so it must not vote again under this identity.
         drop(files);
-        cluster::set_aside(data, slot, "its log is missing")?;
+        cluster::set_aside(data, slot, "the node's log is missing")?;
         return Ok(None);
     }
     Ok(Some(files))
 }
 
 /// The state of a process whose node has not started yet.
-struct Begin<'a> {
+struct StartingMember<'a> {
     data: PathBuf,
     local: Arc<Local>,
     peers: Arc<Peers>,
@@ -198,9 +198,9 @@ struct Begin<'a> {
 }
 
 /// For each slot, the answer of the peer about its identity, or the reason why there is none.
-type Answers = BTreeMap<u64, Result<Who, String>>;
+type IdentityAnswers = BTreeMap<u64, Result<Who, String>>;
 
-impl Begin<'_> {
+impl StartingMember<'_> {
     async fn start_node(&self, files: NodeFiles) -> Result<Replicas, String> {
         let identity = identity_of(&files.identity);
         let transport = Arc::new(PeerTransport(Arc::clone(&self.peers)));
@@ -225,8 +225,8 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
-    /// Creates the group of each arc that has none, if this node created the cluster. It may have died before
-    /// all groups were created.
+    /// Creates the group of each arc that has none, if this node created the cluster. The node may have died
+    /// before all groups were created.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
@@ -241,9 +241,9 @@ impl Begin<'_> {
     async fn join(
         &self,
         mut files: Option<NodeFiles>,
-        mut invited: mpsc::Receiver<Invited>,
+        mut invited: mpsc::Receiver<PendingInvitation>,
     ) -> Result<Replicas, String> {
-        let mut progress = Progress::new();
+        let mut progress = WaitReport::new();
         let mut refused_since = None;
         loop {
             let aside = directory::list_damaged(&self.data, self.local.slot);
@@ -259,7 +259,7 @@ impl Begin<'_> {
                 let _ = answer.send(Answer::Joined);
                 return Ok(replicas);
             }
-            let answers = self.ask_all().await;
+            let answers = self.identify_all().await;
             if let Some(reason) = self.peers.refusals().first() {
                 let since = *refused_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > REFUSAL_WAIT {
@@ -274,9 +274,7 @@ impl Begin<'_> {
                     && self.has_died_early(&answers, &opened.identity).await
                     && let Some(opened) = files.take()
                 {
-                    tracing::info!(
-                        "the creation of the cluster was interrupted, and is completed now"
-                    );
+                    tracing::info!("completing the interrupted creation of the cluster");
                     return self.start_member(opened).await;
                 }
                 match self.rejoin().await {
@@ -284,13 +282,13 @@ impl Begin<'_> {
                         if files.take().is_some() {
                             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
                         }
-                        tracing::info!("this node is rebuilt from its peers");
+                        tracing::info!("rebuilding this node from its peers");
                         return self.start_node(self.adopt_identity(&invitation, None)?).await;
                     }
-                    Err(reason) => progress.say(&format!("no leader admits this node: {reason}")),
+                    Err(reason) => progress.log(&format!("no leader admits this node: {reason}")),
                 }
             } else if !aside.is_empty() {
-                progress.say(&set_aside_before(&aside));
+                progress.log(&set_aside_before(&aside));
             } else if is_first && all_are_there {
                 let opened = match files.take() {
                     Some(files) => files,
@@ -303,7 +301,7 @@ impl Begin<'_> {
                 }
                 files = Some(opened);
             } else {
-                progress.say(&waiting_for(&answers, is_first));
+                progress.log(&waiting_for(&answers, is_first));
             }
             tokio::time::sleep(ROUND).await;
         }
@@ -314,7 +312,7 @@ impl Begin<'_> {
     /// entry after the members. In this case no leader wrote anything, so it does not matter if this node has
     /// lost a vote. The node must start with its identity, because without it the others may have no majority
     /// to elect a leader that could assign a new identity.
-    async fn has_died_early(&self, answers: &Answers, own: &Identity) -> bool {
+    async fn has_died_early(&self, answers: &IdentityAnswers, own: &Identity) -> bool {
         if incarnation_of(own.node) > 0 {
             return false;
         }
@@ -340,7 +338,7 @@ impl Begin<'_> {
         u32::try_from(replicas.len()) == Ok(arcs) && !replicas.iter().any(knows_more)
     }
 
-    async fn ask_all(&self) -> Answers {
+    async fn identify_all(&self) -> IdentityAnswers {
         let ask = async |slot| {
             let who = match self.peers.ask(slot, &Question::Who, QUESTION).await {
                 Ok(Answer::Who(who)) => Ok(who),
@@ -352,7 +350,7 @@ impl Begin<'_> {
         join_all(self.peers.slots().map(ask)).await.into_iter().collect()
     }
 
-    /// Creates a cluster whose first node is this one.
+    /// Creates a cluster whose first node is the node of this process.
     fn create_cluster(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
@@ -363,9 +361,9 @@ impl Begin<'_> {
     /// Invites the peers that are not yet nodes of the new cluster. Returns true if all have joined.
     async fn invite(
         &self,
-        answers: &Answers,
+        answers: &IdentityAnswers,
         own: &Identity,
-        progress: &mut Progress,
+        progress: &mut WaitReport,
     ) -> Result<bool, String> {
         let token_key = TokenKey::open(&self.data)?.as_bytes().to_vec();
         let mut all = true;
@@ -375,8 +373,7 @@ impl Begin<'_> {
                 Some(known) if *known == identity => continue,
                 Some(known) => {
                     return Err(format!(
-                        "node {slot} was invited to cluster {}, which was never created: stop it and \
-                         remove its `node-{slot}` directory, which has no data",
+                        "node {slot} was invited to cluster {}, which was never created: stop node {slot} and remove its `node-{slot}` directory, which has no data",
                         known.cluster
                     ));
                 }
@@ -389,7 +386,7 @@ impl Begin<'_> {
             // When the peer adopts its identity, the connection ends, and the answer may be lost. The next
             // round finds out whether the peer has joined.
             if let Ok(Answer::Refused(reason)) = asked {
-                progress.say(&format!("node {slot} does not join: {reason}"));
+                progress.log(&format!("node {slot} does not join: {reason}"));
             }
         }
         Ok(all)
@@ -410,7 +407,7 @@ impl Begin<'_> {
         Err(reasons.join("; "))
     }
 
-    /// Stores the identity of the invitation durably as that of this process.
+    /// Stores the identity of the invitation durably as the identity of this process.
     fn adopt_identity(
         &self,
         invitation: &Invitation,
@@ -433,7 +430,7 @@ impl Begin<'_> {
     /// Waits until each arc has a leader, up to [`LEADER_WAIT`].
     async fn wait_for_leaders(&self, replicas: &[Node]) -> Result<(), String> {
         let Some(id) = replicas.first().map(Node::id) else { return Ok(()) };
-        let mut progress = Progress::new();
+        let mut progress = WaitReport::new();
         let begun = Instant::now();
         let mut refused_since = None;
         let read = || join_all(replicas.iter().map(Node::read_index));
@@ -450,11 +447,10 @@ impl Begin<'_> {
                     return Err(reason.clone());
                 }
             }
-            let answers = self.ask_all().await;
+            let answers = self.identify_all().await;
             if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
-                    "this directory is of incarnation {} of node {}, which incarnation {} has \
-                     replaced: move `node-{}` away, so that the node is rebuilt",
+                    "this directory belongs to incarnation {} of node {}, which incarnation {} has replaced: move `node-{}` away so that the node is rebuilt",
                     incarnation_of(id),
                     self.local.slot,
                     incarnation_of(other),
@@ -467,7 +463,7 @@ impl Begin<'_> {
                 );
                 break;
             }
-            progress.say(&waiting_for(&answers, true));
+            progress.log(&waiting_for(&answers, true));
         }
         Ok(())
     }
@@ -481,7 +477,7 @@ impl Begin<'_> {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
                 // An arc that has not admitted this node yet still has its previous identity, so only later
-                // ones count.
+                // identities count.
                 let is_later = |member: &NodeId| {
                     slot_of(*member) == slot_of(own)
                         && incarnation_of(*member) > incarnation_of(own)
@@ -504,7 +500,7 @@ fn new_cluster() -> Result<String, String> {
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 
-fn waiting_for(answers: &Answers, all_needed: bool) -> String {
+fn waiting_for(answers: &IdentityAnswers, all_needed: bool) -> String {
     let missing: Vec<String> =
         answers.values().filter_map(|who| who.as_ref().err().map(ToString::to_string)).collect();
     match (missing.is_empty(), all_needed) {
@@ -515,14 +511,14 @@ fn waiting_for(answers: &Answers, all_needed: bool) -> String {
 }
 
 /// The log lines about the wait, at most one per interval. Contains the time of the last line.
-struct Progress(Instant);
+struct WaitReport(Instant);
 
-impl Progress {
+impl WaitReport {
     fn new() -> Self {
         Self(Instant::now())
     }
 
-    fn say(&mut self, what: &str) {
+    fn log(&mut self, what: &str) {
         if self.0.elapsed() >= PROGRESS {
             tracing::info!("{what}");
             self.0 = Instant::now();

@@ -17,7 +17,7 @@ use node::transport::{BoxFuture, Request, Response};
 use node::{Node, NodeId, WeakNode};
 
 /// An invitation, and the sender for its answer.
-pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
+pub(super) type PendingInvitation = (Invitation, oneshot::Sender<Answer>);
 
 /// The service that answers messages of peers.
 pub(super) struct PeerService {
@@ -29,9 +29,9 @@ pub(super) struct PeerService {
     had_data: bool,
     /// The replicas of the node, in the order of their arcs.
     replicas: OnceLock<Vec<WeakNode>>,
-    invitations: mpsc::Sender<Invited>,
+    invitations: mpsc::Sender<PendingInvitation>,
     /// The lock for membership changes, which must not overlap.
-    changing: Mutex<()>,
+    membership_lock: Mutex<()>,
 }
 
 impl PeerService {
@@ -41,7 +41,7 @@ impl PeerService {
         clock: Arc<Clock>,
         peers: Weak<Peers>,
         had_data: bool,
-    ) -> (Arc<Self>, mpsc::Receiver<Invited>) {
+    ) -> (Arc<Self>, mpsc::Receiver<PendingInvitation>) {
         let (invitations, invited) = mpsc::channel(1);
         let peer_service = Self {
             local,
@@ -51,7 +51,7 @@ impl PeerService {
             had_data,
             replicas: OnceLock::new(),
             invitations,
-            changing: Mutex::default(),
+            membership_lock: Mutex::default(),
         };
         (Arc::new(peer_service), invited)
     }
@@ -82,7 +82,7 @@ impl PeerService {
     }
 
     /// Asks the peer in a slot for its identity.
-    pub(super) async fn ask_who(&self, slot: u64) -> Option<Who> {
+    pub(super) async fn identify(&self, slot: u64) -> Option<Who> {
         let peers = self.peers.upgrade()?;
         match peers.ask(slot, &Question::Who, QUESTION).await {
             Ok(Answer::Who(who)) => Some(who),
@@ -96,44 +96,55 @@ impl PeerService {
         self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
     }
 
-    /// Waits until no other membership change is in progress, and locks further ones.
+    /// Waits until no other membership change is in progress, and blocks further membership
+    /// changes.
     pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.changing.lock().await
+        self.membership_lock.lock().await
     }
 
     async fn join(&self, invitation: Invitation) -> Answer {
         let own = self.local.identity.borrow().clone();
         match own {
             Some(own) if own == invitation.identity => return Answer::Joined,
-            Some(own) => return Answer::Refused(format!("it is in cluster {}", own.cluster)),
+            Some(own) => {
+                return Answer::Refused(format!(
+                    "node {} is already in cluster {}",
+                    self.local.slot, own.cluster
+                ));
+            }
             None => {}
         }
         let (answer, answered) = oneshot::channel();
         if self.invitations.try_send((invitation, answer)).is_err() {
-            return Answer::Refused("it is already invited".to_owned());
+            return Answer::Refused(format!("node {} already has an invitation", self.local.slot));
         }
-        answered.await.unwrap_or_else(|_| Answer::Refused("it could not join".to_owned()))
+        let failed = |_| Answer::Refused(format!("node {} could not join", self.local.slot));
+        answered.await.unwrap_or_else(failed)
     }
 
     async fn rejoin(&self, slot: u64) -> Answer {
         // Only the leader of the first arc assigns identities; the other arcs adopt them.
         let Some(node) = self.replica(ArcId::FIRST) else {
-            return Answer::Refused("it is not running yet".to_owned());
+            return Answer::Refused(format!("node {} is not running yet", self.local.slot));
         };
         if node.leader() != Some(node.id()) {
             return Answer::Refused(format!("node {} is not the leader", self.local.slot));
         }
-        // The process at the slot's address must confirm, because the sender may be another one.
-        match self.ask_who(slot).await {
+        // Ask the process at the slot's address whether it has data: the request may come from a
+        // different process.
+        match self.identify(slot).await {
             Some(who) if !who.has_data => {}
             Some(_) => {
                 return Answer::Refused(format!(
-                    "another process is already node {slot}, at the address that node {} has for it",
+                    "another process with data is already running as node {slot} at the address that node {} has for node {slot}",
                     self.local.slot
                 ));
             }
             None => {
-                return Answer::Refused(format!("node {} cannot reach it", self.local.slot));
+                return Answer::Refused(format!(
+                    "node {} cannot reach node {slot}",
+                    self.local.slot
+                ));
             }
         }
         let admitted = async {
@@ -150,9 +161,10 @@ impl PeerService {
     fn invitation(&self, node: NodeId) -> Answer {
         let own = self.local.identity.borrow().clone();
         let Some(own) = own else {
-            return Answer::Refused("it has no identity".to_owned());
+            return Answer::Refused(format!("node {} has no identity", self.local.slot));
         };
-        // A node that lacks the key must not hand out a new one, because the cluster uses another.
+        // A node that lacks the token key must not create a new key for the invitation, because the
+        // cluster uses a different key.
         let token_key = match TokenKey::of_member(&self.data) {
             Ok(token_key) => token_key,
             Err(reason) => return Answer::Refused(reason),
@@ -188,7 +200,7 @@ impl PeerService {
             Question::Join(invitation) => self.join(invitation).await,
             Question::Rejoin { slot: asking } if asking == slot => self.rejoin(slot).await,
             Question::Rejoin { .. } => {
-                Answer::Refused("a node asked for the identity of another".to_owned())
+                Answer::Refused("a node requested the identity of another node".to_owned())
             }
             Question::Status => Answer::Status(
                 self.replicas().map(|node| node.status()).collect(),

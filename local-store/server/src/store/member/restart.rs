@@ -15,7 +15,7 @@ use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
 
 /// The interval between two checks of the peers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// The interval between two log lines about why the node waits.
+/// The interval between two log lines with the reason why the node waits.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Waits until the node with these replicas is damaged and its peers can continue without it, then restarts
@@ -40,7 +40,11 @@ pub(super) async fn run(
         match checked {
             Ok(()) => return restart(reason),
             Err(why) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
-                tracing::warn!(reason, why, "this node is damaged, but cannot be set aside yet");
+                tracing::warn!(
+                    reason,
+                    why,
+                    "this node is damaged, but its directory cannot be set aside yet"
+                );
                 logged_at = Some(Instant::now());
             }
             Err(_) => {}

@@ -21,7 +21,7 @@ use node::status::{Role, Status};
 /// passes only if a peer is unreachable and no other node leads.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Asks the leaders what this node acknowledged. Called before a node with data starts.
+/// Asks the leaders which entries this node acknowledged. Called before a node with data starts.
 ///
 /// # Errors
 /// A leader knows that the node acknowledged entries that are not in its log.
@@ -30,7 +30,7 @@ pub(super) async fn refuse_older_copy(
     slot: u64,
     files: &NodeFiles,
 ) -> Result<(), String> {
-    for leader in find_leaders(peers, files.homes.len()).await.values() {
+    for leader in find_leaders(peers, files.state_locations.len()).await.values() {
         let (term, last) = files.log.position(leader.arc);
         let Some(acknowledged) = leader.acknowledged.get(&files.identity.node) else { continue };
         // A leader of a later term may have replaced entries that were acknowledged in an earlier term.
@@ -39,13 +39,10 @@ pub(super) async fn refuse_older_copy(
         }
         let end = match last {
             Some(last) => format!("with entry {last}"),
-            None => "before the first one".to_owned(),
+            None => "before the first entry".to_owned(),
         };
         return Err(format!(
-            "this directory lacks entries that node {slot} acknowledged: node {}, which leads, \
-             knows of entry {acknowledged} of {}, but the log here ends {end}. It was restored from \
-             an older copy, and its vote could lose writes: move `node-{slot}` away, so that the node is \
-             rebuilt",
+            "the directory of node {slot} lacks entries that the node acknowledged: the leader, node {}, has an acknowledgement of entry {acknowledged} of {}, but the log in the directory ends {end}. The directory was restored from an older copy, so the node's vote could lose writes: move `node-{slot}` away so that the node is rebuilt",
             slot_of(leader.node),
             leader.arc,
         ));

@@ -60,7 +60,10 @@ pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
             Ok(identity) => rebuild.begin_again(&store, identity).await,
             Err(reason) => {
                 if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
-                    tracing::warn!(reason, "node {slot} is damaged, but cannot be set aside yet");
+                    tracing::warn!(
+                    reason,
+                    "node {slot} is damaged, but its directory cannot be set aside yet"
+                );
                     logged_at = Some(Instant::now());
                 }
                 tokio::time::sleep(CHECK_INTERVAL).await;
@@ -99,7 +102,7 @@ impl Rebuild {
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
-        let first = damaged.first().ok_or("it has no replicas")?;
+        let first = damaged.first().ok_or("the node has no replicas")?;
         let reason = first.damage().reason().unwrap_or_default().to_owned();
         directory::check_room_beside(&self.data, slot)?;
         let arcs = store.arc_count();
@@ -107,7 +110,8 @@ impl Rebuild {
         let own: Vec<Status> = damaged.iter().map(Node::status).collect();
         check_redundancy(&own, &statuses, arcs)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
-        let leader = of_first_arc.find(|replica| replica.leads()).ok_or("there is no leader")?;
+        let leader =
+            of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
         // From now on no request uses the damaged node.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();
@@ -132,8 +136,7 @@ impl Rebuild {
         while !directory::is_free(&path) {
             if begun.elapsed() > RELEASE {
                 (self.host.on_fatal)(&format!(
-                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} \
-                     after it was stopped: the next start sets it aside"
+                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} after the node stopped: the next start sets the directory aside"
                 ));
                 return;
             }
@@ -147,8 +150,8 @@ impl Rebuild {
         loop {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
-                Ok(replicas) => return self.seat(&store, &replicas),
-                Err(reason) => tracing::error!(reason, "node {slot} cannot be created again yet"),
+                Ok(replicas) => return self.repair_groups(&store, &replicas),
+                Err(reason) => tracing::error!(reason, "node {slot} cannot be recreated yet"),
             }
             drop(store);
             tokio::time::sleep(RETRY).await;
@@ -161,7 +164,7 @@ impl Rebuild {
     }
 
     /// Adds a new node to the store. When it has its data, it is also added to each group.
-    fn seat(&self, store: &Store, replicas: &Replicas) {
+    fn repair_groups(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());
         nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
@@ -169,7 +172,7 @@ impl Rebuild {
             nodes.iter().filter_map(|node| node.first()).map(Node::id).collect();
         for (place, _) in store.arcs().enumerate() {
             let of_arc = nodes.iter().filter_map(|node| node.get(place)).map(Node::downgrade);
-            tokio::spawn(cluster::heal(of_arc.collect(), members.clone()));
+            tokio::spawn(cluster::repair_membership(of_arc.collect(), members.clone()));
         }
         store.start_work_of(replicas, &self.data);
         store.shared.nodes.send_replace(Arc::new(nodes));

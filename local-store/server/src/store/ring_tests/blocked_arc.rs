@@ -10,7 +10,7 @@ use partition::{
 use super::*;
 use crate::api::{self, Response};
 use crate::store::outbox_relay;
-use crate::store::ticks::{self, Swept};
+use crate::store::ticks::{self, SweepResult};
 
 /// The arc that knows the index, so that its entries wait.
 const AHEAD: ArcId = ArcId(1);
@@ -115,7 +115,7 @@ async fn a_blocked_sweep_reports_the_blocked_tables() {
     let puts = names.map(|name| Command::Write(Box::new(item(name))));
     store.submit(puts.collect()).await.unwrap();
     let swept = store.sweep_time_to_live().await.unwrap();
-    assert_eq!(swept, Swept { expired: 0, blocked: ["things".to_owned()].into() });
+    assert_eq!(swept, SweepResult { expired: 0, blocked: ["things".to_owned()].into() });
     assert_eq!(read_all(&store).len(), 1000);
 
     for arc in store.arcs() {

@@ -23,7 +23,7 @@ async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
     }
     let prepare = Prepare {
         id: TransactionId::new([7, 7], Some(&store.request_token("token"))),
-        home: ArcId(0),
+        deciding_arc: ArcId(0),
         began: store.now(),
         operations: vec![change(locked, '+', 1)],
         return_items: false,

@@ -431,12 +431,12 @@ async fn unfinished_transactions_are_recovered() {
         for name in [a, b] {
             store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
         }
-        let (id, began, home) = (TransactionId(round), store.now(), ArcId(0));
+        let (id, began, deciding_arc) = (TransactionId(round), store.now(), ArcId(0));
         let mut participants = Vec::new();
         for name in [a, b] {
             let arc = table(&store).arc_of(&key(name));
             let operations = vec![change(name, '+', 1)];
-            let prepare = Prepare { id, home, began, operations, return_items: false };
+            let prepare = Prepare { id, deciding_arc, began, operations, return_items: false };
             let command = Command::Prepare(Box::new(prepare));
             let replies = store.replica(arc).submit(vec![command]).await.unwrap();
             assert!(matches!(replies[..], [Reply::Prepared { .. }]));
@@ -448,7 +448,7 @@ async fn unfinished_transactions_are_recovered() {
             let (token, sizes) = (None, Vec::new());
             let decide = Decide { id, began, commit: true, token, sizes, participants };
             let command = Command::Decide(Box::new(decide));
-            let replies = store.replica(home).submit(vec![command]).await.unwrap();
+            let replies = store.replica(deciding_arc).submit(vec![command]).await.unwrap();
             assert_eq!(replies, [Reply::Decided { commit: true }]);
         }
         // The coordinator never returns. Other writers get through once recovery has unlocked the items.
@@ -489,12 +489,12 @@ async fn a_repeated_transaction_is_readable_once_it_is_answered() {
             store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
         }
         let (id, began) = (TransactionId::new([7, 7], Some(token)), store.now());
-        let home = arc_of_token(token, ARCS);
+        let deciding_arc = arc_of_token(token, ARCS);
         let mut participants = Vec::new();
         for operation in &operations {
             let arc = table(&store).arc_of(&operation.key);
             let operations = vec![operation.clone()];
-            let prepare = Prepare { id, home, began, operations, return_items: false };
+            let prepare = Prepare { id, deciding_arc, began, operations, return_items: false };
             let prepare = vec![Command::Prepare(Box::new(prepare))];
             let replies = store.replica(arc).submit(prepare).await.unwrap();
             assert!(matches!(replies[..], [Reply::Prepared { .. }]));
@@ -504,7 +504,7 @@ async fn a_repeated_transaction_is_readable_once_it_is_answered() {
         let sizes = vec![(0, 0); operations.len()];
         let decide = Decide { id, began, commit: true, token: known, sizes, participants };
         let decide = vec![Command::Decide(Box::new(decide))];
-        let replies = store.replica(home).submit(decide).await.unwrap();
+        let replies = store.replica(deciding_arc).submit(decide).await.unwrap();
         assert_eq!(replies, [Reply::Decided { commit: true }]);
         // The coordinator never returns, and the client repeats the request.
         let again = Transaction { token: Some(token.to_owned()), operations };

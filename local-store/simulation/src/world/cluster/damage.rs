@@ -1,5 +1,5 @@
-//! The handling of a node whose state is damaged while it runs. When the other nodes can continue without it,
-//! it starts again with an empty disk. `server::store` does the same.
+//! The handling of a node whose state is damaged while it runs. When the other nodes can continue without
+//! this node, it restarts with an empty disk. `server::store` does the same.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub async fn run(cluster: Cluster) {
 }
 
 fn is_rotten(cluster: &Cluster, node: usize) -> bool {
-    cluster.machinery(node).is_some_and(|machinery| machinery.is_state_rotten())
+    cluster.machinery(node).is_some_and(|machinery| machinery.is_state_damaged())
 }
 
 /// Returns whether the other nodes can continue without this node, according to the server's rules.
@@ -47,7 +47,7 @@ fn is_spare(cluster: &Cluster, node: usize) -> bool {
 }
 
 async fn set_aside(cluster: &Cluster, node: usize) {
-    cluster.hold(node);
+    cluster.keep_down(node);
     if cluster.crash(node) {
         cluster.environment.coverage.hit("damaged block");
         cluster.wipe(node, "a block of its state is damaged");

@@ -37,7 +37,7 @@ async fn change(cluster: &Cluster, arc: ArcId, wanted: &[u64]) -> bool {
     match leader.change_members(arc, wanted.to_vec()).await {
         Ok(()) => true,
         Err(error) => {
-            cluster.environment.note(&format!("no change of members: {error}"));
+            cluster.environment.note(&format!("the membership change failed: {error}"));
             false
         }
     }

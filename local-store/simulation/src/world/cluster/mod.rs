@@ -1,4 +1,4 @@
-//! The nodes of a world: which of them run, and how they crash and restart.
+//! The nodes of a world: the running processes, and their crashes and restarts.
 
 pub mod damage;
 pub mod membership;
@@ -26,7 +26,8 @@ use super::ticks;
 const RESTART_AFTER: Duration = Duration::from_millis(300);
 /// The pause before another attempt to start a node.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// The maximum number of attempts to start one node. They take longer than any fault lasts.
+/// The maximum number of attempts to start one node. All attempts together take longer than any
+/// fault lasts.
 const STARTS_MAX: usize = 100;
 /// The number of request handles that are kept before the finished ones are dropped.
 const TASKS_KEPT: usize = 256;
@@ -40,14 +41,14 @@ struct Running {
 #[derive(Default)]
 struct Process {
     running: Option<Running>,
-    /// The number of the process. It distinguishes tasks of an earlier process of the node.
+    /// The number of the process. The number distinguishes tasks of an earlier process of the node.
     epoch: u64,
     /// The number of faults that keep the node down.
-    held: u32,
+    down_faults: u32,
     /// The number of times that the machine was replaced by an empty one.
     incarnation: u64,
     /// Whether some of the node's data was damaged after its last start.
-    rotten: bool,
+    is_damaged: bool,
 }
 
 struct Slot {
@@ -106,7 +107,8 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the current id of each node. It consists of the node's number and its incarnation.
+    /// Returns the current id of each node. An id consists of the node's number and its
+    /// incarnation.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         self.nodes().map(|node| self.id(node)).collect()
@@ -125,14 +127,14 @@ impl Cluster {
     /// Returns whether every node is known to be a member and to have its data.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let rotten = |node| self.is_rotten(node);
+        let rotten = |node| self.is_damaged(node);
         self.is_member_list(&self.ids()) && !self.nodes().any(rotten)
     }
 
     /// Returns whether some of a node's data is damaged.
-    fn is_rotten(&self, node: usize) -> bool {
-        let in_state = self.machinery(node).is_some_and(|machinery| machinery.is_state_rotten());
-        in_state || self.process(node).is_some_and(|process| process.rotten)
+    fn is_damaged(&self, node: usize) -> bool {
+        let in_state = self.machinery(node).is_some_and(|machinery| machinery.is_state_damaged());
+        in_state || self.process(node).is_some_and(|process| process.is_damaged)
     }
 
     /// Returns whether these are the members.
@@ -148,16 +150,16 @@ impl Cluster {
         slot.machinery.replace_medium();
         if let Some(mut process) = self.process(node) {
             process.incarnation += 1;
-            process.rotten = false;
+            process.is_damaged = false;
         }
-        self.environment.note(&format!("node {node} begins again with nothing: {why}"));
+        self.environment.note(&format!("node {node} restarts with an empty disk: {why}"));
     }
 
     /// Damages some of a node's data. The node must not be running.
-    pub fn rot(&self, node: usize) {
-        let rotten = self.slot(node).is_some_and(|slot| slot.machinery.rot());
+    pub fn damage_data(&self, node: usize) {
+        let damaged = self.slot(node).is_some_and(|slot| slot.machinery.damage_log());
         if let Some(mut process) = self.process(node) {
-            process.rotten |= rotten;
+            process.is_damaged |= damaged;
         }
     }
 
@@ -228,16 +230,16 @@ impl Cluster {
     }
 
     /// Keeps a node down. For each call, [`Cluster::release`] must be called once.
-    pub fn hold(&self, node: usize) {
+    pub fn keep_down(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
-            process.held += 1;
+            process.down_faults += 1;
         }
     }
 
-    /// Undoes one [`Cluster::hold`]. Starts the node if this was the last one.
+    /// Undoes one call of [`Cluster::keep_down`]. Starts the node if this was the last remaining call.
     pub async fn release(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
-            process.held = process.held.saturating_sub(1);
+            process.down_faults = process.down_faults.saturating_sub(1);
         }
         self.start(node).await;
     }
@@ -261,7 +263,7 @@ impl Cluster {
             let lock = slot.starting.lock().await;
             let epoch = {
                 let Some(mut process) = self.process(node) else { return };
-                if process.running.is_some() || process.held > 0 {
+                if process.running.is_some() || process.down_faults > 0 {
                     return;
                 }
                 process.epoch += 1;
@@ -284,7 +286,7 @@ impl Cluster {
                 Err(reason) => reason,
             };
             self.environment.note(&format!("node {node} does not start: {reason}"));
-            if self.is_rotten(node) && reason.contains("corrupt") {
+            if self.is_damaged(node) && reason.contains("corrupt") {
                 self.environment.coverage.hit("damaged disk");
                 self.wipe(node, "it is damaged");
             } else if reason.contains("power") {
@@ -326,14 +328,14 @@ impl Cluster {
         let own = tick.unwrap_or_else(|| Box::pin(ticks::run(Arc::clone(&replica))));
         tasks.push(tokio::spawn(own).abort_handle());
         let Some(mut process) = self.process(node) else { return Ok(false) };
-        if process.epoch != epoch || process.held > 0 {
+        if process.epoch != epoch || process.down_faults > 0 {
             drop(process);
             tasks.iter().for_each(AbortHandle::abort);
             replica.crash();
             return Ok(false);
         }
         // The start has read all data without an error, so no earlier damage is left.
-        process.rotten = false;
+        process.is_damaged = false;
         process.running = Some(Running { replica, tasks });
         drop(process);
         self.environment.note(&format!("node {node} runs"));

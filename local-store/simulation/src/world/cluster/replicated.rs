@@ -18,7 +18,7 @@ use node::status::{Role, Status};
 use node::transport::{CallError, Envelope, Request, Response, Transport};
 use node::worker::{Job, Worker};
 use node::{
-    Ballot, FailureHandler, Node, NodeLog, Parts, Settings, StagedStorage, StorageHome, WeakNode,
+    Ballot, FailureHandler, Node, NodeLog, Parts, Settings, StagedStorage, StateLocation, WeakNode,
     slot_of,
 };
 use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
@@ -36,14 +36,15 @@ use crate::world::network::Network;
 use crate::world::replica::{Replica, Snapshot};
 use crate::world::translation;
 
-/// The number of entries after which a state is persisted and the log is truncated. It is small, so that
-/// every run sends snapshots and truncates logs.
+/// The number of entries after which a state is persisted and the log is truncated. The number is small, so
+/// that every run sends snapshots and truncates logs.
 const SNAPSHOT_ENTRIES: u64 = 150;
-/// The number of older entries that are kept. It is small, so that a node that was down needs a snapshot.
+/// The number of older entries that are kept. The number is small, so that a node that was down needs a
+/// snapshot.
 const ENTRIES_KEPT: u64 = 40;
 
-/// The time-out of a snapshot part. It is short, because a state is small and a lost message is not sent
-/// again as in TCP.
+/// The time-out of a snapshot part. The time-out is short, because a state is small and a lost message is not
+/// sent again as in TCP.
 const SNAPSHOT_PART: Duration = Duration::from_secs(2);
 
 /// The time without a new entry after which a node purges its log. It is short, because clients rarely pause.
@@ -160,21 +161,21 @@ impl Storage for GuardedStorage {
 }
 
 /// The location of a state. It rejects changes by a dead process.
-struct GuardedHome {
+struct GuardedLocation {
     arc: ArcId,
     machinery: Arc<Machinery>,
     alive: Alive,
     damage: Damage,
 }
 
-impl GuardedHome {
+impl GuardedLocation {
     fn guard(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
         let (alive, damage) = (Arc::clone(&self.alive), self.damage.clone());
         Arc::new(GuardedStorage { storage, alive, damage })
     }
 }
 
-impl StorageHome for GuardedHome {
+impl StateLocation for GuardedLocation {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         Ok(self.guard(self.machinery.home(self.arc).open()?))
     }
@@ -185,7 +186,7 @@ impl StorageHome for GuardedHome {
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
-        // For a dead process this fails, and the snapshot is not adopted.
+        // If the process is dead, this call fails, and the snapshot is not adopted.
         staged.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
         self.machinery.home(self.arc).adopt(staged)
@@ -320,7 +321,7 @@ impl ReplicatedNode {
                 id,
                 arc,
                 log: log.clone(),
-                home: Arc::new(GuardedHome {
+                state_location: Arc::new(GuardedLocation {
                     arc,
                     machinery: Arc::clone(machinery),
                     alive: Arc::clone(&alive),

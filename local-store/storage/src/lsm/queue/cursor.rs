@@ -1,5 +1,5 @@
-//! Reads the rows of all files in key order. It reads a block only when one of its rows may be
-//! next, so a reader of a queue reads little more than it needs, however many files there are.
+//! Reads the rows of all files in key order. A block is read only when one of its rows may be next,
+//! so a reader of a queue reads little more than it needs, however many files there are.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::engine::OWN_KEYS;
 
 /// The existing rows of a range, in order.
 pub(in super::super) struct Rows {
-    /// The cursors of all files. The last one is at the next row.
+    /// The cursors of all files. The last cursor is at the next row.
     cursors: Vec<Cursor>,
     from: Box<[u8]>,
     to: Box<[u8]>,
@@ -57,8 +57,7 @@ impl Rows {
     }
 
     /// Advances until the last cursor is at the next row. Every iteration except the first and the
-    /// last one reads a block or drops a cursor, because a cursor that has a row already does not
-    /// move.
+    /// last reads a block or drops a cursor, because a cursor that has a row already does not move.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
             let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };

@@ -41,7 +41,7 @@ const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
 /// outside the range of any block.
 const LAST_BLOCK_BYTES: usize = 4 * 1024;
 
-/// A block, as the list describes it.
+/// A block, in the form of the file's list of blocks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Block {
     offset: u64,
@@ -82,7 +82,7 @@ pub(super) struct QueueFile {
     bytes: u64,
     checksum: u64,
     /// Whether the file is removed when its last user drops it.
-    is_of_no_use: AtomicBool,
+    is_unused: AtomicBool,
 }
 
 impl QueueFile {
@@ -100,8 +100,8 @@ impl QueueFile {
             }
             Err(error) => return Err(error),
         };
-        let is_of_no_use = AtomicBool::new(false);
-        Ok(Self { path, number, salt, blocks, bytes, checksum, is_of_no_use })
+        let is_unused = AtomicBool::new(false);
+        Ok(Self { path, number, salt, blocks, bytes, checksum, is_unused })
     }
 
     pub(super) fn salt(&self) -> u64 {
@@ -137,14 +137,18 @@ impl QueueFile {
         let file = self.reopen()?;
         file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
         if xxh3_64(&bytes) != block.checksum {
-            return Err(damaged(&self.path, "the checksum of a block differs from its list"));
+            return Err(damaged(
+                &self.path,
+                "the checksum of a block differs from the file's list of blocks",
+            ));
         }
         let rows = BlockRows::new(bytes);
-        rows.filter(|rows| rows.len() == length(block.rows))
-            .ok_or_else(|| damaged(&self.path, "the rows of a block differ from its list"))
+        rows.filter(|rows| rows.len() == length(block.rows)).ok_or_else(|| {
+            damaged(&self.path, "the rows of a block differ from the file's list of blocks")
+        })
     }
 
-    /// Verifies all of the file in chunks; `pace` may stop it between two of them.
+    /// Verifies all of the file in chunks; `pace` may stop the verification between two chunks.
     ///
     /// # Errors
     /// When it cannot be read or is damaged.
@@ -185,13 +189,13 @@ impl QueueFile {
 
     /// Marks the file for removal when its last user drops it.
     pub(super) fn remove_when_unused(&self) {
-        self.is_of_no_use.store(true, Ordering::Release);
+        self.is_unused.store(true, Ordering::Release);
     }
 }
 
 impl Drop for QueueFile {
     fn drop(&mut self) {
-        if self.is_of_no_use.load(Ordering::Acquire)
+        if self.is_unused.load(Ordering::Acquire)
             && let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -262,7 +266,7 @@ impl BlockRows {
         Some((self.bytes.get(start..key_end)?, self.bytes.get(key_end..end)?))
     }
 
-    /// Returns how many keys are less than this one.
+    /// Returns how many keys are less than the given key.
     pub(super) fn count_below(&self, key: &[u8]) -> usize {
         self.places.partition_point(|(start, key_end, _)| {
             self.bytes.get(*start..*key_end).is_some_and(|found| found < key)
@@ -311,7 +315,7 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file. It is removed on drop, unless [`FileWriter::finish`] was called.
+    /// Creates the file. The file is removed on drop, unless [`FileWriter::finish`] was called.
     ///
     /// # Errors
     /// When the file cannot be made.
@@ -425,7 +429,7 @@ impl FileWriter {
             blocks: self.blocks.into_boxed_slice(),
             bytes: self.offset + u64::from(list_bytes) + TRAILER_BYTES as u64,
             checksum,
-            is_of_no_use: AtomicBool::new(false),
+            is_unused: AtomicBool::new(false),
         }))
     }
 }

@@ -31,15 +31,15 @@ const SIZES: [(u64, usize); 4] = [
     (32 * 1024 * 1024, 256),
 ];
 
-/// A key of a queue, and its value or `None` if it was deleted.
+/// A key of a queue, and its value, or `None` if the key was deleted.
 pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// A prepared change of the queue files. It takes effect when the tree stores its rows.
+/// A prepared change of the queue files. The change takes effect when the tree stores its rows.
 pub(in super::super) struct QueueFlush {
     /// All files after the change.
     pub(in super::super) queues: Queues,
     listed: Vec<(u64, Option<Listing>)>,
-    of_no_use: Vec<Arc<QueueFile>>,
+    unused: Vec<Arc<QueueFile>>,
 }
 
 impl QueueFlush {
@@ -87,9 +87,9 @@ impl QueueFlush {
             changed.map(|queue| (queue.file.number(), Some(queue.listing()))).collect();
         listed.extend(joined.iter().map(|queue| (queue.file.number(), None)));
         listed.sort_unstable_by_key(|(number, _)| *number);
-        let of_no_use = joined.into_iter().map(|queue| queue.file).collect();
+        let unused = joined.into_iter().map(|queue| queue.file).collect();
         let next = before.next + 1;
-        Ok(Self { queues: Queues { queues, next }, listed, of_no_use })
+        Ok(Self { queues: Queues { queues, next }, listed, unused })
     }
 
     /// Returns the files whose listing changes or is deleted.
@@ -112,7 +112,7 @@ impl QueueFlush {
     /// Completes the change after the tree has stored the rows: files that are no longer listed are
     /// removed when their last user drops them.
     pub(in super::super) fn finish(self) -> Queues {
-        self.of_no_use.iter().for_each(|file| file.remove_when_unused());
+        self.unused.iter().for_each(|file| file.remove_when_unused());
         self.queues
     }
 }
@@ -141,8 +141,8 @@ fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows>
     Ok(if places.is_empty() { queue.removed.clone() } else { queue.removed.with(places) })
 }
 
-/// Returns which rows of a block have one of these keys. It skips the rows between two keys, and
-/// the keys between two rows.
+/// Returns which rows of a block have one of these keys. The search skips the rows between two
+/// keys, and the keys between two rows.
 fn indices_of<'a>(
     mut keys: &'a [QueueRow<'_>],
     block: &'a BlockRows,
@@ -163,7 +163,7 @@ fn indices_of<'a>(
 }
 
 /// Returns the files to merge with the new one, if any: some of the smallest size class that has
-/// enough files. `files` are numbers and bytes.
+/// enough files. `files` has the number and the bytes of each file.
 pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
     for (place, (_, many)) in SIZES.iter().enumerate() {
@@ -192,7 +192,7 @@ fn write(
         return Ok(None);
     }
     let mut file = FileWriter::new(folder, number)?;
-    // Each iteration writes a row, or is the last one.
+    // Each iteration writes a row, or is the last iteration.
     loop {
         let is_left_first = match (left.row(), put.peek()) {
             (Some((key, _)), Some((other, _))) => key < *other,

@@ -40,7 +40,7 @@ use crate::engine::Pace;
 /// The name of the folder of the files, in the storage's folder.
 pub(super) const FOLDER: &str = "queues";
 
-/// Damage in a file. It is the source of an `io::Error`.
+/// A description of damage in a file. It is the source of an `io::Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Damage(String);
@@ -84,7 +84,7 @@ impl Queue {
     }
 }
 
-/// An immutable set of all files, so that views can keep it.
+/// An immutable set of all files. A view keeps the set that was current when the view was opened.
 #[derive(Clone)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
@@ -99,7 +99,7 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// Opens the listed files, and removes all others.
+    /// Opens the listed files, and removes all other files.
     ///
     /// # Errors
     /// When a file cannot be read, is missing or differs from its listing.
@@ -135,8 +135,8 @@ impl Queues {
         Ok(rows.row().map(|(_, value)| Value::from(value)))
     }
 
-    /// Verifies the file with the first number after `after`, and returns that; `None` after the
-    /// last one.
+    /// Verifies the file with the first number after `after`, and returns that number; `None` after
+    /// the last file.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -157,7 +157,7 @@ impl Queues {
         self.queues.iter().map(|queue| queue.file.bytes()).sum()
     }
 
-    /// Returns the rows from `from` (inclusive) to `to` (exclusive), with the first one already
+    /// Returns the rows from `from` (inclusive) to `to` (exclusive), with the first row already
     /// read.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ struct Package {
     targets: Vec<Target>,
 }
 
-/// A target of a package. The metadata and the messages of a build have the same form.
+/// A target of a package. Metadata and build messages describe it in the same form.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) name: String,
@@ -69,8 +69,9 @@ impl Workspace {
             told.lines().for_each(progress);
             return Err(failed(told));
         }
-        serde_json::from_slice(&stdout)
-            .map_err(|error| failed(format!("`cargo metadata` gave no metadata: {error}")))
+        serde_json::from_slice(&stdout).map_err(|error| {
+            failed(format!("cannot parse the output of `cargo metadata`: {error}"))
+        })
     }
 
     /// Returns the manifests of the packages that have a binary of this name.

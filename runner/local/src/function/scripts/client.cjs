@@ -3,7 +3,7 @@
 //
 // `weir up` starts it in the folder of the function's code, with the folders of the layers as arguments:
 // they stand for /opt/nodejs. Where aws-lambda-ric, AWS's runtime interface client, is installed, that
-// client runs the handler instead. It needs Node alone, and runs one invocation at a time.
+// client runs the handler instead. It needs only Node, and runs one invocation at a time.
 
 const fs = require('node:fs');
 const http = require('node:http');
@@ -15,16 +15,16 @@ const { format } = require('node:util');
 const { LAMBDA_TASK_ROOT: root, _HANDLER: handlerName } = process.env;
 const layers = process.argv.slice(2);
 const packageFolders = (process.env.NODE_PATH ?? '').split(path.delimiter).filter(Boolean);
-/** Lambda took the handler's third parameter, a callback, away with this version of the runtime. */
+/** From this version of the runtime on, Lambda does not pass a callback as the handler's third parameter. */
 const WITHOUT_CALLBACKS = 24;
 const version = Number(/nodejs(\d+)/.exec(process.env.AWS_EXECUTION_ENV ?? '')?.[1] ?? process.versions.node.split('.')[0]);
 const [host, port] = process.env.AWS_LAMBDA_RUNTIME_API.split(':');
 const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
-/** The invocation that runs. */
+/** The current invocation. */
 let requestId;
 let isReady = false;
 
-/** Why the handler cannot be invoked, with Lambda's type of it and what to do. */
+/** The reason why the handler cannot be invoked, with Lambda's error type and advice. */
 class InitError extends Error {
   constructor(kind, message, remedy, cause) {
     super(message);
@@ -34,7 +34,7 @@ class InitError extends Error {
   }
 }
 
-/** Asks the Runtime API; without it the process has no purpose and ends. */
+/** Sends a request to the Runtime API. If the request fails, the process exits. */
 function call(method, operation, body, headers = {}) {
   return new Promise((resolve) => {
     const end = (error) => {
@@ -59,14 +59,14 @@ function framesOfUser(stack) {
   return stack.split('\n').filter((line) => !(/^\s+at /.test(line) && isForeign(line)));
 }
 
-/** An error as Lambda reports it; anything may be thrown. */
+/** Returns an error in the form in which Lambda reports it. The thrown value may be of any type. */
 function described(error) {
   if (!(error instanceof Error) && !(error && error.stack && error.name)) {
     let text = String(error);
     try {
       if (typeof error === 'object') text = JSON.stringify(error);
     } catch {
-      // It refers to itself: the text without its members has to do.
+      // The value refers to itself, so only its text without members is reported.
     }
     return { errorType: typeof error, errorMessage: text, trace: [] };
   }
@@ -78,7 +78,7 @@ function report(operation, error) {
   return call('POST', operation, JSON.stringify(found), { 'Lambda-Runtime-Function-Error-Type': encodeURI(found.errorType) });
 }
 
-/** Writes an error to the log, and reports it for the invocation that runs. */
+/** Writes an error to the log, and reports it for the current invocation. */
 function fail(id, error, title) {
   const found = described(error);
   process.stdout.write(`ERROR\t${title}\t${JSON.stringify({ ...found, stack: found.trace, trace: undefined })}\n`);
@@ -91,7 +91,7 @@ async function end(error, kind, code) {
   wrapped.name = kind ?? described(error).errorType;
   wrapped.stack = error?.stack ?? String(error);
   process.stderr.write(`${framesOfUser(wrapped.stack).join('\n')}\n`);
-  // While it waits for an invocation, the only connection is taken, and no client waits for a report.
+  // While the process waits for an invocation, its only connection is in use, and no client waits for a report.
   if (requestId) await fail(requestId, wrapped, 'Uncaught Exception');
   else if (!isReady) await report('init/error', wrapped);
   process.exit(code);
@@ -111,20 +111,20 @@ function writeLogsAsJson() {
   }
 }
 
-/** The file of a module whose name has no ending, as Lambda looks for it. */
+/** Returns the file of a module whose name has no extension, searched as on Lambda. */
 function fileOf(folder, name) {
   const base = path.join(folder, name);
   const files = [base, `${base}.js`, `${base}.mjs`, `${base}.cjs`, path.join(base, 'index.js'), path.join(base, 'index.mjs')];
   return files.find((file) => fs.statSync(file, { throwIfNoEntry: false })?.isFile());
 }
 
-/** Where a path of a layer is on this machine. */
+/** Returns the path on this machine of a path in a layer. */
 function ofLayer(specifier) {
   const below = /^\/opt\/nodejs\/(.+)/.exec(specifier)?.[1];
   return (below && layers.map((layer) => fileOf(layer, below)).find(Boolean)) || specifier;
 }
 
-/** Lets `require` and `import` find what layers and installed packages have; `import` knows no NODE_PATH. */
+/** Makes `require` and `import` find the modules of layers and installed packages; `import` ignores NODE_PATH. */
 function extendResolution() {
   const resolveFile = Module._resolveFilename;
   Module._resolveFilename = function (specifier, ...rest) {
@@ -154,7 +154,7 @@ function extendResolution() {
   if (packageFolders.length || layers.length) Module.register?.(`data:text/javascript,${encodeURIComponent(hooks)}`);
 }
 
-/** What a module that cannot be loaded lacks. */
+/** Returns the error for a module that cannot be loaded. */
 function initError(error) {
   const { code, message = String(error) } = error ?? {};
   if (code === 'MODULE_NOT_FOUND' || code === 'ERR_MODULE_NOT_FOUND') {
@@ -180,7 +180,7 @@ async function load(file) {
   return import(pathToFileURL(file).href);
 }
 
-/** Loads the module of the handler and gives its function. */
+/** Loads the module of the handler and returns its function. */
 async function findHandler() {
   const [, folder, name, exported] = /^(.*\/)?([^./]+)\.(.+)$/.exec(handlerName) ?? [];
   if (!exported) {
@@ -230,7 +230,7 @@ function contextOf(headers) {
   return context;
 }
 
-/** Calls a handler that may answer by a promise, by its callback, or by having nothing left to do. */
+/** Calls a handler, which may respond with a promise, with its callback, or by leaving the event loop empty. */
 function withCallback(handler, event, context) {
   return new Promise((resolve, reject) => {
     let isAnswered = false;
@@ -245,7 +245,7 @@ function withCallback(handler, event, context) {
       process.removeAllListeners('beforeExit');
       process.once('beforeExit', () => answer(error, result));
     };
-    // Unlike the third parameter, these do not wait until nothing is left to do.
+    // Unlike the third parameter, these functions do not wait until the event loop is empty.
     const done = (error, result) => {
       if (isAnswered) return;
       isAnswered = true;
@@ -295,7 +295,7 @@ async function invoke(handler) {
   await call('POST', `invocation/${requestId}/response`, response);
 }
 
-/** AWS's own client, if the function or a layer has it. */
+/** Returns AWS's own client, if the function or a layer has it. */
 function clientOfAws() {
   for (const folder of [path.join(root, 'node_modules'), ...packageFolders]) {
     const place = path.join(folder, 'aws-lambda-ric');

@@ -1,7 +1,7 @@
 """Runs a Python handler on the Lambda Runtime API, with the semantics of Lambda's own runtime.
 
 `weir up` starts it in the folder of the function's code. Where awslambdaric, AWS's runtime interface
-client, can be imported, that client runs the handler instead. It needs the standard library alone, and
+client, can be imported, that client runs the handler instead. It needs only the standard library, and
 runs one invocation at a time, as Lambda does.
 """
 
@@ -25,7 +25,7 @@ request_id = None
 
 
 class InitError(Exception):
-    """Why the handler cannot be invoked, with Lambda's type of it."""
+    """The reason why the handler cannot be invoked, with Lambda's error type."""
 
     def __init__(self, kind, message, trace, remedy):
         super().__init__(message)
@@ -33,7 +33,7 @@ class InitError(Exception):
 
 
 class Identity:
-    """Who invoked, which is empty for streams and schedules."""
+    """The identity of the caller, which is empty for streams and schedules."""
 
     def __init__(self, found):
         self.cognito_identity_id = found.get("cognitoIdentityId")
@@ -41,7 +41,7 @@ class Identity:
 
 
 class Context:
-    """What Lambda hands to the handler beside the event."""
+    """The context that Lambda passes to the handler with the event."""
 
     def __init__(self, headers):
         self.aws_request_id = headers.get("Lambda-Runtime-Aws-Request-Id")
@@ -65,7 +65,7 @@ class Context:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object in a line, for `LogFormat: JSON`."""
+    """Formats each log record as a line with one JSON object, for `LogFormat: JSON`."""
 
     def format(self, record):
         entry = {
@@ -83,7 +83,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Api:
-    """The connection to the Runtime API; without it the process has no purpose and ends."""
+    """The connection to the Runtime API. If the connection fails, the process exits."""
 
     def __init__(self):
         self.connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
@@ -103,7 +103,7 @@ class Api:
 
 
 def prepare():
-    """Sets up the module path, unbuffered output and the root logger, as they are on Lambda."""
+    """Sets up the module path, unbuffered output and the root logger, as on Lambda."""
     sys.path[0] = TASK_ROOT
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
@@ -117,7 +117,7 @@ def prepare():
 
 
 def frames_of_user(error):
-    """The frames of an error's traceback, without those of this file and of the import system."""
+    """Returns the frames of an error's traceback, without the frames of this file and of the import system."""
     own = (__file__, importlib.__file__)
     frames = traceback.extract_tb(error.__traceback__)
     return [it for it in frames if it.filename not in own and not it.filename.startswith("<frozen importlib")]
@@ -156,7 +156,7 @@ def functions_of(module, missing):
 
 
 def remedy(error, module_name):
-    """What to do about a module that cannot be imported."""
+    """Returns the advice for a module that cannot be imported."""
     missing = (getattr(error, "name", None) or "").split(".")[0]
     if not isinstance(error, ModuleNotFoundError) or not missing:
         return None
@@ -191,7 +191,7 @@ def fail(api, path, kind, message, trace):
 
 
 def invoke(api, handler):
-    """Takes one invocation and answers it."""
+    """Runs one invocation and sends the response."""
     global request_id
     status, headers, body = api.call("GET", "invocation/next")
     if status != 200:
@@ -216,7 +216,7 @@ def invoke(api, handler):
 
 
 def report_init(api, kind, message, trace, help_text):
-    """Reports why the handler cannot be invoked, on standard error with what to do, and ends."""
+    """Reports why the handler cannot be invoked, on standard error with advice, and exits."""
     for line in "".join(trace).splitlines():
         print(line, file=sys.stderr)
     if help_text:

@@ -1,7 +1,7 @@
-//! The interpreters on this machine. For each runtime it finds an interpreter of its version, or another
-//! version with a warning.
+//! The interpreters on this machine. Finds an interpreter for each runtime: of the runtime's version, or
+//! of a different version with a warning.
 //!
-//! It asks programs for their version, but runs no handlers.
+//! It runs programs to query their version, but runs no handlers.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,8 +14,8 @@ use tokio::process::Command;
 
 use super::Error;
 
-/// The maximum time until a program must answer with its version. A wrapper that first downloads the
-/// interpreter is not accepted.
+/// The maximum time until a program prints its version. A wrapper that first downloads the interpreter
+/// is not accepted.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// The oldest versions with which the clients of the Runtime API work.
@@ -26,12 +26,12 @@ const OLDEST: &[(Language, &[u32])] = &[(Language::Python, &[3, 8]), (Language::
 pub struct Interpreter {
     /// The path of the interpreter itself, not of a version manager's wrapper.
     pub path: PathBuf,
-    /// Its version, such as `3.13.1`.
+    /// The version of the interpreter, such as `3.13.1`.
     pub version: String,
 }
 
 impl Interpreter {
-    /// Returns whether the version is the one that a runtime names: `3.13`, or `22`.
+    /// Returns whether the interpreter has the version in a runtime's name, such as `3.13` or `22`.
     fn is_of(&self, version: &str) -> bool {
         self.version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -93,7 +93,7 @@ impl Interpreters {
         };
         if !found.is_of(&script.version) {
             tracing::warn!(
-                "functions for {runtime} run with {language} {} (`{}`): {language} {} is not on PATH; install it to run what Lambda runs",
+                "functions for {runtime} run with {language} {} (`{}`): {language} {} is not on PATH; install that version to match Lambda",
                 found.version,
                 found.path.display(),
                 script.version
@@ -104,17 +104,18 @@ impl Interpreters {
     }
 }
 
-/// Returns the first program of these names with the script's version; if there is none, the first one that
+/// Returns the first program of these names with the script's version; otherwise the first program that
 /// runs.
 async fn find(folders: &[PathBuf], names: &[String], script: &Script) -> Option<Interpreter> {
     let mut other = None;
     for name in names {
         let file = format!("{name}{}", env::consts::EXE_SUFFIX);
         for program in folders.iter().map(|folder| folder.join(&file)).filter(|it| it.is_file()) {
-            match ask(&program, script.language).await.filter(|it| it.is_recent(script.language)) {
+            match query(&program, script.language).await.filter(|it| it.is_recent(script.language))
+            {
                 Some(found) if found.is_of(&script.version) => return Some(found),
                 Some(found) => other = other.or(Some(found)),
-                // A version manager may have a wrapper for a version that is not installed.
+                // The program may be a version manager's wrapper for a version that is not installed.
                 None => {}
             }
         }
@@ -122,8 +123,8 @@ async fn find(folders: &[PathBuf], names: &[String], script: &Script) -> Option<
     other
 }
 
-/// Asks a program for its own path and its version.
-async fn ask(program: &Path, language: Language) -> Option<Interpreter> {
+/// Runs a program to determine its own path and its version.
+async fn query(program: &Path, language: Language) -> Option<Interpreter> {
     let (flag, code) = match language {
         Language::Python => (
             "-c",

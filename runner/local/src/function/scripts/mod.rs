@@ -1,5 +1,5 @@
-//! Handlers in Python and Node: their interpreter, their packages and layers, and the client of the Runtime
-//! API, which is written below the data folder.
+//! Prepares handlers in Python and Node: their interpreter, their packages and layers, and the client of
+//! the Runtime API, which is written below the data folder.
 //!
 //! `interpreters` finds the interpreters, `packages` installs dependencies, and `sdk` finds the packages of
 //! Lambda's own runtimes. `instance` starts the handlers.
@@ -23,28 +23,28 @@ use super::Launch;
 /// The reason why a handler cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no interpreter for its language.
+    /// There is no interpreter for the handler's language.
     #[error("function=`{function}` needs {wanted}, and `{tried}` is not on PATH: {help}")]
     NoInterpreter {
         /// The function.
         function: String,
-        /// The interpreter that its runtime names.
+        /// The interpreter that the runtime requires.
         wanted: String,
-        /// The programs that were looked for.
+        /// The programs that were searched on `PATH`.
         tried: String,
         /// What to install.
         help: &'static str,
     },
-    /// Its dependencies could not be installed.
+    /// The handler's dependencies could not be installed.
     #[error(
-        "function=`{function}`: installing the packages of `{manifest}` failed: {reason}\nrun `{command}` to repeat it, or run `sam build` first: `weir up` then uses the packages of that build"
+        "function=`{function}`: installing the packages of `{manifest}` failed: {reason}\nrun `{command}` to retry, or run `sam build` first: `weir up` then uses the packages of that build"
     )]
     Install {
         /// The function.
         function: String,
         /// The file that lists the packages.
         manifest: PathBuf,
-        /// The last lines of the installer's output, or the reason why it did not start.
+        /// The last lines of the installer's output, or the reason why the installer did not start.
         reason: String,
         /// The command of the installer.
         command: String,
@@ -54,21 +54,21 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 /// The folders that this module uses.
 #[derive(Debug)]
-pub struct Places<'a> {
+pub struct Folders<'a> {
     /// The base folder of relative paths in the template.
     pub template: &'a Path,
     /// The data folder of `weir up`.
     pub data: &'a Path,
 }
 
-impl Places<'_> {
+impl Folders<'_> {
     fn of_template(&self, folder: &str) -> PathBuf {
         let folder = self.template.join(folder);
         // A handler starts in its own folder, so the path must be absolute.
@@ -88,7 +88,7 @@ impl Places<'_> {
 /// An interpreter is missing, or a package cannot be installed.
 pub async fn prepare(
     stack: &Stack,
-    places: &Places<'_>,
+    places: &Folders<'_>,
 ) -> Result<BTreeMap<String, Launch>, Error> {
     let (mut interpreters, mut launches) = (Interpreters::default(), BTreeMap::new());
     let packages = Packages::in_folder(places.of_data("packages"));
@@ -110,7 +110,7 @@ struct Handler<'a> {
     function: &'a template::Function,
     script: &'a Script,
     interpreter: Interpreter,
-    places: &'a Places<'a>,
+    places: &'a Folders<'a>,
     packages: &'a Packages,
 }
 
@@ -164,11 +164,11 @@ impl Handler<'_> {
     fn layer(&self, layer: &Layer) -> Option<PathBuf> {
         match layer {
             Layer::Folder(folder) => Some(self.places.of_template(folder)),
-            Layer::Away(_) => None,
+            Layer::OnAws(_) => None,
         }
     }
 
-    /// Returns the folder with the packages that a folder of code lists; `None` if it lists none.
+    /// Returns the folder with the packages that a folder of code lists; `None` if it lists no packages.
     async fn packages_of(&self, code: &Path, is_layer: bool) -> Result<Option<PathBuf>, Error> {
         let Some(manifest) = packages::manifest(self.script.language, code, is_layer) else {
             return Ok(None);
@@ -223,7 +223,7 @@ impl Handler<'_> {
             Language::Node => {
                 let client = write(&folder, "client.cjs", include_str!("client.cjs"))?;
                 let memory = self.function.memory_mb;
-                // As on Lambda, the heap is collected before the memory limit is reached.
+                // As on Lambda, the garbage collector runs before the memory limit is reached.
                 let heap = format!("--max-old-space-size={}", memory * 9 / 10);
                 let young = format!("--max-semi-space-size={}", (memory / 20).max(1));
                 let bases = layers.iter().map(|it| packages::base_of_layer(Language::Node, it));
@@ -246,14 +246,14 @@ impl Handler<'_> {
             variables.insert(name.to_owned(), path);
         }
         if self.script.language == Language::Python {
-            // On Lambda the folder of the code is read-only, so no bytecode is written.
+            // On Lambda the folder of the code is read-only, so Python writes no bytecode there.
             variables.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
         }
         variables
     }
 }
 
-/// Writes a file that only its user may read, unless the file already has this content.
+/// Writes a file that only its owner may read, unless the file already has this content.
 fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Error> {
     let path = folder.join(name);
     if fs::read_to_string(&path).is_ok_and(|found| found == text) {

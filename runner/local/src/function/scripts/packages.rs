@@ -1,7 +1,8 @@
-//! The packages on which handlers depend: those in `requirements.txt` or `package.json`, and those of
-//! Lambda's own runtimes. Each set is installed in its own folder below the data folder.
+//! Installs the packages on which handlers depend: the packages in `requirements.txt` or `package.json`,
+//! and the packages of Lambda's own runtimes. Each set has its own folder below the data folder.
 //!
-//! The name of a folder depends on the packages and the interpreter. No file of the user is changed.
+//! The name of a folder depends on the packages and the interpreter. This module changes no file of the
+//! user.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +41,7 @@ pub(super) fn manifest(language: Language, code: &Path, is_layer: bool) -> Optio
     let base = if is_layer { base_of_layer(language, code) } else { code.to_owned() };
     let folders = if base == code { vec![base] } else { vec![code.to_owned(), base] };
     folders.iter().find_map(|folder| match language {
-        // A layer with packages that pip has installed needs no installation.
+        // A layer that already contains packages installed by pip needs no installation.
         Language::Python if is_layer && has_installed(folder) => None,
         Language::Python => {
             let path = folder.join(REQUIREMENTS);
@@ -97,8 +98,8 @@ fn dependencies(path: &Path) -> Option<Vec<String>> {
     Some(listed.map(|it| it.keys().cloned().collect()).unwrap_or_default())
 }
 
-/// Returns the state of the paths in a list: a file's content, or a folder's newest change. With it, an edit
-/// in one of them causes a new installation.
+/// Returns the state of the paths in a list: a file's content, or the time of a folder's newest change.
+/// It is part of the key, so that an edit causes a new installation.
 fn state_of_paths(text: &str, folder: &Path) -> Vec<Vec<u8>> {
     let words = text.split(|it: char| it.is_whitespace() || "\"'=,:".contains(it));
     let paths = words.filter(|word| word.contains(['/', '.'])).map(|word| folder.join(word));
@@ -130,7 +131,8 @@ impl Packages {
             }
         };
         let mut parts: Vec<Vec<u8>> = names.iter().map(read).collect();
-        // A list with relative paths has another meaning in another folder, so the folder is part of the key.
+        // A list with relative paths has a different meaning in each folder, so the folder is part of
+        // the key.
         let text = fs::read_to_string(manifest).unwrap_or_default();
         if local.iter().any(|mark| text.contains(mark)) {
             parts.push(folder.as_os_str().as_encoded_bytes().to_vec());
@@ -153,7 +155,7 @@ impl Packages {
         self.installed(&install, &parts).await
     }
 
-    /// Removes the folders that no function uses. If this fails, they only take space.
+    /// Removes the folders that no function uses. A folder that cannot be removed only takes disk space.
     pub(super) fn keep_only(&self, used: &BTreeSet<PathBuf>) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -222,19 +224,24 @@ impl Install<'_> {
         let (names, runtime) = (Vec::from_iter(self.names.clone()), self.handler.script.runtime());
         match names.as_slice() {
             [] => tracing::info!(
-                "function   {function}: installing what {} lists (once)",
+                "function   {function}: installing the packages in {} (once)",
                 self.manifest.display()
             ),
             names => tracing::info!(
-                "function   {function}: installing {} (once), which Lambda's {runtime} has and this machine lacks",
+                "function   {function}: installing {} (once), included in Lambda's {runtime} but missing on this machine",
                 names.join(", ")
             ),
         }
         command.stdin(Stdio::null()).kill_on_drop(true);
         let output = match tokio::time::timeout(INSTALL_MAX, command.output()).await {
             Ok(Ok(output)) => output,
-            Ok(Err(error)) => return Err(failed(format!("it does not start: {error}"))),
-            Err(_) => return Err(failed(format!("it took more than {} s", INSTALL_MAX.as_secs()))),
+            Ok(Err(error)) => return Err(failed(format!("the installer does not start: {error}"))),
+            Err(_) => {
+                return Err(failed(format!(
+                    "the installer took more than {} s",
+                    INSTALL_MAX.as_secs()
+                )));
+            }
         };
         if output.status.success() {
             return Ok(());
@@ -265,8 +272,8 @@ impl Install<'_> {
         command
     }
 
-    /// Returns the base folder of the paths in `requirements.txt`. It is the template's folder, as for `sam
-    /// build`, if all paths exist there. Otherwise it is the list's own folder.
+    /// Returns the base folder of the paths in `requirements.txt`. It is the template's folder, as for
+    /// `sam build`, if all paths exist there. Otherwise it is the folder of `requirements.txt`.
     fn folder_of_paths(&self) -> PathBuf {
         let template = self.handler.places.of_template("");
         let text = fs::read_to_string(self.manifest).unwrap_or_default();
@@ -287,7 +294,7 @@ impl Install<'_> {
             }
         };
         write(target, PACKAGE, &package.to_string())?;
-        // Uses the npm of this Node, if it is next to it.
+        // Prefers the npm in the folder of this Node.
         let beside = self.handler.interpreter.path.with_file_name("npm");
         let program = if beside.is_file() { beside } else { PathBuf::from("npm") };
         let mut command = Command::new(program);
@@ -296,8 +303,8 @@ impl Install<'_> {
         Ok(command)
     }
 
-    /// Returns the project's `package.json` with only the dependencies for run time. Its scripts are left
-    /// out, because they would run without its sources.
+    /// Returns the project's `package.json` with only the runtime dependencies. Omits the scripts,
+    /// because they would run without the project's sources.
     fn package_of_manifest(&self, target: &Path) -> Result<Value, Error> {
         let folder = self.manifest.parent().unwrap_or(Path::new("."));
         let failed = |source| Error::Write { path: self.manifest.to_owned(), source };
@@ -315,7 +322,8 @@ impl Install<'_> {
             }
             kept.insert(section.to_owned(), listed);
         }
-        // The lock file of a project with packages in folders contains relative paths, so it is not copied.
+        // The lock file of a project with packages in local folders contains relative paths, so it is
+        // not copied.
         for name in BESIDE_PACKAGE.iter().filter(|name| !has_folders || **name == ".npmrc") {
             let path = folder.join(name);
             if path.is_file() {

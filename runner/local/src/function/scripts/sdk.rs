@@ -1,7 +1,7 @@
-//! The packages that Lambda's own runtimes have: the AWS SDK, and the layers of Powertools, which AWS
-//! publishes. Handlers use them without listing them.
+//! Finds the packages that Lambda provides but this machine lacks: the AWS SDK, and the Powertools
+//! layers, which AWS publishes. Handlers use them without listing them.
 //!
-//! This module finds those that a handler uses and that are missing here. It installs nothing.
+//! It considers only packages that a handler uses, and installs nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ const PYTHON: &[(&str, &str)] = &[("boto3", "boto3"), ("botocore", "boto3")];
 /// The module of AWS's own layer for Powertools, and its package with all extras.
 const POWERTOOLS: (&str, &str) = ("aws_lambda_powertools", "aws-lambda-powertools[all]");
 
-/// The npm scopes whose packages Lambda's Node runtimes have, since `nodejs18.x`.
+/// The npm scopes whose packages Lambda's Node runtimes from `nodejs18.x` on have.
 const NODE_SCOPES: &[&str] = &["@aws-sdk/", "@smithy/"];
 
 const POWERTOOLS_SCOPE: &str = "@aws-lambda-powertools/";
@@ -34,12 +34,12 @@ const SOURCE_BYTES_MAX: u64 = 2_000_000;
 
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// A script that prints those of its arguments that cannot be imported.
+/// A script that prints the modules among its arguments that cannot be imported.
 const ASK_PYTHON: &str = "import importlib.util, sys
 for name in sys.argv[1:]:
     if importlib.util.find_spec(name) is None: print(name)";
 
-/// Returns the packages that a handler uses, does not list, and cannot find here.
+/// Returns the packages that a handler uses but does not list, and that this machine lacks.
 pub(super) async fn missing(
     handler: &Handler<'_>,
     task_root: &Path,
@@ -50,7 +50,7 @@ pub(super) async fn missing(
         .script
         .layers
         .iter()
-        .any(|layer| matches!(layer, Layer::Away(arn) if arn.contains("Powertools")));
+        .any(|layer| matches!(layer, Layer::OnAws(arn) if arn.contains("Powertools")));
     let folders_of_code = || std::iter::once(task_root).chain(layers.iter().map(PathBuf::as_path));
     match handler.script.language {
         Language::Python => {
@@ -82,8 +82,8 @@ pub(super) async fn missing(
     }
 }
 
-/// Returns the texts of a folder's sources with these endings. Each file is read only when it is needed,
-/// because a project may have thousands.
+/// Returns the contents of a folder's source files with these extensions. Reads each file lazily,
+/// because a project may have thousands of files.
 fn texts<'e>(folder: &Path, endings: &'e [&str]) -> impl Iterator<Item = String> + use<'e> {
     let is_code = |path: &Path| {
         let ending = path.extension().and_then(|it| it.to_str());
@@ -95,7 +95,7 @@ fn texts<'e>(folder: &Path, endings: &'e [&str]) -> impl Iterator<Item = String>
         .filter_map(|source| fs::read_to_string(source.path).ok())
 }
 
-/// Returns the modules that the interpreter does not find. Returns none if the interpreter does not answer.
+/// Returns the modules that the interpreter does not find. The list is empty if the interpreter fails.
 async fn absent_in_python(
     handler: &Handler<'_>,
     task_root: &Path,
@@ -127,7 +127,7 @@ fn packages_of_scopes(text: &str, scopes: &[&str]) -> BTreeSet<String> {
             let behind = rest.get(scope.len()..).unwrap_or_default();
             let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
             let name: String = behind.chars().take_while(|letter| is_part(*letter)).collect();
-            // An entry without a slash is a package and not a scope.
+            // An entry without a trailing slash is a package, not a scope.
             if loads && scope.ends_with('/') != name.is_empty() {
                 found.insert(format!("{scope}{name}"));
             }

@@ -67,7 +67,7 @@ impl Fixture {
         let stack = read("t.yaml", &text, &context).unwrap_or_else(|found| panic!("{found}"));
         assert!(stack.not_run.is_empty(), "{:?}", stack.not_run);
         let data = folder.path().join(".weir/up");
-        let places = Places { template: folder.path(), data: &data };
+        let places = Folders { template: folder.path(), data: &data };
         let launch = prepare(&stack, &places).await?.remove("F").unwrap();
         let described = &stack.functions[0];
         let mut settings = Settings::new("F", launch.program.clone(), data.join("logs"));

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use model::{AttributeValue, Item, Number, json};
 use rules::fan_out::{
-    CopyRule, FanOut, Latest, Look, Mark, Origin, Sight, Update, look, mark_attribute,
-    parse_and_check, update_of, value_text,
+    CheckResult, CopyReads, CopyRule, FanOut, LatestOriginState, Mark, Origin, Update, look,
+    mark_attribute, parse_and_check, update_of, value_text,
 };
 use rules::{Found, Join as _, Rule, fold};
 use serde_json::{Value, json as value};
@@ -156,7 +156,7 @@ struct Tables {
     fan_out: FanOut,
     origins: BTreeMap<String, Item>,
     copies: BTreeMap<String, Item>,
-    jobs: BTreeMap<Origin, Latest>,
+    jobs: BTreeMap<Origin, LatestOriginState>,
 }
 
 impl Tables {
@@ -185,7 +185,7 @@ impl Tables {
                 }
             }
         }
-        for (copy, joined) in folded.looks {
+        for (copy, joined) in folded.copy_checks {
             while self.look(&rule, &copy.key, joined.value.0) {}
         }
     }
@@ -199,9 +199,9 @@ impl Tables {
         let origin = self.origins.get(&origin);
         let arrival = Some(arrival);
         let looked =
-            look(rule, &Sight { before: copy, job, origin, copy, nonce: 1 << 63, arrival });
-        let is_marking = matches!(looked, Look::Mark(_));
-        if let Look::Mark(update) | Look::Write(update) = looked {
+            look(rule, &CopyReads { before: copy, job, origin, copy, nonce: 1 << 63, arrival });
+        let is_marking = matches!(looked, CheckResult::Mark(_));
+        if let CheckResult::Mark(update) | CheckResult::Write(update) = looked {
             self.write(rule, key, &update);
         }
         is_marking

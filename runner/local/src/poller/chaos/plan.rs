@@ -1,4 +1,4 @@
-//! The plan of faults: which fault occurs at which call. Only the seed decides this.
+//! The plan of faults: which fault occurs at which call. The seed determines the plan.
 //!
 //! Pure: no clock, no randomness, no counting. The same seed gives the same faults at the same calls of the
 //! same mapping.
@@ -15,7 +15,7 @@ pub(super) const LATE_BATCHES_MAX: usize = 4;
 pub(super) enum InvocationFault {
     /// The batch is delivered twice.
     Duplicate,
-    /// The function has done its work, but the poller crashes before it gets the answer.
+    /// The function has done its work, but the poller crashes before it gets the response.
     Crash,
     /// An old batch is delivered again, after newer batches.
     Late {
@@ -50,7 +50,8 @@ impl Plan {
         Self { seed: mix(seed ^ seed_of(mapping_id)) }
     }
 
-    /// Returns the fault of the invocation with this number, if it has one. 36 of 100 invocations have one.
+    /// Returns the fault of the invocation with this number, if it has one. 36 of 100 invocations have a
+    /// fault.
     #[must_use]
     pub(super) fn invocation(&self, number: u64) -> Option<InvocationFault> {
         let draw = mix(self.seed.wrapping_add(number.wrapping_mul(2)));
@@ -69,7 +70,7 @@ impl Plan {
         }
     }
 
-    /// Returns whether the iterator has expired at the read with this number. This is so at 6 of 100 reads.
+    /// Returns whether the iterator expires at the read with this number, as in 6 of 100 reads.
     #[must_use]
     pub(super) fn iterator_expires(&self, number: u64) -> bool {
         mix(self.seed.wrapping_add(number.wrapping_mul(2) + 1)) % 100 < 6

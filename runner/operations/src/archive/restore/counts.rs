@@ -6,7 +6,7 @@ use locks::Mutex;
 
 use serde_json::json;
 
-use super::newest::{Fate, Kept};
+use super::newest::{KeepReason, RowResult};
 use client::exit::Exit;
 use client::output::counted;
 
@@ -47,21 +47,21 @@ impl Counts {
     }
 
     /// Counts the result of a row.
-    pub(super) fn add(&self, event_id: &str, fate: Fate) {
+    pub(super) fn add(&self, event_id: &str, fate: RowResult) {
         match fate {
-            Fate::Restored { replaces } => {
+            RowResult::Restored { replaces } => {
                 add_one(&self.restored);
                 if replaces {
                     add_one(&self.replaced);
                 }
             }
-            Fate::Kept(kept) => {
+            RowResult::Kept(kept) => {
                 add_one(&self.kept);
-                if kept == Kept::Written {
+                if kept == KeepReason::Written {
                     add_one(&self.written);
                 }
             }
-            Fate::Skipped(reason) => {
+            RowResult::Skipped(reason) => {
                 add_one(&self.skipped);
                 let mut rows = self.skipped_rows.lock();
                 if rows.len() < SKIPPED_NAMED_MAX {
@@ -72,7 +72,7 @@ impl Counts {
     }
 
     /// Returns the answer and the exit code. A dry run reports what would be restored.
-    pub(super) fn tell(&self, table: &str, dry_run: bool) -> (String, Exit) {
+    pub(super) fn answer(&self, table: &str, dry_run: bool) -> (String, Exit) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let rows = self.skipped_rows.lock();
         let rows =
@@ -144,17 +144,21 @@ mod tests {
 
     #[test]
     fn a_dry_run_reports_the_counts_of_a_restore() {
-        let put = |replaces| Fate::Restored { replaces };
-        let skipped = || Fate::Skipped("too large".to_owned());
+        let put = |replaces| RowResult::Restored { replaces };
+        let skipped = || RowResult::Skipped("too large".to_owned());
         for (fates, expected) in [
             (vec![], "0 rows: 0 items would be put into `t`; nothing was written"),
             (vec![put(false)], "1 row: 1 item would be put into `t`; nothing was written"),
             (
-                vec![put(true), put(false), Fate::Kept(Kept::Newer)],
+                vec![put(true), put(false), RowResult::Kept(KeepReason::Newer)],
                 "3 rows: 2 items would be put into `t`, 1 in place of an older row's item or a tombstone; 1 row not put, because the item is from the same or a newer row; nothing was written",
             ),
             (
-                vec![Fate::Kept(Kept::Written), Fate::Kept(Kept::Written), skipped()],
+                vec![
+                    RowResult::Kept(KeepReason::Written),
+                    RowResult::Kept(KeepReason::Written),
+                    skipped(),
+                ],
                 "3 rows: 0 items would be put into `t`; 2 rows not put, because another writer wrote or changed the item; 1 row skipped; `skipped_rows` has the reasons; nothing was written",
             ),
         ] {

@@ -16,7 +16,7 @@ use model::{AttributeValue, Item, json};
 use rules::archive::restored::Origin;
 
 use super::Target;
-use super::newest::{Fate, Kept, Verdict, verdict};
+use super::newest::{KeepReason, RowDecision, RowResult, verdict};
 use super::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::sdk_error::error_text;
@@ -38,9 +38,9 @@ impl DryRun {
         target: &Target,
         origin: Origin<'_>,
         item: &Item,
-    ) -> Result<Fate, String> {
+    ) -> Result<RowResult, String> {
         if let Some(reason) = refusal(item, &target.definitions) {
-            return Ok(Fate::Skipped(reason));
+            return Ok(RowResult::Skipped(reason));
         }
         let mut key = item.clone();
         key.retain(|name, _| target.form.is_key(name));
@@ -50,33 +50,33 @@ impl DryRun {
         }
         let live = match live(target, &key).await? {
             Ok(live) => live,
-            Err(reason) => return Ok(Fate::Skipped(reason)),
+            Err(reason) => return Ok(RowResult::Skipped(reason)),
         };
         // Another row of the same key may have been planned since the first check.
         if let Some(fate) = self.beside_planned(hash, origin.stamp) {
             return Ok(fate);
         }
         match verdict(live.as_ref(), origin, &target.form) {
-            Verdict::Keep(kept) => Ok(Fate::Kept(kept)),
-            Verdict::Put => {
+            RowDecision::Keep(kept) => Ok(RowResult::Kept(kept)),
+            RowDecision::Put => {
                 if let Some(Err(reason)) = live.as_ref().map(|live| Unchanged::of(live, item)) {
-                    return Ok(Fate::Skipped(reason));
+                    return Ok(RowResult::Skipped(reason));
                 }
                 self.plan(hash, origin.stamp);
-                Ok(Fate::Restored { replaces: live.is_some() })
+                Ok(RowResult::Restored { replaces: live.is_some() })
             }
         }
     }
 
     /// Returns the result of a row whose key already has a planned row; `None` if the key has none.
-    fn beside_planned(&self, hash: u128, stamp: &str) -> Option<Fate> {
+    fn beside_planned(&self, hash: u128, stamp: &str) -> Option<RowResult> {
         let mut planned = self.planned.lock();
         let known = planned.get_mut(&hash)?;
         if stamp <= known.as_str() {
-            return Some(Fate::Kept(Kept::Newer));
+            return Some(RowResult::Kept(KeepReason::Newer));
         }
         stamp.clone_into(known);
-        Some(Fate::Restored { replaces: true })
+        Some(RowResult::Restored { replaces: true })
     }
 
     fn plan(&self, hash: u128, stamp: &str) {
@@ -90,7 +90,7 @@ impl DryRun {
 fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
     if item.size() > ITEM_BYTES_MAX {
         return Some(format!(
-            "the item has {} bytes with its mark, more than the limit of {ITEM_BYTES_MAX}",
+            "the item with its restore mark has {} bytes, more than the limit of {ITEM_BYTES_MAX}",
             item.size()
         ));
     }
@@ -99,7 +99,9 @@ fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
         let value = item.get(name)?;
         let (is, must) = (value.attribute_type().descriptor(), definition.attribute_type());
         if is != must.as_str() {
-            return Some(format!("`{name}` is of type {is}, but a key of the table needs {must}"));
+            return Some(format!(
+                "`{name}` is of type {is}, but a key of the table requires type {must}"
+            ));
         }
         let is_empty = match value {
             AttributeValue::S(text) => text.is_empty(),

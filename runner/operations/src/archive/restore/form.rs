@@ -21,7 +21,7 @@ pub(super) struct Form {
 
 /// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Formed {
+pub(super) enum Conversion {
     /// The item to put.
     Item(Item),
     /// The row is a tombstone of a migration, so nothing is put.
@@ -53,14 +53,14 @@ impl Form {
     }
 
     /// Converts an archived item.
-    pub(super) fn of(&self, item: &Item) -> Formed {
+    pub(super) fn of(&self, item: &Item) -> Conversion {
         if is_bare_tombstone_of(item, |name| self.is_key(name)) {
-            return Formed::Tombstone;
+            return Conversion::Tombstone;
         }
         // An item that was restored, changed, and expired again still has the mark of the earlier
         // restore.
         if item.contains_key(RESTORED) && stamp_of(item).is_none() {
-            return Formed::Refused(format!(
+            return Conversion::Refused(format!(
                 "the item has its own attribute `{RESTORED}`, which the mark of restored items would overwrite; read the item from `_item` in the archive and put it with another attribute name"
             ));
         }
@@ -71,7 +71,7 @@ impl Form {
                 item.insert(name.to_owned(), AttributeValue::N(seconds.into()));
             }
         }
-        Formed::Item(item)
+        Conversion::Item(item)
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
             let ttl_attribute = Some(ttl_attribute.to_owned());
             let form = Form { keys: vec!["id".to_owned()], ttl_attribute, expires_at };
             match form.of(&item(archived)) {
-                Formed::Item(found) => assert_eq!(found, item(expected), "{archived}"),
-                Formed::Tombstone => assert_eq!(expected, "tombstone", "{archived}"),
-                Formed::Refused(_) => assert_eq!(expected, "refused", "{archived}"),
+                Conversion::Item(found) => assert_eq!(found, item(expected), "{archived}"),
+                Conversion::Tombstone => assert_eq!(expected, "tombstone", "{archived}"),
+                Conversion::Refused(_) => assert_eq!(expected, "refused", "{archived}"),
             }
         }
     }

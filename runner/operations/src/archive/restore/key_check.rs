@@ -1,7 +1,7 @@
 //! Checks that archived items stay distinct in the table into which they are restored.
 //!
 //! A table with another key would merge items, or reject them. The check runs before anything is
-//! written. A single row that lacks a key attribute is reported with that row.
+//! written. A row that lacks a key attribute is reported when it is restored.
 
 use aws_sdk_dynamodb::Client;
 use jiff::Timestamp;
@@ -22,7 +22,7 @@ type Key = [(String, KeyAttributeType)];
 /// items in the selected parts.
 ///
 /// # Errors
-/// Both keys, and what to do instead.
+/// The message names both keys, and says what to do instead.
 pub(super) async fn check(
     target: &Target,
     source: &Source,
@@ -41,18 +41,20 @@ pub(super) async fn check(
             let made_ms = made_at(client, archived).await;
             let before = match made_ms {
                 Some(made_ms) => from_before(&into, source, wanted, made_ms).await?,
-                None => Before::None,
+                None => DeletedBefore::None,
             };
             let other = format!("{of}, and that of `{archived}` is {}", words(&key));
             match before {
-                Before::All => match part_key::joined(source, wanted, &into, is_whole).await? {
-                    Some(why) => format!("{of}, and {why}"),
-                    None => return Ok(()),
-                },
-                Before::UpTo(condition) => format!(
+                DeletedBefore::All => {
+                    match part_key::joined(source, wanted, &into, is_whole).await? {
+                        Some(why) => format!("{of}, and {why}"),
+                        None => return Ok(()),
+                    }
+                }
+                DeletedBefore::UpTo(condition) => format!(
                     "{other}: items deleted since `{archived}` was created have another key; exclude them with --where \"{condition}\""
                 ),
-                Before::None => other,
+                DeletedBefore::None => other,
             }
         }
         Err(_) if has_item_with(&into, source, wanted, |_| true).await? != Some(false) => {
@@ -69,10 +71,11 @@ pub(super) async fn check(
 }
 
 /// The selected items that were deleted before the current table was created.
-enum Before {
+enum DeletedBefore {
     /// All selected items with the key.
     All,
-    /// Those that match a condition. Other items may be merged.
+    /// All items with the key match this condition, which excludes the later items. Later items may
+    /// be merged.
     UpTo(String),
     /// No selected item with the key.
     None,
@@ -85,21 +88,21 @@ async fn from_before(
     source: &Source,
     wanted: &[Part],
     made_ms: i64,
-) -> Result<Before, String> {
+) -> Result<DeletedBefore, String> {
     let made = Timestamp::from_millisecond(made_ms).unwrap_or(Timestamp::MAX);
     let day = made.to_zoned(TimeZone::UTC).date().to_string();
     let older: Vec<Part> = wanted.iter().filter(|part| part.date <= day).cloned().collect();
     if has_item_with(key, source, &older, |row| is_before(row, made_ms)).await? != Some(true) {
-        return Ok(Before::None);
+        return Ok(DeletedBefore::None);
     }
     if older.len() < wanted.len() {
-        return Ok(Before::UpTo(format!("dt <= '{day}'")));
+        return Ok(DeletedBefore::UpTo(format!("dt <= '{day}'")));
     }
     let same: Vec<Part> = older.into_iter().filter(|part| part.date == day).collect();
     let newer = has_item_with(key, source, &same, |row| !is_before(row, made_ms)).await?;
     Ok(match newer {
-        Some(true) => Before::UpTo(format!("dt < '{day}'")),
-        _ => Before::All,
+        Some(true) => DeletedBefore::UpTo(format!("dt < '{day}'")),
+        _ => DeletedBefore::All,
     })
 }
 
@@ -127,7 +130,7 @@ fn is_before(row: &Row, millis: i64) -> bool {
 }
 
 /// Returns whether any selected item has such a key; `None` if no item is selected. It stops at the
-/// first item with the key, and reads all parts only if there is none.
+/// first item with the key. Only if no item has it, all parts are read.
 async fn has_item_with(
     key: &Key,
     source: &Source,

@@ -19,45 +19,46 @@ const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
 
 /// The result of one put.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum PutResult {
     /// The put succeeded.
     Put,
-    /// The table has another item; `None` if it has none, or the store did not return it.
-    Stands(Option<Item>),
+    /// The condition failed: the table has this item; `None` if it has none, or the store did not
+    /// return it.
+    GuardFailed(Option<Item>),
     /// DynamoDB rejects the item; the reason.
     Refused(String),
 }
 
 /// The result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum RowResult {
     /// The row was restored.
     Restored {
         /// Whether the row replaced the item of an older row, or a tombstone.
         replaces: bool,
     },
     /// The existing item was kept.
-    Kept(Kept),
+    Kept(KeepReason),
     /// The row could not be put; the reason.
     Skipped(String),
 }
 
 /// The reason why an existing item is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeepReason {
     /// The item was restored from the same row or a newer one.
     Newer,
     /// Another writer wrote or changed the item, or it was restored from another table's archive.
     Written,
 }
 
-/// Whether a row replaces the item in the table.
+/// The decision whether a row replaces the item in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RowDecision {
     /// The row replaces it.
     Put,
     /// The existing item is kept.
-    Keep(Kept),
+    Keep(KeepReason),
 }
 
 /// Puts a row with `attempt`, which gets the expected current item, or `None` for no item.
@@ -67,20 +68,20 @@ pub(super) enum Verdict {
 pub(super) async fn put_newest(
     origin: Origin<'_>,
     form: &Form,
-    attempt: impl AsyncFn(Option<&Item>) -> Result<Attempt, String>,
-) -> Result<Fate, String> {
+    attempt: impl AsyncFn(Option<&Item>) -> Result<PutResult, String>,
+) -> Result<RowResult, String> {
     let mut live: Option<Item> = None;
     for _ in 0..LOOKS_MAX {
         match attempt(live.as_ref()).await? {
-            Attempt::Put => return Ok(Fate::Restored { replaces: live.is_some() }),
-            Attempt::Refused(reason) => return Ok(Fate::Skipped(reason)),
-            Attempt::Stands(Some(item)) => match verdict(Some(&item), origin, form) {
-                Verdict::Put => live = Some(item),
-                Verdict::Keep(kept) => return Ok(Fate::Kept(kept)),
+            PutResult::Put => return Ok(RowResult::Restored { replaces: live.is_some() }),
+            PutResult::Refused(reason) => return Ok(RowResult::Skipped(reason)),
+            PutResult::GuardFailed(Some(item)) => match verdict(Some(&item), origin, form) {
+                RowDecision::Put => live = Some(item),
+                RowDecision::Keep(kept) => return Ok(RowResult::Kept(kept)),
             },
             // The item was deleted between the read and the put.
-            Attempt::Stands(None) if live.is_some() => live = None,
-            Attempt::Stands(None) => return Ok(Fate::Kept(Kept::Written)),
+            PutResult::GuardFailed(None) if live.is_some() => live = None,
+            PutResult::GuardFailed(None) => return Ok(RowResult::Kept(KeepReason::Written)),
         }
     }
     Err(format!(
@@ -89,20 +90,25 @@ pub(super) async fn put_newest(
     ))
 }
 
-/// Decides whether a row replaces `live`. It does if there is no item, a tombstone (which readers
-/// treat as no item), or an unchanged item restored from an older row of the same archive. A
-/// tombstone that another writer updated counts as an item.
-pub(super) fn verdict(live: Option<&Item>, origin: Origin<'_>, form: &Form) -> Verdict {
-    let Some(live) = live else { return Verdict::Put };
+/// Decides whether a row replaces `live`. The row replaces it in three cases: there is no item;
+/// there is a tombstone (which readers treat as no item); or there is an unchanged item that was
+/// restored from an older row of the same archive. A tombstone that another writer updated counts
+/// as an item.
+pub(super) fn verdict(live: Option<&Item>, origin: Origin<'_>, form: &Form) -> RowDecision {
+    let Some(live) = live else { return RowDecision::Put };
     let is_key = |name: &str| form.is_key(name);
     if is_bare_tombstone_of(live, is_key) {
-        return Verdict::Put;
+        return RowDecision::Put;
     }
     match restored::stamp_of(live) {
         Some(known) if restored::is_as_restored(live, origin.table, is_key) => {
-            if known < origin.stamp { Verdict::Put } else { Verdict::Keep(Kept::Newer) }
+            if known < origin.stamp {
+                RowDecision::Put
+            } else {
+                RowDecision::Keep(KeepReason::Newer)
+            }
         }
-        _ => Verdict::Keep(Kept::Written),
+        _ => RowDecision::Keep(KeepReason::Written),
     }
 }
 
@@ -138,7 +144,7 @@ mod tests {
         cell: &RefCell<Option<Item>>,
         numbers: &[usize],
         waits: &[usize],
-    ) -> Vec<Fate> {
+    ) -> Vec<RowResult> {
         let waits = RefCell::new(waits.iter().cycle());
         let puts = numbers.iter().map(async |number| {
             let stamp = format!("{number:04}");
@@ -150,10 +156,10 @@ mod tests {
                 }
                 let mut live = cell.borrow_mut();
                 if live.as_ref() != expected {
-                    return Ok(Attempt::Stands(live.clone()));
+                    return Ok(PutResult::GuardFailed(live.clone()));
                 }
                 *live = Some(row(*number, "t"));
-                Ok(Attempt::Put)
+                Ok(PutResult::Put)
             };
             put_newest(origin, &form(), attempt).await.unwrap()
         });
@@ -183,8 +189,9 @@ mod tests {
         let gone = r#"{"id":{"S":"k"},"_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
         let written = item(gone).with("n", AttributeValue::Null);
         let changed = row(1, "t").with("n", AttributeValue::S("changed".to_owned()));
-        let put = |replaces| Fate::Restored { replaces };
-        let (newer, other) = (Fate::Kept(Kept::Newer), Fate::Kept(Kept::Written));
+        let put = |replaces| RowResult::Restored { replaces };
+        let (newer, other) =
+            (RowResult::Kept(KeepReason::Newer), RowResult::Kept(KeepReason::Written));
         for (live, fate) in [
             (None, put(false)),
             (Some(row(1, "t")), put(true)),
@@ -200,14 +207,14 @@ mod tests {
             let fates = block_on(put_all(&cell, &[5], &[0]));
             assert_eq!(fates, std::slice::from_ref(&fate), "{live:?}");
             let stands =
-                if matches!(fate, Fate::Restored { .. }) { Some(row(5, "t")) } else { live };
+                if matches!(fate, RowResult::Restored { .. }) { Some(row(5, "t")) } else { live };
             assert_eq!(cell.into_inner(), stands);
         }
         let refused = block_on(put_newest(
             Origin { archive: None, table: "t", event_id: "e", stamp: "1" },
             &form(),
-            async |_| Ok(Attempt::Refused("too large".to_owned())),
+            async |_| Ok(PutResult::Refused("too large".to_owned())),
         ));
-        assert_eq!(refused, Ok(Fate::Skipped("too large".to_owned())));
+        assert_eq!(refused, Ok(RowResult::Skipped("too large".to_owned())));
     }
 }

@@ -1,4 +1,5 @@
-//! Checks that distinct archived items stay distinct under another key, if their table is gone.
+//! Checks that distinct archived items stay distinct under another key, if their table no longer
+//! exists.
 //!
 //! The first columns of a part are those of the key attributes, ordered by name. A part does not
 //! show whether the key has one or two attributes: the second column may also be a declared column.
@@ -116,8 +117,8 @@ async fn joined_in(
     Ok(None)
 }
 
-/// Returns true if items of a part have the other key, and nothing shows that their own key has no
-/// further attribute.
+/// Returns true if items of a part have the other key, and their own key may have a further
+/// attribute.
 async fn are_joined(
     source: &Source,
     part: &Part,
@@ -159,7 +160,7 @@ fn told(PartKey { first, second }: &PartKey, key: &Key) -> String {
             format!("it lacks `{first}`, which was in the key of archived items")
         }
         true => format!(
-            "the archive does not show whether `{second}` was in the key of its items too: items that differ only in it would be merged. If it was not, add --whole-key"
+            "the archive does not show whether `{second}` was also in the key of the archived items: items that differ only in `{second}` would be merged. If `{second}` was not in the key, add --whole-key"
         ),
     }
 }
@@ -236,7 +237,7 @@ mod tests {
         table_by(&store, "title", ScalarAttributeType::S).await;
         table_by(&store, "year", ScalarAttributeType::N).await;
         for (into, words) in [
-            ("by_title", "does not show whether `year` was in the key of its items too"),
+            ("by_title", "does not show whether `year` was also in the key of the archived items"),
             ("by_year", "it lacks `title`, which was in the key of archived items"),
         ] {
             for flags in [&["--into", into][..], &["--into", into, "--dry-run"]] {

@@ -9,7 +9,7 @@ use model::{Item, json};
 
 use super::super::cell::{Row, rows_of};
 use super::super::source::{Content, Part};
-use super::form::{Form, Formed};
+use super::form::{Conversion, Form};
 use super::selection::Selection;
 
 /// A selected row and its item.
@@ -78,8 +78,7 @@ impl Newest {
         Ok(newest)
     }
 
-    /// Returns true if no row of the same key in the part is newer than this one; also for a row
-    /// without a valid key.
+    /// Returns true if this row is the newest of its key in the part, or has no valid key.
     pub(super) fn has(&self, row: &Row, item: &Item, form: &Form) -> bool {
         let key = key_of(form, item);
         key.and_then(|key| self.stamps.get(&key)).is_none_or(|stamp| *stamp == stamp_of(row))
@@ -93,7 +92,7 @@ impl Newest {
 
 /// Returns the key of the item that is put for an archived one, as text.
 fn key_of(form: &Form, item: &Item) -> Option<String> {
-    let Formed::Item(mut key) = form.of(item) else { return None };
+    let Conversion::Item(mut key) = form.of(item) else { return None };
     key.retain(|name, _| form.is_key(name));
     Some(json::item_to_string(&key))
 }

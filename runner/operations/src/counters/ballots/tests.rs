@@ -33,9 +33,9 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
     };
     for (poll, counter, points, expected) in [
         ("2026", "A", "0.0000001", "points=`0.0000001` are outside"),
-        ("2026", "A", "1e30", "are outside of what totals hold exactly"),
+        ("2026", "A", "1e30", "are outside the range that totals hold exactly"),
         ("2026", "", "1", "counter=`` has no slots"),
-        ("tv#de", "A", "1", "poll=`tv#de` has a `#`"),
+        ("tv#de", "A", "1", "poll=`tv#de` contains `#`"),
     ] {
         let refused = vote(poll, counter, points).await.unwrap_err();
         assert!(refused.contains(expected), "{refused}");
@@ -142,11 +142,11 @@ async fn a_recount_names_invalid_ballots_and_continues() {
     assert_eq!(found(Some("b-"), true).await, (vec![("b-1".to_owned(), true)], vec![]));
 }
 
-fn seen(ballots: i64, slots: &[i64]) -> Seen {
+fn seen(ballots: i64, slots: &[i64]) -> CounterRead {
     let slots = slots.iter().map(|value| Number::from(*value));
     let sum = slots.clone().fold(Number::ZERO, |sum, value| sum.checked_add(value).unwrap());
     let (ballots, every_slot) = (Number::from(ballots), (0..).zip(slots).collect());
-    Seen { every_ballot: Digest::default(), ballots, every_slot, slots: sum }
+    CounterRead { every_ballot: Digest::default(), ballots, every_slot, slots: sum }
 }
 
 /// Returns a place whose endpoint is a listener, so that the test writes the answers.

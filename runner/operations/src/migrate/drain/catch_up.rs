@@ -16,9 +16,9 @@ use client::output::say;
 /// Number of remaining records at which writers may be blocked. The function applies that many in a
 /// second.
 const FEW_RECORDS: u64 = 1_000;
-/// How long a read of the streams may continue after the time limit of a switch. If the command
-/// gives up and another one resumes the switch, the new one has to read the streams from the
-/// beginning while writers are blocked.
+/// Maximum time for which a read of the streams may continue after the time limit of a switch. If
+/// the command stops before that, the command that resumes the switch has to read the streams from
+/// the beginning, while writers are blocked.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// Reads the streams until everything written so far is applied, or few records remain. Writers are
@@ -47,7 +47,7 @@ pub(crate) async fn caught_up(
         let look = look?;
         applied.hear(&look, Instant::now());
         if let Some(hopeless) = look.hopeless {
-            return Err(refused!("it can never be drained: {hopeless}"));
+            return Err(refused!("the streams can never be drained: {hopeless}"));
         }
         // If no function applies changes now, none would apply them while writers are blocked.
         let late = match &look.oldest {
@@ -59,7 +59,7 @@ pub(crate) async fn caught_up(
         };
         let is_much = look.waiting > FEW_RECORDS || look.is_partial || late.is_some();
         let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(Outcome::Done) };
-        let more = if look.is_partial { "and more" } else { "records" };
+        let more = if look.is_partial { "or more" } else { "records" };
         let what = format!("{} {more} are not applied yet: {missing}", look.waiting);
         let is_followed = applied.is_followed(Instant::now());
         let since = |is_asked| oldest(name, late.as_ref(), is_asked);
@@ -103,7 +103,7 @@ pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration
         let may_end = started.elapsed() >= settle;
         let look = drain.look().await?;
         if let Some(hopeless) = look.hopeless {
-            return Err(refused!("it can never be drained: {hopeless}"));
+            return Err(refused!("the streams can never be drained: {hopeless}"));
         }
         match look.missing {
             None if may_end => return Ok(Ok(look.shards)),

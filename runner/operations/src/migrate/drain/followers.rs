@@ -18,9 +18,9 @@ use rules::migration::{MARK, MARK_FROM, SourceItem, TOUCH, TOUCH_OF_CUTOVER, key
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::attribute::to_sdk_item;
-use client::contention::{Attempts, Undone};
+use client::contention::{Attempts, NotApplied};
 use client::output::say;
 use client::sdk_error::error_text;
 use client::server_date;
@@ -36,7 +36,7 @@ const PAGE_ITEMS: i32 = 100;
 /// Minimum wait for a note. Writers are not blocked during it, and an idle function takes seconds
 /// to start.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
-/// Time after which the wait is reported. A running follower has written its note before.
+/// Time after which the wait is reported. A running follower writes its note sooner.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
 /// Returns true if a follower of a table's stream has written a note since `second` (seconds since
@@ -90,7 +90,7 @@ async fn are_seen_within(
     state: &State,
     limit: Duration,
 ) -> Result<bool> {
-    if !way_back::has_one(plan) {
+    if !inverse_check::has_one(plan) {
         return Ok(true);
     }
     let mut unseen = Vec::new();
@@ -108,7 +108,7 @@ async fn are_seen_within(
         return Ok(true);
     }
     // Functions of older versions write no notes, even if they follow the stream. A note about the
-    // control table shows that this one does.
+    // control table shows that the running function writes notes.
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {
         say(&format!(
@@ -164,7 +164,7 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "no function read {} within {} s, so writes to the targets would not come back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report this, use `weir migrate cutover {name} --nobody-follows`. Nothing was changed: readers and writers use the sources",
+                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report this, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
@@ -209,9 +209,9 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
         let remove = name(update()).update_expression("REMOVE #touch");
         match sent(table, remove.condition_expression("#touch = :touch")).await {
             Ok(()) => return set.map(|()| true),
-            Err(why) if !attempts.after(Undone::Throttled).await => {
+            Err(why) if !attempts.after(NotApplied::Throttled).await => {
                 return Err(fatal!(
-                    "{why}; it may keep the attribute `{TOUCH}`, which you can remove"
+                    "{why}; the item may keep the attribute `{TOUCH}`, which you can remove"
                 ));
             }
             Err(_) => {}
@@ -232,7 +232,7 @@ async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
         {
             Ok(())
         }
-        Err(error) => Err(fatal!("an item of `{table}`: {}", error_text(&error))),
+        Err(error) => Err(fatal!("cannot update an item of `{table}`: {}", error_text(&error))),
     }
 }
 
@@ -258,7 +258,7 @@ async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Optio
             .set_exclusive_start_key(start)
             .send()
             .await
-            .map_err(|error| format!("`{table}` cannot be read: {}", error_text(&error)))?;
+            .map_err(|error| format!("cannot read table `{table}`: {}", error_text(&error)))?;
         for item in &answer.items.unwrap_or_default() {
             let item = tables::from_sdk(item)?;
             if is_made_of(&item, sources) {

@@ -23,10 +23,10 @@ pub(crate) const LOST_SECONDS: i64 = 60;
 const ATTEMPTS_MAX: u32 = 20;
 
 /// Applies a record's effect to a target, if the migration's state is the expected one. Returns
-/// whether something had to be written. Items that the migration did not write are left alone.
+/// whether something had to be written. Items that the migration did not write are not changed.
 ///
 /// # Errors
-/// When the migration has moved on, or a table cannot be read or written.
+/// When the state is not the expected one, or a table cannot be read or written.
 pub(crate) async fn say_again(
     control: &Control,
     expect: Expect<'_>,
@@ -34,14 +34,15 @@ pub(crate) async fn say_again(
     (target, said): (&Target, &Registers),
 ) -> Result<bool> {
     let schema = migration.schema(&target.table);
-    let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
+    let schema = schema.ok_or_else(|| format!("the plan has no table `{}`", target.table))?;
     let key = target.key.to_item(schema);
     for _ in 0..ATTEMPTS_MAX {
         let stands = tables::get(&control.client, &target.table, &key).await?;
         let known = match stands.as_ref().map(|item| (item, Registers::from_item(item))) {
             None => Registers::default(),
             Some((_, Ok(known))) => known,
-            // On the way back, an item without a mark is as it was before any effect.
+            // On the way back, an item without a mark is one to which no effect has been applied
+            // yet.
             Some((item, Err(_))) if target.adopts && !item.contains_key(MARK) => match there {
                 Some(there) => adopted(&control.client, (migration, there), target, item).await?,
                 None => Registers::default(),
@@ -61,11 +62,14 @@ pub(crate) async fn say_again(
             return Ok(true);
         }
     }
-    Err(fatal!("concurrent writes to an item of `{}`; run the command again", target.table))
+    Err(fatal!(
+        "an item of `{}` was not written, because of concurrent writes; run the command again",
+        target.table
+    ))
 }
 
-/// Returns the initial registers of an item without a mark on the way back, calculated from its
-/// existing origins.
+/// Returns the registers to begin with for an item that has no mark, in the reverse direction. They
+/// are derived from the item's origins that exist.
 async fn adopted(
     client: &Client,
     (migration, there): (&Migration, &Migration),

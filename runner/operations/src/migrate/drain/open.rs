@@ -6,18 +6,18 @@ use std::time::Duration;
 use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::context::Context;
-use crate::migrate::drain::proof::{Counted, Drain};
+use crate::migrate::drain::proof::{Drain, RecordSelection};
 use crate::migrate::failure::Result;
 use crate::migrate::plan::compile::compile;
 use crate::migrate::start::record_time;
 use client::endpoint;
 
-/// Whether items of the targets must be convertible back into source items.
+/// The requirement that items of the targets can be converted back into source items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WayBack {
-    /// Yes, because the plan has an `inverse` that may be used later.
-    Kept,
-    /// No, because the way back is in use now, or closed.
+pub(crate) enum InverseUse {
+    /// They must be convertible: the plan has an `inverse` that may be used later.
+    Required,
+    /// They need not be convertible: the way back is in use now, or closed.
     Unused,
 }
 
@@ -26,15 +26,15 @@ pub(crate) async fn drain(
     context: &Context,
     plan: &Plan,
     direction: Direction,
-    counted: Counted,
-    way_back: WayBack,
+    counted: RecordSelection,
+    way_back: InverseUse,
 ) -> Result<Drain> {
     let migration = compile(context, plan, direction).await?;
     let inverse = match way_back {
-        WayBack::Kept if !plan.inverse.is_empty() => {
+        InverseUse::Required if !plan.inverse.is_empty() => {
             Some(compile(context, plan, Direction::Reverse).await?)
         }
-        WayBack::Kept | WayBack::Unused => None,
+        InverseUse::Required | InverseUse::Unused => None,
     };
     let (both, tables) = ((migration, inverse), plan.source_tables(direction));
     let behind = record_time::behind(context).await?;

@@ -15,7 +15,7 @@ use client::server_date;
 const EMPTY_PAGES: u32 = 3;
 /// Number of empty pages on AWS, summed over all passes. A page covers a section of the shard and
 /// may be empty although a later section has records. The number of sections is unknown, so the
-/// empty pages are evidence and no proof. With the pauses, the first pass takes ten seconds.
+/// empty pages are evidence, not a proof. With the pauses, the first pass takes ten seconds.
 /// Source: DynamoDB Streams API reference, "GetRecords".
 const EMPTY_PAGES_ON_AWS: u32 = 50;
 /// Pause between two empty pages of a shard on AWS. A shard allows five requests a second; more of
@@ -39,8 +39,8 @@ pub(crate) struct ShardEnd {
 
 impl ShardEnd {
     /// Returns the rule for a pass that begins now. A local store returns an empty page only at the
-    /// end of a shard, and its writers are slower than the reads. An endpoint that gets the
-    /// operator's own keys is treated like AWS.
+    /// end of a shard, and its writers are slower than the reads. An endpoint that is called with
+    /// the operator's own access keys is treated like AWS.
     pub(crate) async fn of_look(endpoint: &str, client: &Client) -> Self {
         if !keys::are_own(endpoint) {
             return Self::default();

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::drain::followers;
-use crate::migrate::drain::open::{WayBack, drain};
-use crate::migrate::drain::proof::{Counted, Drain, Drained};
+use crate::migrate::drain::open::{InverseUse, drain};
+use crate::migrate::drain::proof::{Drain, DrainPass, RecordSelection};
 use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::tables;
 use crate::migrate::report::throttling;
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::keys;
 
 /// A stream keeps its records for 24 hours. Records that are not read by then are lost. Source:
@@ -28,14 +28,14 @@ const RETENTION_SECONDS: i64 = 24 * 3600;
 /// function follows the stream.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// Default time limit of a pass over the streams, in seconds. What is unknown by then is not
-/// reported.
+/// Default time limit of a pass over the streams, in seconds. Facts that are unknown by then are
+/// not reported.
 const LOOK_SECONDS: u64 = 10;
 /// The default on AWS. Each shard takes about ten seconds because of pauses, and not all shards are
 /// read concurrently.
 const LOOK_SECONDS_ON_AWS: u64 = 30;
 
-/// How long changes are watched before the report says that none is being applied.
+/// Time for which changes are watched before the report says that none is being applied.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
 
 /// Returns the limit of a pass in seconds: the operator's, or the default for this kind of
@@ -49,7 +49,7 @@ pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// Reads the streams of a migration repeatedly.
+/// A repeated reader of a migration's streams, which keeps its positions between passes.
 pub(crate) struct Watcher {
     limit: Duration,
     /// The direction that is read, and the second of the comparison since which refused items
@@ -60,9 +60,9 @@ pub(crate) struct Watcher {
 }
 
 /// The result of a pass over the streams.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
-    /// The facts as JSON. It is null if the migration follows no stream now, or the pass failed.
+    /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
     pub(crate) told: Value,
     /// The time limit in seconds, if the streams were not read to their end within it.
     pub(crate) unread_seconds: Option<u64>,
@@ -81,7 +81,7 @@ pub(crate) struct Applied {
 
 impl Applied {
     /// Records the result of a pass.
-    pub(crate) fn hear(&mut self, looked: &Drained, now: Instant) {
+    pub(crate) fn hear(&mut self, looked: &DrainPass, now: Instant) {
         let applied = looked.records.saturating_sub(looked.waiting);
         match self.seen {
             Some((most, _)) if applied <= most => {}
@@ -111,10 +111,10 @@ impl Applied {
 
 /// Returns the direction in which a migration follows streams in this phase, and the records that
 /// count; `None` if it follows none.
-fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
+fn followed(state: &State, plan: &Plan) -> Option<(Direction, RecordSelection)> {
     let forward = || {
         let compared = state.verified_at().max(state.since);
-        Some((Direction::Forward, Counted::new(state.since, compared)))
+        Some((Direction::Forward, RecordSelection::new(state.since, compared)))
     };
     match state.phase {
         Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => forward(),
@@ -122,7 +122,7 @@ fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
         Phase::Turning | Phase::CutOver | Phase::Reverting
             if !plan.inverse.is_empty() && !plan.kind.is_in_place() =>
         {
-            let counted = Counted::new(state.back_since, state.back_known_at());
+            let counted = RecordSelection::new(state.back_since, state.reverse_known_until());
             Some((Direction::Reverse, counted))
         }
         _ => None,
@@ -157,9 +157,11 @@ impl Watcher {
             self.applied = Applied::default();
         }
         let way_back = match (direction, state.phase) {
-            (Direction::Forward, Phase::Copying | Phase::Tailing | Phase::Ready) => WayBack::Kept,
-            (Direction::Forward, Phase::CuttingOver) => WayBack::Kept,
-            _ => WayBack::Unused,
+            (Direction::Forward, Phase::Copying | Phase::Tailing | Phase::Ready) => {
+                InverseUse::Required
+            }
+            (Direction::Forward, Phase::CuttingOver) => InverseUse::Required,
+            _ => InverseUse::Unused,
         };
         let failed =
             |problem: Failure| Streams { problem: Some(problem.into()), ..Streams::default() };
@@ -174,7 +176,8 @@ impl Watcher {
             },
         };
         let looked = match self.looked(&mut proof, now).await {
-            // An interrupted pass has no valid position, so the next one starts again.
+            // An interrupted pass has no valid position, so the next pass starts again at the
+            // beginning.
             Ok((None, _)) => {
                 let unread_seconds = Some(self.limit.as_secs());
                 return Streams { unread_seconds, ..Streams::default() };
@@ -185,8 +188,8 @@ impl Watcher {
             }
             Err(problem) => return failed(problem),
         };
-        if direction == Direction::Reverse {
-            way_back::note(context, plan, state, &looked, now).await;
+        if direction == Direction::Reverse && !context.is_read_only {
+            inverse_check::note(context, plan, state, &looked, now).await;
         }
         let mut is_followed = self.applied.is_followed(Instant::now());
         if let Some(table) = late(&looked, now)
@@ -195,7 +198,7 @@ impl Watcher {
                 || followers::is_noted_now(context, table).await)
         {
             // No change was seen applied, but a function has reported that it follows the stream.
-            // It may be busy with records whose effects are already in the targets.
+            // The function may be busy with records whose effects are already in the targets.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());
@@ -204,7 +207,7 @@ impl Watcher {
 
     /// Reads the streams. If changes wait long, watches them until it is clear whether any is
     /// applied. Returns the last complete result, and whether the last pass was complete.
-    async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<Drained>, bool)> {
+    async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<DrainPass>, bool)> {
         let begun = Instant::now();
         let mut known = None;
         loop {
@@ -233,18 +236,18 @@ async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool 
 }
 
 /// Returns the age in seconds of the oldest waiting change.
-fn lag(looked: &Drained, now: i64) -> i64 {
+fn lag(looked: &DrainPass, now: i64) -> i64 {
     looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0))
 }
 
 /// Returns the table of the oldest waiting change, if the change waits longer than a follower
 /// needs.
-fn late(looked: &Drained, now: i64) -> Option<&str> {
+fn late(looked: &DrainPass, now: i64) -> Option<&str> {
     let oldest = looked.oldest.as_ref().filter(|_| lag(looked, now) > FOLLOWED_SECONDS_MAX);
     oldest.map(|(_, table)| table.as_str())
 }
 
-fn describe(looked: &Drained, now: i64, is_followed: Option<bool>, idle_seconds: u64) -> Value {
+fn describe(looked: &DrainPass, now: i64, is_followed: Option<bool>, idle_seconds: u64) -> Value {
     let (lag, late) = (lag(looked, now), late(looked, now));
     let applied = looked.records.saturating_sub(looked.waiting);
     let converged = (applied * 100).checked_div(looked.records).unwrap_or(100);
@@ -272,7 +275,7 @@ mod tests {
         let looked = |records, waiting, oldest| {
             let oldest: Option<i64> = oldest;
             let oldest = oldest.map(|second| (second, "orders".to_owned()));
-            let looked = Drained { shards: 4, records, waiting, oldest, ..Drained::default() };
+            let looked = DrainPass { shards: 4, records, waiting, oldest, ..DrainPass::default() };
             let known = describe(&looked, 100_000, Some(false), 3);
             let number = |name: &str| known[name].as_i64().unwrap();
             let late = (number("lag_seconds") > FOLLOWED_SECONDS_MAX).then_some("orders");
@@ -295,13 +298,13 @@ mod tests {
         // The store's clock was set back, so the oldest change seems to be in the future.
         assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
         let hopeless = Some("an item that cannot be transformed".to_owned());
-        let known = describe(&Drained { hopeless, ..Drained::default() }, 100_000, None, 0);
+        let known = describe(&DrainPass { hopeless, ..DrainPass::default() }, 100_000, None, 0);
         assert!(known["converged_percent"].is_null() && known["hopeless"].is_string(), "{known}");
     }
 
     #[test]
     fn a_stream_without_applied_changes_for_a_while_is_not_followed() {
-        let looked = |records, waiting| Drained { records, waiting, ..Drained::default() };
+        let looked = |records, waiting| DrainPass { records, waiting, ..DrainPass::default() };
         let (begun, mut applied) = (Instant::now(), Applied::default());
         let at = |seconds| begun + Duration::from_secs(seconds);
         assert_eq!(applied.is_followed(at(0)), None);

@@ -12,7 +12,7 @@ use rules::migration::plan::Plan;
 /// the differences.
 pub(crate) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> String {
     let work = format!(
-        "`weir migrate work {name} --directory ANOTHER` continues with the oldest record that exists"
+        "`weir migrate work {name} --directory ANOTHER` resumes at the oldest existing record"
     );
     let is_in_place = plan.is_some_and(|plan| plan.kind.is_in_place());
     let has_way_back = plan.is_none_or(|plan| !plan.inverse.is_empty());
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
     use crate::migrate::report::next_steps::tests::plan;
-    use control::verbs::{Answer, Verb, answer};
+    use control::verbs::{Verb, VerbDecision, decide_verb};
 
     #[test]
     fn advised_commands_are_not_refused() {
@@ -78,8 +78,11 @@ mod tests {
                     if !advice.contains(&format!("`weir migrate {word} shop")) {
                         continue;
                     }
-                    let answer = answer("shop", kind, verb, phase);
-                    assert!(!matches!(answer, Answer::Refused(_)), "{kind:?} {phase:?}: {advice}");
+                    let answer = decide_verb("shop", kind, verb, phase);
+                    assert!(
+                        !matches!(answer, VerbDecision::Refused(_)),
+                        "{kind:?} {phase:?}: {advice}"
+                    );
                 }
             }
         }

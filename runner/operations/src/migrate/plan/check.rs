@@ -8,7 +8,7 @@ use crate::migrate::failure::Failure;
 use crate::migrate::plan::tables;
 
 /// The errors of a plan's check.
-pub(crate) enum Wrong {
+pub(crate) enum PlanErrors {
     /// Errors in the plan, with their places.
     Plan(Vec<PlanError>),
     /// An error outside of the plan.
@@ -16,8 +16,8 @@ pub(crate) enum Wrong {
 }
 
 /// Checks a plan against its tables: keys, transforms, streams.
-pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, Wrong> {
-    let found = tables::describe(&context.control.client, plan).await.map_err(Wrong::Other)?;
+pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, PlanErrors> {
+    let found = tables::describe(&context.control.client, plan).await.map_err(PlanErrors::Other)?;
     let schemas = tables::schemas(&found);
     let compiled = Migration::compile(plan, Direction::Forward, &schemas).and_then(|migration| {
         if !plan.inverse.is_empty() {
@@ -27,16 +27,16 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, W
     });
     let migration = match compiled {
         Ok(migration) => migration,
-        Err(errors) => return Err(Wrong::Plan(with_tables(context, errors).await)),
+        Err(errors) => return Err(PlanErrors::Plan(with_tables(context, errors).await)),
     };
-    let unwritten = plan.unwritten();
+    let unwritten = plan.unwritten_inverse_tables();
     if !unwritten.is_empty() {
-        return Err(Wrong::Plan(unwritten));
+        return Err(PlanErrors::Plan(unwritten));
     }
     for table in followed(plan) {
         let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
         if view != Some("NEW_AND_OLD_IMAGES") {
-            return Err(Wrong::Other(without_stream(&context.endpoint, &table, view).into()));
+            return Err(PlanErrors::Other(without_stream(&context.endpoint, &table, view).into()));
         }
     }
     Ok(migration)
@@ -51,9 +51,9 @@ fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
         )
     };
     let first =
-        view.map(|_| format!("disable that one with {}, then ", command("StreamEnabled=false")));
+        view.map(|_| format!("disable that stream with {}, then ", command("StreamEnabled=false")));
     format!(
-        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; {}enable it with {}",
+        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, but it has {}; {}enable the stream with {}",
         view.unwrap_or("none"),
         first.unwrap_or_default(),
         command("StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES")
@@ -67,7 +67,7 @@ async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanE
         // If the names are unknown, the errors are shown without them.
         let names = tables::names(&context.control.client).await.unwrap_or_default();
         for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
-            error.reason.push_str(&format!("; there are {}", names.join(", ")));
+            error.reason.push_str(&format!("; existing tables are {}", names.join(", ")));
         }
     }
     errors

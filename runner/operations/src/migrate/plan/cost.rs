@@ -168,7 +168,7 @@ impl Cost {
 struct Table<'b> {
     basis: Basis<'b>,
     table: &'b str,
-    /// The number of the table's items for which one sample stands.
+    /// The number of the table's items that one sample represents.
     times: f64,
     before: Extent,
     /// The table's items afterwards, if it is changed in place.
@@ -208,8 +208,8 @@ impl<'b> Table<'b> {
             let Some(marked) = self.marked(item, target, made) else { continue };
             let place = (target.table.as_str(), self.facts(&target.table));
             cost.backfill.write(place, (None, Some(&marked)), times);
-            // A change replaces the stamp in the mark by one of the same length. The size stays the
-            // same, even if an index contains the whole mark.
+            // A change replaces the stamp in the mark by a stamp of the same length. The size stays
+            // the same, even if an index contains the whole mark.
             cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
             cost.completion.write(place, (Some(&marked), Some(made)), times);
             cost.comparison.reads += read_units(&marked) * times;

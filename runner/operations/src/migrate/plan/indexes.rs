@@ -1,8 +1,8 @@
 //! The indexes of a table, and what a write of an item costs in each.
 //!
 //! Source: DynamoDB developer guide, "Using global secondary indexes", provisioned throughput. An
-//! entry that is added, removed or changed is one write, and one whose key changes is two. An item
-//! whose attributes in the index are unchanged costs nothing there.
+//! entry that is added, removed or changed costs one write; an entry whose key changes costs two.
+//! An item whose attributes in the index are unchanged costs nothing there.
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, KeySchemaElement, KeyType, Projection as SdkProjection, ProjectionType,

@@ -55,7 +55,7 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
 /// Returns whether they are new.
 ///
 /// # Errors
-/// Names the conflicting migration.
+/// The message names the conflicting migration.
 pub(crate) fn enter(active: &mut Active, plan: &Plan) -> Result<bool> {
     if let Some(why) = refused_by(active, plan) {
         return Err(Failure::Refused(why));
@@ -79,11 +79,11 @@ fn told(name: &str, way: &str) -> String {
     let (source, target) = way.split_once(INTO).unwrap_or((way, way));
     if source == target {
         return format!(
-            "the running migration `{name}` also changes items of `{source}` in place; end it first, because two that disagree would change an item forever"
+            "the running migration `{name}` also changes items of `{source}` in place; end that migration first, because each of the two could undo the other's changes forever"
         );
     }
     format!(
-        "the running migration `{name}` also moves items of `{source}` into `{target}`; end it first, because the end of one would remove the marks of both"
+        "the running migration `{name}` also moves items of `{source}` into `{target}`; end that migration first, because the end of one migration would remove the marks of both"
     )
 }
 

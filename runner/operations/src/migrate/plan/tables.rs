@@ -52,8 +52,9 @@ pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<St
             match client.describe_table().table_name(name).send().await {
                 Ok(answer) => {
                     let facts = answer.table.as_ref().and_then(facts);
-                    let facts = facts
-                        .ok_or_else(|| format!("the description of `{name}` is incomplete"))?;
+                    let facts = facts.ok_or_else(|| {
+                        format!("DescribeTable returned an incomplete description of `{name}`")
+                    })?;
                     tables.insert(name.to_owned(), facts);
                 }
                 Err(error)
@@ -61,7 +62,7 @@ pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<St
                         .as_service_error()
                         .is_some_and(|error| error.is_resource_not_found_exception()) => {}
                 Err(error) => {
-                    return Err(fatal!("DescribeTable {name}: {}", error_text(&error)));
+                    return Err(fatal!("cannot describe table `{name}`: {}", error_text(&error)));
                 }
             }
         }
@@ -75,7 +76,7 @@ pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<St
 /// When they cannot be listed.
 pub(crate) async fn names(client: &Client) -> Result<Vec<String>> {
     let answer = client.list_tables().limit(NAMED_MAX).send().await;
-    let answer = answer.map_err(|error| format!("ListTables: {}", error_text(&error)))?;
+    let answer = answer.map_err(|error| format!("cannot list tables: {}", error_text(&error)))?;
     let has_more = answer.last_evaluated_table_name.is_some();
     let mut names = answer.table_names.unwrap_or_default();
     names.extend(has_more.then(|| "others".to_owned()));
@@ -85,10 +86,12 @@ pub(crate) async fn names(client: &Client) -> Result<Vec<String>> {
 /// Returns the key schema of a table.
 pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema> {
     let answer = client.describe_table().table_name(table).send().await;
-    let answer =
-        answer.map_err(|error| format!("DescribeTable {table}: {}", error_text(&error)))?;
+    let answer = answer
+        .map_err(|error| format!("cannot describe table `{table}`: {}", error_text(&error)))?;
     let facts = answer.table.as_ref().and_then(facts);
-    Ok(facts.ok_or_else(|| format!("the description of `{table}` is incomplete"))?.schema)
+    Ok(facts
+        .ok_or_else(|| format!("DescribeTable returned an incomplete description of `{table}`"))?
+        .schema)
 }
 
 /// Returns the key schemas of described tables.
@@ -128,7 +131,8 @@ pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<V
         let rest = i32::try_from(limit - items.len() as u64).unwrap_or(i32::MAX).min(1000);
         let answer = client.scan().table_name(table).limit(rest).set_exclusive_start_key(start);
         let answer = answer.send().await;
-        let answer = answer.map_err(|error| format!("Scan {table}: {}", error_text(&error)))?;
+        let answer = answer
+            .map_err(|error| format!("cannot scan table `{table}`: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
             items.push(from_sdk(&item)?);
         }
@@ -159,7 +163,7 @@ pub(crate) async fn partition(
             .set_exclusive_start_key(start)
             .send()
             .await
-            .map_err(|error| format!("Query {table}: {}", error_text(&error)))?;
+            .map_err(|error| format!("cannot query table `{table}`: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
             items.push(from_sdk(&item)?);
         }
@@ -175,7 +179,9 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     let request = client.get_item().table_name(table).consistent_read(true);
     let request = request.set_key(Some(client::attribute::to_sdk_item(key)));
     let answer = request.send().await;
-    let answer = answer.map_err(|error| format!("GetItem {table}: {}", error_text(&error)))?;
+    let answer = answer.map_err(|error| {
+        format!("cannot read an item of table `{table}`: {}", error_text(&error))
+    })?;
     answer.item.as_ref().map(from_sdk).transpose()
 }
 
@@ -195,8 +201,9 @@ pub(crate) async fn get_all(
         let request = KeysAndAttributes::builder().set_keys(Some(some)).consistent_read(true);
         let request = request.build().map_err(|error| error.to_string())?;
         let answer = client.batch_get_item().request_items(table, request).send().await;
-        let answer =
-            answer.map_err(|error| format!("BatchGetItem {table}: {}", error_text(&error)))?;
+        let answer = answer.map_err(|error| {
+            format!("cannot read items of table `{table}`: {}", error_text(&error))
+        })?;
         for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
             let item = from_sdk(&item)?;
             let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
@@ -220,7 +227,7 @@ pub(crate) async fn get_all(
 pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item> {
     let mut text = String::new();
     write_members(&mut text, item);
-    item_from_str(&text).map_err(|error| fatal!("an item cannot be read: {error}"))
+    item_from_str(&text).map_err(|error| fatal!("cannot parse an item: {error}"))
 }
 
 fn write_members(out: &mut String, members: &HashMap<String, Sdk>) {
@@ -279,7 +286,7 @@ fn write_value(out: &mut String, value: &Sdk) {
         Sdk::Bs(members) => tagged(out, "BS", &|out| {
             list(out, &mut members.iter().map(|m| quoted(&STANDARD.encode(m))));
         }),
-        // This is NULL, or a type of a later SDK, which this version cannot express.
+        // The value is NULL, or has a type of a later SDK, which this version cannot express.
         _ => out.push_str("{\"NULL\":true}"),
     }
 }

@@ -28,10 +28,10 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     match unmatched {
         Unmatched::Read(absent) => of_absent(absent, " is in"),
         Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in"),
-        Unmatched::Uncut { path, types } => {
+        Unmatched::NothingCut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
-                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: 1000` and above a text, binary, list or map, `cut: whole` any value",
+                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: 1000` and above a string, binary, list or map, `cut: whole` any value",
                 types.join(" or ")
             )
         }
@@ -47,11 +47,11 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Returns true if a typing error is more likely than a rare attribute: an existing name is
-/// similar, or a split never cuts at this place.
+/// Returns true if the name is more likely misspelled than the name of a rare attribute: an
+/// existing name is similar, or a split never cuts at this place.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),
-        Unmatched::Cut(_) | Unmatched::Uncut { .. } => true,
+        Unmatched::Cut(_) | Unmatched::NothingCut { .. } => true,
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn remind(kind: Kind) {
 fn reminder(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Restructure | Kind::Split => Some(
-            "the application must ask for the route, pass over tombstones and insert where one stands: docs/migration.md says how, and examples/migrations/route.py, route.mjs and route.rs do it",
+            "the application must look up the route, skip tombstones on reads, and overwrite them on inserts: see docs/migration.md, and examples/migrations/route.py, route.mjs and route.rs",
         ),
         // The items stay in their table, so the application changes nothing.
         Kind::InPlace | Kind::Purge => None,

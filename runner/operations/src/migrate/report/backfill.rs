@@ -30,8 +30,8 @@ pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Pro
         let at = context.now().await;
         return match context.make(name, Guard::default(), &Move::Tail { at }).await {
             Ok(state) => Ok((state, progress)),
-            // Several commands may notice it at the same time, and one of them has moved the
-            // migration.
+            // Another command may have noticed at the same time that all segments are read, and may
+            // have moved the migration.
             Err(failure) => match context.state(name).await? {
                 state if state.phase == Phase::Copying => Err(failure),
                 state => Ok((state, progress)),
@@ -39,12 +39,12 @@ pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Pro
         };
     }
     if state.phase == Phase::Aborted
-        && state.unswept
+        && state.needs_cleaning
         && !clear_touches::begin_clearing(context, &tasks).await?
         && progress.is_done()
     {
         let expect = Expect::phases(&[Phase::Aborted]);
-        let swept = |state: &mut State| std::mem::take(&mut state.unswept);
+        let swept = |state: &mut State| std::mem::take(&mut state.needs_cleaning);
         return Ok((context.control.change_state(name, expect, swept).await?, progress));
     }
     Ok((state, progress))

@@ -31,7 +31,7 @@ pub(crate) async fn unassembled(
     }
     for (target, expected) in assembled.targets {
         let schema = migration.schema(&target.table);
-        let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
+        let schema = schema.ok_or_else(|| format!("the plan has no table `{}`", target.table))?;
         let stands = tables::get(client, &target.table, &target.key.to_item(schema)).await?;
         if stands.as_ref().and_then(|item| visible(item, schema)) != expected {
             return Ok(Some("is not yet assembled".to_owned()));
@@ -54,8 +54,10 @@ pub(crate) async fn refused(
         if lines.len() >= most {
             break;
         }
-        let key = item_from_str(&key).map_err(|error| format!("a problem: {error}"))?;
-        let schema = migration.schema(&table).ok_or_else(|| format!("`{table}` is not known"))?;
+        let key = item_from_str(&key)
+            .map_err(|error| format!("the key in a problem note is not valid: {error}"))?;
+        let schema =
+            migration.schema(&table).ok_or_else(|| format!("the plan has no table `{table}`"))?;
         let partition =
             key.get(&schema.partition.name).and_then(model::KeyValue::from_attribute_value);
         let Some(partition) = partition else { continue };
@@ -95,7 +97,7 @@ async fn parts(
     document: &Document,
 ) -> Result<Vec<Item>> {
     let schema = migration.schema(&document.parts);
-    let schema = schema.ok_or_else(|| format!("`{}` is not known", document.parts))?;
+    let schema = schema.ok_or_else(|| format!("the plan has no table `{}`", document.parts))?;
     let partition = document.partition.to_attribute_value();
     tables::partition(client, &document.parts, &schema.partition.name, &partition).await
 }

@@ -8,7 +8,7 @@ use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
 use rules::migration::plan::{Kind, Plan};
 
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::output;
 
 /// Verbs that switch readers and writers to the other side.
@@ -19,16 +19,16 @@ const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
 /// The facts about a migration on which its next commands depend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing<'s> {
+pub(crate) struct MigrationFacts<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
     pub(crate) plan: Option<&'s Plan>,
     /// Whether the backfill is paused.
     pub(crate) is_paused: bool,
     /// Whether tombstones or marks remain.
-    pub(crate) is_unswept: bool,
+    pub(crate) needs_cleaning: bool,
     /// Whether the route is closed for writers.
-    pub(crate) is_held_up: bool,
+    pub(crate) is_blocked: bool,
     /// Whether the migration has ended although functions still follow it.
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
@@ -42,8 +42,11 @@ pub(crate) struct Standing<'s> {
     pub(crate) is_compared: bool,
     /// Whether the result of a started comparison was not recorded; a switch is then refused.
     pub(crate) is_not_noted: bool,
-    /// Whether an end in place started that comparison; the same command resumes it.
+    /// Whether the command that ends a migration in place started that comparison; the same command
+    /// resumes it.
     pub(crate) is_of_end: bool,
+    /// Whether no worker has taken a segment of the backfill.
+    pub(crate) is_untaken: bool,
     /// Whether a change is waiting that probably no function applies.
     pub(crate) is_unfollowed: bool,
     /// Whether a change or a document can never be applied unless the operator corrects it; a
@@ -57,7 +60,7 @@ pub(crate) struct Standing<'s> {
     pub(crate) is_beginning: bool,
 }
 
-impl<'s> Standing<'s> {
+impl<'s> MigrationFacts<'s> {
     /// Returns the facts of a migration that has just entered a phase, without obstacles.
     pub(crate) fn new(name: &'s str, phase: Phase, plan: Option<&'s Plan>) -> Self {
         Self {
@@ -65,8 +68,8 @@ impl<'s> Standing<'s> {
             phase,
             plan,
             is_paused: false,
-            is_unswept: false,
-            is_held_up: false,
+            needs_cleaning: false,
+            is_blocked: false,
             is_still_followed: false,
             differences: 0,
             refused: 0,
@@ -74,6 +77,7 @@ impl<'s> Standing<'s> {
             is_compared: false,
             is_not_noted: false,
             is_of_end: false,
+            is_untaken: false,
             is_unfollowed: false,
             is_hopeless: false,
             back_differences: 0,
@@ -87,7 +91,7 @@ impl<'s> Standing<'s> {
         let verified = state.verified.unwrap_or_default();
         Self {
             is_paused: state.is_paused(),
-            is_unswept: state.unswept,
+            needs_cleaning: state.needs_cleaning,
             differences: verified.differences,
             refused: verified.refused,
             back_differences: state.back_differences.unwrap_or(0),
@@ -108,7 +112,8 @@ impl<'s> Standing<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Returns true if an end in place is allowed. It makes its own comparison.
+    /// Returns true if a migration in place may be ended. The command that ends it makes its own
+    /// comparison.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)
@@ -139,7 +144,7 @@ impl<'s> Standing<'s> {
             // delay it.
             self.leave_out(&mut steps, &SWITCHES);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "notify workers of the running comparison again, if it makes no progress";
+            let why = "notify workers again of the running comparison, if it makes no progress";
             steps.insert(0, (self.verb("resume"), why));
         }
         if self.lacks_comparison() && !self.is_compared {
@@ -153,7 +158,7 @@ impl<'s> Standing<'s> {
             // needed.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
-            let why = "resume its comparison, if no other command does";
+            let why = "resume the comparison that this command began, if no other command does";
             steps.insert(0, (self.verb("complete"), why));
         }
         if self.is_unfit {
@@ -180,7 +185,7 @@ impl<'s> Standing<'s> {
                 // Nothing is left to compare, so `complete` is possible.
                 let complete = self.verb("complete");
                 for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
-                    *why = "end it, once the named item is corrected";
+                    *why = "end the migration, once the named item is corrected";
                 }
                 return;
             }
@@ -214,15 +219,19 @@ impl<'s> Standing<'s> {
             Phase::Preparing | Phase::Copying if self.is_paused => {
                 vec![step("resume", "resume the paused backfill")]
             }
-            // A second start would take over from the first command, which may still run.
+            // A second start would replace the first command, which may still be running.
             Phase::Preparing if self.is_beginning => {
-                vec![step("wait", "another command started it less than a minute ago")]
+                vec![step("wait", "another command started the migration less than a minute ago")]
             }
             // Only the operator knows where the plan's file is.
             Phase::Preparing => vec![(
                 "weir migrate start PLAN".to_owned(),
-                "resume the start, PLAN is its file; the command that started it was not active for a minute",
+                "resume the start (PLAN is the plan file); the command that started the migration has been inactive for a minute",
             )],
+            Phase::Copying if self.is_untaken => vec![
+                step("work", "start workers on this machine, if no worker is running"),
+                step("wait", "wait until every segment is read"),
+            ],
             Phase::Copying => vec![step("wait", "wait until every segment is read")],
             Phase::Tailing if self.differences > 0 && self.differences == self.refused => vec![
                 step("verify", "compare again, after refused items are corrected or deleted"),
@@ -252,22 +261,22 @@ impl<'s> Standing<'s> {
                 vec![step("revert", "resume, if no other command does")]
             }
             Phase::Aborted if self.is_still_followed => {
-                vec![step("abort", "finish it: functions still follow it")]
+                vec![step("abort", "finish the migration: functions still follow it")]
             }
             Phase::Reverted if self.is_still_followed => {
-                vec![step("revert", "finish it: functions still follow it")]
+                vec![step("revert", "finish the migration: functions still follow it")]
             }
             Phase::Completed if self.is_still_followed => {
-                vec![step("complete", "finish it: functions still follow it")]
+                vec![step("complete", "finish the migration: functions still follow it")]
             }
-            Phase::Reverted if self.is_unswept => vec![step(
+            Phase::Reverted if self.needs_cleaning => vec![step(
                 "revert",
                 "remove tombstones and marks from the sources, if no other command does",
             )],
-            Phase::Aborted if self.is_held_up => {
+            Phase::Aborted if self.is_blocked => {
                 vec![step("abort", "unblock writers: the abort did not finish")]
             }
-            Phase::Aborted if self.is_unswept => {
+            Phase::Aborted if self.needs_cleaning => {
                 vec![step("work", "remove the last marks from the sources, if no workers do")]
             }
             Phase::Completing => vec![step("complete", "resume, if no other command does")],
@@ -287,11 +296,11 @@ impl<'s> Standing<'s> {
 
     fn of_cut_over(&self) -> Vec<(String, &'static str)> {
         if !self.has_way_back() {
-            return vec![(self.verb("complete"), "end it; there is no way back")];
+            return vec![(self.verb("complete"), "end the migration; there is no way back")];
         }
         let step = |verb: &str, why| (self.verb(verb), why);
         let repair =
-            step("verify --repair", "repair items that did not come back, and compare again");
+            step("verify --repair", "repair items that were not copied back, and compare again");
         let mut steps = match (self.is_stale(), self.back_differences > 0) {
             (true, true) => vec![repair],
             (false, true) => {
@@ -299,7 +308,7 @@ impl<'s> Standing<'s> {
                     "switch back and lose the differences, if the targets can no longer be used";
                 vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => vec![step("verify", "compare what came back, before a revert")],
+            (true, false) => vec![step("verify", "compare what was copied back, before a revert")],
             (false, false) => vec![step("revert", "switch back")],
         };
         steps.push(step("complete", "close the way back"));
@@ -311,14 +320,16 @@ impl<'s> Standing<'s> {
     }
 }
 
-/// Returns how many seconds ago the facts were proved that the next switch needs, if that is too
-/// long; else `None`.
+/// Returns the age in seconds of the proof that the next switch needs, if the proof is too old;
+/// else `None`.
 fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
     let age = match state.phase {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
             state.comparison_age(now)
         }
-        Phase::CutOver if plan.is_some_and(way_back::has_one) => way_back::age(state, now),
+        Phase::CutOver if plan.is_some_and(inverse_check::has_one) => {
+            inverse_check::age(state, now)
+        }
         _ => return None,
     };
     (age > COMPARISON_SECONDS).then_some(age)
@@ -329,7 +340,7 @@ pub(crate) mod tests {
     use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Source};
 
     use super::*;
-    use control::verbs::{Answer, Verb, answer};
+    use control::verbs::{Verb, VerbDecision, decide_verb};
 
     /// Returns a plan with only the facts on which verbs depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
@@ -348,20 +359,20 @@ pub(crate) mod tests {
         }
     }
 
-    fn commands(standing: &Standing<'_>) -> Vec<String> {
+    fn commands(standing: &MigrationFacts<'_>) -> Vec<String> {
         standing.steps().into_iter().map(|(command, _)| command).collect()
     }
 
     #[test]
     fn a_migration_without_workers_is_advised_to_start_them() {
-        let ready = Standing::new("shop", Phase::Ready, None);
+        let ready = MigrationFacts::new("shop", Phase::Ready, None);
         assert_eq!(commands(&ready), ["weir migrate cutover shop"]);
-        let unfollowed = Standing { is_unfollowed: true, ..ready };
+        let unfollowed = MigrationFacts { is_unfollowed: true, ..ready };
         let expected = ["weir migrate work shop", "weir migrate cutover shop"];
         assert_eq!(commands(&unfollowed), expected);
-        let compared = Standing { is_compared: true, ..ready };
+        let compared = MigrationFacts { is_compared: true, ..ready };
         assert_eq!(commands(&compared), ["weir migrate resume shop"]);
-        let hopeless = Standing { is_hopeless: true, ..ready };
+        let hopeless = MigrationFacts { is_hopeless: true, ..ready };
         assert_eq!(commands(&hopeless), ["weir migrate verify shop"]);
     }
 
@@ -369,54 +380,55 @@ pub(crate) mod tests {
     fn obstacles_of_a_switch_come_before_it() {
         let (split, in_place) = (plan(Kind::Split, true), plan(Kind::InPlace, true));
         let purge = plan(Kind::Purge, false);
-        let of = |phase, plan| Standing::new("shop", phase, Some(plan));
-        let hopeless = |standing| commands(&Standing { is_hopeless: true, ..standing });
+        let of = |phase, plan| MigrationFacts::new("shop", phase, Some(plan));
+        let hopeless = |standing| commands(&MigrationFacts { is_hopeless: true, ..standing });
         let cut_over = of(Phase::CutOver, &split);
         let expected = ["weir migrate verify shop", "weir migrate complete shop"];
         assert_eq!(hopeless(cut_over), expected);
-        let differs = Standing { back_differences: 2, ..cut_over };
+        let differs = MigrationFacts { back_differences: 2, ..cut_over };
         let expected = ["verify --repair", "revert --with-differences", "complete"];
         assert_eq!(commands(&differs), expected.map(|verb| format!("weir migrate {verb} shop")));
         let expected = ["verify --repair", "complete"];
-        let stale = Standing { stale_seconds: Some(90_000), ..differs };
+        let stale = MigrationFacts { stale_seconds: Some(90_000), ..differs };
         assert_eq!(commands(&stale), expected.map(|verb| format!("weir migrate {verb} shop")));
         assert_eq!(hopeless(of(Phase::Ready, &purge)), ["weir migrate verify shop"]);
         let expected = ["weir migrate revert shop", "weir migrate complete shop"];
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
-        let unfit = Standing { is_unfit: true, ..of(Phase::Ready, &split) };
+        let unfit = MigrationFacts { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
-        // An end resumes its own comparison, but other obstacles still apply.
-        let ended = |standing| Standing { is_of_end: true, is_not_noted: true, ..standing };
+        // The command that ends a migration resumes its own comparison, but other obstacles still
+        // apply.
+        let ended = |standing| MigrationFacts { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];
         assert_eq!(commands(&left), complete);
-        assert_eq!(commands(&Standing { is_compared: true, ..left }), complete);
+        assert_eq!(commands(&MigrationFacts { is_compared: true, ..left }), complete);
         assert_eq!(commands(&ended(of(Phase::Ready, &purge))), complete);
         let is_late = Some(COMPARISON_SECONDS + 1);
-        assert_eq!(commands(&Standing { stale_seconds: is_late, ..left }), complete);
+        assert_eq!(commands(&MigrationFacts { stale_seconds: is_late, ..left }), complete);
         assert_eq!(hopeless(left), ["weir migrate verify shop"]);
         let expected = ["weir migrate complete shop", "weir migrate revert shop"];
         assert_eq!(commands(&ended(of(Phase::CutOver, &in_place))), expected);
         // While a comparison runs, another one is not suggested.
-        let tailing = Standing { is_compared: true, ..of(Phase::Tailing, &split) };
+        let tailing = MigrationFacts { is_compared: true, ..of(Phase::Tailing, &split) };
         assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
         let preparing = of(Phase::Preparing, &split);
         assert_eq!(commands(&preparing), ["weir migrate start PLAN"]);
-        let beginning = Standing { is_beginning: true, ..preparing };
+        let beginning = MigrationFacts { is_beginning: true, ..preparing };
         assert_eq!(commands(&beginning), ["weir migrate wait shop"]);
     }
 
     #[test]
     fn blocked_writers_are_released() {
         let for_good = plan(Kind::Restructure, false);
-        let cutting_over = Standing::new("shop", Phase::CuttingOver, Some(&for_good));
+        let cutting_over = MigrationFacts::new("shop", Phase::CuttingOver, Some(&for_good));
         let expected = ["weir migrate cutover --no-way-back shop", "weir migrate abort shop"];
         assert_eq!(commands(&cutting_over), expected);
-        let old = Standing { stale_seconds: Some(COMPARISON_SECONDS + 1), ..cutting_over };
+        let old = MigrationFacts { stale_seconds: Some(COMPARISON_SECONDS + 1), ..cutting_over };
         assert_eq!(commands(&old)[0], "weir migrate abort shop");
-        let aborted = Standing::new("shop", Phase::Aborted, Some(&for_good));
+        let aborted = MigrationFacts::new("shop", Phase::Aborted, Some(&for_good));
         assert!(commands(&aborted).is_empty());
-        let half_way = Standing { is_held_up: true, is_unswept: true, ..aborted };
+        let half_way = MigrationFacts { is_blocked: true, needs_cleaning: true, ..aborted };
         assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
@@ -452,29 +464,29 @@ pub(crate) mod tests {
                 kind != Kind::Purge || !(Phase::CuttingOver..=Phase::Reverted).contains(phase)
             };
             for phase in Phase::ALL.into_iter().filter(is_there) {
-                let plain = Standing::new("shop", phase, Some(plan));
+                let plain = MigrationFacts::new("shop", phase, Some(plan));
                 let age = Some(COMPARISON_SECONDS + 1);
-                let may_be_stale = phase != Phase::CutOver || way_back::has_one(plan);
+                let may_be_stale = phase != Phase::CutOver || inverse_check::has_one(plan);
                 let is_of_end = plain.may_end_in_place();
                 let others = [
-                    Standing { is_paused: true, ..plain },
-                    Standing { is_unswept: true, ..plain },
-                    Standing { is_still_followed: true, ..plain },
-                    Standing { differences: 2, ..plain },
-                    Standing { is_compared: true, ..plain },
-                    Standing { is_compared: true, differences: 2, ..plain },
-                    Standing { is_compared: true, is_not_noted: true, is_of_end, ..plain },
-                    Standing { is_not_noted: true, is_of_end, ..plain },
-                    Standing { is_beginning: true, ..plain },
-                    Standing { is_unfit: true, ..plain },
+                    MigrationFacts { is_paused: true, ..plain },
+                    MigrationFacts { needs_cleaning: true, ..plain },
+                    MigrationFacts { is_still_followed: true, ..plain },
+                    MigrationFacts { differences: 2, ..plain },
+                    MigrationFacts { is_compared: true, ..plain },
+                    MigrationFacts { is_compared: true, differences: 2, ..plain },
+                    MigrationFacts { is_compared: true, is_not_noted: true, is_of_end, ..plain },
+                    MigrationFacts { is_not_noted: true, is_of_end, ..plain },
+                    MigrationFacts { is_beginning: true, ..plain },
+                    MigrationFacts { is_unfit: true, ..plain },
                     // Without a way back, no change is copied back.
-                    Standing { back_differences: 2 * u64::from(may_be_stale), ..plain },
-                    Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },
+                    MigrationFacts { back_differences: 2 * u64::from(may_be_stale), ..plain },
+                    MigrationFacts { stale_seconds: age.filter(|_| may_be_stale), ..plain },
                 ];
                 for command in others.iter().chain([&plain]).flat_map(commands) {
                     let Some(verb) = verb_of(&command) else { continue };
-                    let answer = answer("shop", kind, verb, phase);
-                    assert!(!matches!(answer, Answer::Refused(_)), "{phase:?}: {command}");
+                    let answer = decide_verb("shop", kind, verb, phase);
+                    assert!(!matches!(answer, VerbDecision::Refused(_)), "{phase:?}: {command}");
                 }
             }
         }

@@ -26,18 +26,18 @@ const EARLY_SECONDS: i64 = 5;
 const PROBLEMS_SHOWN: usize = 5;
 
 /// The problem notes of a migration.
-pub(crate) struct Problems {
+pub(crate) struct ProblemNotes {
     /// Unsolved problems.
     standing: Vec<Problem>,
     /// Problems that are solved.
     gone: Vec<Problem>,
 }
 
-impl Problems {
-    /// Sorts the notes of a migration by its phase. A cut-over, a revert, and the end of a change
-    /// in place are refused while a problem remains, so all problems are solved after them. Any
-    /// other end closes the way back without a check. `are_whole` is true if every document can be
-    /// assembled.
+impl ProblemNotes {
+    /// Separates a migration's notes of unsolved problems from those of solved ones, by its phase.
+    /// A cut-over, a revert, and the end of a change in place are refused while a problem remains,
+    /// so all problems are solved after them. Any other end closes the way back without a check.
+    /// `are_whole` is true if every document can be assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
         phase: Phase,
@@ -86,7 +86,7 @@ fn is_of_document(note: &Problem) -> bool {
     note.kind == ProblemKind::Unassembled
 }
 
-/// Removes a migration's notes from before a second, by the clock of DynamoDB's answers. A note
+/// Removes a migration's notes from before a second, by the clock of DynamoDB's responses. A note
 /// that was written again since then stays. A note that cannot be removed now is left to the next
 /// comparison.
 ///
@@ -144,7 +144,7 @@ mod tests {
             // The problems were the reason for the abort.
             (Phase::Aborted, Kind::InPlace, false, 3, 0),
         ] {
-            let problems = Problems::of(notes.clone(), phase, Some(kind), are_whole);
+            let problems = ProblemNotes::of(notes.clone(), phase, Some(kind), are_whole);
             let sum = |kinds: BTreeMap<String, u64>| kinds.values().sum::<u64>();
             let found = (sum(problems.by_kind()), sum(problems.gone_by_kind()));
             assert_eq!(found, (standing, gone), "{phase:?}");

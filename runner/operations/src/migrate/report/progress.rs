@@ -20,9 +20,9 @@ pub(crate) struct Progress {
     /// Number of segments that were read to their end, even if they are being read again.
     copied: usize,
     /// The second read of segments, which removes marks; `None` if there is none.
-    anew: Option<Anew>,
+    second_read: Option<SecondRead>,
     /// Number of tasks that a worker has taken.
-    pub(crate) taken: usize,
+    pub(crate) taken_tasks: usize,
     /// Number of tasks that are set aside until the operator runs `resume`.
     pub(crate) aside: usize,
     /// The reason why an open task has failed recently.
@@ -35,7 +35,7 @@ pub(crate) struct Progress {
 
 /// The progress of a second read of segments.
 #[derive(Clone, Copy, Debug, Default)]
-struct Anew {
+struct SecondRead {
     done: usize,
     /// Number of items that were read again.
     read: u64,
@@ -58,7 +58,7 @@ impl Progress {
             progress.done += usize::from(task.done);
             progress.note_worker(task);
             if task.clears.is_some() {
-                let anew = progress.anew.get_or_insert_default();
+                let anew = progress.second_read.get_or_insert_default();
                 anew.done += usize::from(task.done);
                 anew.read += read_in(&task.counts);
             }
@@ -76,7 +76,7 @@ impl Progress {
     }
 
     fn note_worker(&mut self, task: &Task) {
-        self.taken += usize::from(task.was_taken());
+        self.taken_tasks += usize::from(task.was_taken());
         if task.done {
             return;
         }
@@ -105,9 +105,9 @@ impl Progress {
 
     pub(crate) fn json(&self) -> Value {
         json!({
-            "tasks": self.tasks, "done": self.copied, "taken": self.taken,
+            "tasks": self.tasks, "done": self.copied, "taken": self.taken_tasks,
             "counts": self.counts, "samples": self.samples,
-            "second_read": self.anew.map(|anew| json!({
+            "second_read": self.second_read.map(|anew| json!({
                 "segments": self.tasks, "done": anew.done, "read": anew.read,
             })),
         })

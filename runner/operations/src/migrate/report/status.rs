@@ -15,18 +15,18 @@ use crate::migrate::drain::stream_lag;
 use crate::migrate::drain::stream_lag::{Streams, Watcher};
 use crate::migrate::failure::Result;
 use crate::migrate::plan::compile::compile;
-use crate::migrate::report::backfill::advance;
+use crate::migrate::report::backfill::{advance, look};
 use crate::migrate::report::documents;
-use crate::migrate::report::next_steps::Standing;
-use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
+use crate::migrate::report::next_steps::MigrationFacts;
 use crate::migrate::report::pointer::at;
-use crate::migrate::report::problems::Problems;
+use crate::migrate::report::problems::ProblemNotes;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::report::status_line::line;
 use crate::migrate::report::throttling::throttled;
 use crate::migrate::report::wait::TOLD_EVERY;
 use crate::migrate::start::workers;
-use crate::migrate::switch::{comparison, way_back};
+use crate::migrate::switch::{comparison, inverse_check};
 use client::exit::Exit;
 use client::output::{self, Output, show};
 
@@ -45,12 +45,12 @@ struct Known {
     /// over or the number is unknown.
     counted: Option<BTreeMap<String, u64>>,
     route: Option<Route>,
-    problems: Problems,
+    problems: ProblemNotes,
     streams: Streams,
     documents: Documents,
     /// The progress of running comparisons.
     compared: Option<Progress>,
-    /// Whether the last comparison belongs to an end, which resumes it.
+    /// Whether the command that ends the migration began the last comparison, and will resume it.
     is_left: bool,
     throttled: Option<String>,
     /// Segments that failed recently.
@@ -60,6 +60,24 @@ struct Known {
     now: i64,
 }
 
+/// What a read of a migration's streams and documents found, in the phase of that time.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    phase: Phase,
+    streams: Streams,
+    documents: Documents,
+}
+
+/// Where the facts about the streams in a status come from.
+pub(crate) enum Look<'l> {
+    /// The streams are not read, because that takes seconds and slows workers down.
+    None,
+    /// The streams are read now.
+    Now(&'l mut Watcher),
+    /// The streams were read before. If the phase has changed since, they count as not read.
+    Before(&'l Observation),
+}
+
 /// Returns the status of a migration as JSON, `weir.migration.status/v1`. With a watcher, the
 /// status includes the streams.
 pub(crate) async fn describe(
@@ -67,27 +85,29 @@ pub(crate) async fn describe(
     name: &str,
     watcher: Option<&mut Watcher>,
 ) -> Result<Value> {
-    let (state, backfill) = advance(context, name).await?;
+    describe_with(context, name, watcher.map_or(Look::None, Look::Now)).await
+}
+
+/// Returns the status of a migration as JSON, with these facts about its streams.
+pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>) -> Result<Value> {
+    let (state, backfill) = progress_of(context, name).await?;
     let notes: Vec<Problem> = context.control.list(name, Problem::PREFIX).await?;
     let route = context.control.route(name).await?;
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
-    // The status of an aborted migration shows how far its backfill had come.
+    // The status of an aborted migration shows the progress of its backfill.
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
-    let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
-    if let (Some(watcher), Some(plan)) = (watcher, &plan) {
-        streams = watcher.look(context, &state, plan, now).await;
-        let asked = documents_in_the_way(context, plan, phase);
-        // Documents that are not checked in time are reported as unknown.
-        let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
-        documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
-    }
+    let Observation { streams, documents, .. } = match (look, &plan) {
+        (Look::Now(watcher), Some(plan)) => observe(context, &state, plan, watcher, now).await?,
+        (Look::Before(known), Some(_)) if known.phase == phase => known.clone(),
+        _ => Observation { phase, streams: Streams::default(), documents: Documents::NotRead },
+    };
     // After a cut-over, the read of the streams may have recorded a new proof, so the state is read
     // again.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
-    let problems = Problems::of(
+    let problems = ProblemNotes::of(
         notes,
         phase,
         plan.as_ref().map(|plan| plan.kind),
@@ -129,13 +149,14 @@ pub(crate) async fn describe(
 impl Known {
     fn json(&self, name: &str, is_still_followed: bool) -> Value {
         let Self { state, backfill, route, now, .. } = self;
-        let mut standing = Standing::of(name, state, self.plan.as_ref(), *now);
-        standing.is_held_up = route.as_ref().is_some_and(Route::blocks_writers);
+        let mut standing = MigrationFacts::of(name, state, self.plan.as_ref(), *now);
+        standing.is_blocked = route.as_ref().is_some_and(Route::blocks_writers);
         standing.is_compared = self.compared.is_some();
         standing.is_of_end = self.is_left && standing.may_end_in_place();
         standing.is_still_followed = is_still_followed;
         standing.is_beginning = self.in_phase.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
         standing.is_unfit = self.streams.is_unfit;
+        standing.is_untaken = backfill.taken_tasks == 0;
         let stream = self.note_stream(&mut standing);
         let hopeless = at(&stream, "/hopeless").as_str();
         let hopeless = self.documents.refused().or(hopeless);
@@ -157,7 +178,7 @@ impl Known {
             "preparing_seconds": self.in_phase.filter(|_| standing.phase == Phase::Preparing),
             "switching_seconds": self.in_phase.filter(|_| standing.phase != Phase::Preparing),
             "paused": is_paused,
-            "unswept": state.unswept,
+            "unswept": state.needs_cleaning,
             "still_followed": standing.is_still_followed,
             "copied_percent": copied,
             "source_items": self.source_items(),
@@ -177,8 +198,8 @@ impl Known {
             "comparison": self.compared.as_ref().map(|work| json!({
                 "segments": work.tasks, "done": work.done, "read": work.count("read"),
             })),
-            "writers_blocked": standing.is_held_up,
-            "writers_blocked_since": state.held_at.filter(|_| standing.is_held_up),
+            "writers_blocked": standing.is_blocked,
+            "writers_blocked_since": state.held_at.filter(|_| standing.is_blocked),
             "route": {
                 "epoch": route.as_ref().map_or(0, |route| route.revision),
                 "read": route.as_ref().map(|route| route.read.as_str()),
@@ -189,7 +210,7 @@ impl Known {
             "stream_unread_seconds": self.streams.unread_seconds,
             "documents_unread_seconds": self.documents.unread_seconds(),
             "stream_problem": self.streams.problem,
-            "way_back": way_back::describe(state, self.plan.as_ref(), *now),
+            "way_back": inverse_check::describe(state, self.plan.as_ref(), *now),
             "has_way_back": self.plan.as_ref().map(|plan| !plan.inverse.is_empty()),
             "next_steps": steps(&standing),
             "stream": stream,
@@ -204,12 +225,12 @@ impl Known {
 
     /// Returns the applicable facts about the streams, and updates `standing` with their
     /// consequences for the next commands.
-    fn note_stream(&self, standing: &mut Standing<'_>) -> Value {
+    fn note_stream(&self, standing: &mut MigrationFacts<'_>) -> Value {
         let mut stream = self.streams.told.clone();
         // Changes that a function has refused also wait, so they do not show that no function
         // follows.
         standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
-        // Trimmed records may be missing among the waiting ones.
+        // Trimmed records may be missing from the number of waiting records.
         if standing.stale_seconds.is_some()
             && let Some(percent) = stream.pointer_mut("/converged_percent")
         {
@@ -224,9 +245,39 @@ impl Known {
     }
 }
 
+/// Reads the streams of a migration, and the documents that could not be assembled.
+///
+/// # Errors
+/// When the control table or the documents cannot be read.
+pub(crate) async fn observe(
+    context: &Context,
+    state: &State,
+    plan: &Plan,
+    watcher: &mut Watcher,
+    now: i64,
+) -> Result<Observation> {
+    let phase = state.phase;
+    let streams = watcher.look(context, state, plan, now).await;
+    let asked = documents_in_the_way(context, plan, phase);
+    // Documents that are not checked in time are reported as unknown.
+    let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
+    let documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
+    Ok(Observation { phase, streams, documents })
+}
+
+/// Returns the state and the backfill's progress. Only a context that may write moves the migration
+/// to `tailing`; any other one shows it as moved.
+async fn progress_of(context: &Context, name: &str) -> Result<(State, Progress)> {
+    match context.is_read_only {
+        true => look(context, name).await,
+        false => advance(context, name).await,
+    }
+}
+
 /// The state of the documents of a split that could not be assembled.
+#[derive(Clone, Debug)]
 enum Documents {
-    NotAsked,
+    NotRead,
     AllWhole,
     /// Not all documents could be read within this many seconds.
     Unknown {
@@ -237,18 +288,18 @@ enum Documents {
 }
 
 impl Documents {
-    /// Returns the reason why a document cannot go back, if one cannot.
+    /// Returns the reason why a document cannot be reassembled for a revert, if there is one.
     fn refused(&self) -> Option<&str> {
         match self {
             Self::Refused(line) => Some(line),
-            Self::NotAsked | Self::AllWhole | Self::Unknown { .. } => None,
+            Self::NotRead | Self::AllWhole | Self::Unknown { .. } => None,
         }
     }
 
     fn unread_seconds(&self) -> Option<u64> {
         match self {
             Self::Unknown { seconds } => Some(*seconds),
-            Self::NotAsked | Self::AllWhole | Self::Refused(_) => None,
+            Self::NotRead | Self::AllWhole | Self::Refused(_) => None,
         }
     }
 }
@@ -256,21 +307,21 @@ impl Documents {
 /// Checks whether a document would make a revert fail, with the same check as `revert`.
 async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> Result<Documents> {
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
-        return Ok(Documents::NotAsked);
+        return Ok(Documents::NotRead);
     }
     // If the plan does not fit its tables, the read of the streams reports it.
     let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
-        return Ok(Documents::NotAsked);
+        return Ok(Documents::NotRead);
     };
     let refused = documents::refused(context, &plan.migration, &migration, 1).await?;
     Ok(refused.into_iter().next().map_or(Documents::AllWhole, |line| {
         Documents::Refused(format!(
-            "a document cannot go back, {line}; correct or delete its parts, and compare again"
+            "a document cannot be reassembled for a revert: {line}; correct or delete its parts, then run `weir migrate verify` again"
         ))
     }))
 }
 
-/// Returns true for a phase that only a command can end. That command may have died.
+/// Returns true for a phase that only a command can end. That command may have been killed.
 fn is_in_hands(phase: Phase) -> bool {
     matches!(
         phase,
@@ -289,7 +340,7 @@ async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>> {
     Ok(journal.last().map(|line| line.at))
 }
 
-fn steps(standing: &Standing<'_>) -> Vec<Value> {
+fn steps(standing: &MigrationFacts<'_>) -> Vec<Value> {
     let steps = standing.steps().into_iter();
     steps.map(|(command, why)| json!({ "command": command, "why": why })).collect()
 }
@@ -327,7 +378,7 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
-        // Something that was not read may block a cut-over or a revert.
+        // Records or documents that were not read may block a cut-over or a revert.
         Some("ready" | "cut-over")
             if !is("/stale")
                 && (is_unread("/stream_unread_seconds")
@@ -399,7 +450,7 @@ fn samples(status: &Value) -> Vec<String> {
 pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
-    let mut patience = Patience::after_first(UNSEEN_MAX);
+    let mut patience = FailureTolerance::after_first(UNSEEN_MAX);
     loop {
         let looked = describe(context, name, Some(&mut watcher)).await;
         let Some(mut status) = patience.seen(looked)? else {

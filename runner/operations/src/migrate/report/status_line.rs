@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::migrate::report::pointer::at;
 use crate::migrate::start::workers;
-use crate::migrate::switch::way_back;
+use crate::migrate::switch::inverse_check;
 use client::output::counted;
 
 /// Seconds in a phase of a switch after which the line suggests the command that resumes it. Most
@@ -64,7 +64,7 @@ pub(crate) fn line(status: &Value) -> String {
     for (kind, number) in at(status, "/problems_solved").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}, solved: {number}"));
     }
-    if let Some(known) = way_back::line(at(status, "/way_back")) {
+    if let Some(known) = inverse_check::line(at(status, "/way_back")) {
         line.push_str(&format!("  way back: {known}"));
     }
     if let Some(differences) = at(status, "/verified/differences").as_u64() {
@@ -101,7 +101,7 @@ fn read_anew(status: &Value) -> String {
     }
 }
 
-/// Suggests the command that resumes a switch, if the command that made it may have died.
+/// Suggests the command that resumes a switch, if the command that began it may have been killed.
 fn left_half_way(status: &Value, phase: &str) -> String {
     let seconds = at(status, "/switching_seconds").as_i64();
     // Workers apply records, but they never continue a switch.
@@ -149,7 +149,7 @@ fn in_the_way(status: &Value, name: &str) -> String {
     line
 }
 
-/// Describes what an end of the migration has left undone.
+/// Describes the remaining work of an ended migration.
 fn unswept(status: &Value, phase: &str) -> &'static str {
     match phase {
         _ if at(status, "/still_followed") == &json!(true) => ", but functions still follow it",
@@ -195,10 +195,12 @@ fn late(status: &Value, name: &str, table: &str) -> String {
     let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
     match (at(status, "/stream/followed").as_bool(), has_problems) {
         (Some(true), false) => {
-            format!("  the stream of `{table}` is {seconds} s behind, but being applied")
+            format!(
+                "  the stream of `{table}` is {seconds} s behind, but its changes are being applied"
+            )
         }
         (Some(true), true) => format!(
-            "  a change of `{table}` has been waiting for {seconds} s while others are applied: one of the problems may explain it"
+            "  a change of `{table}` has been waiting for {seconds} s while others are applied: one of the problems may explain the delay"
         ),
         (Some(false), true) => format!(
             "  a change of `{table}` has been waiting for {seconds} s: because of one of the problems, or because no function reads its stream"
@@ -254,14 +256,17 @@ mod tests {
             "a change of `parts` has been waiting for 80 s, and none was applied in the last 3 s:";
         assert!(waits(&status, words));
         status["stream"]["followed"] = json!(true);
-        assert!(!waits(&status, "the stream of `parts` is 80 s behind, but being applied"));
+        assert!(!waits(
+            &status,
+            "the stream of `parts` is 80 s behind, but its changes are being applied"
+        ));
         status["stream"]["followed"] = Value::Null;
         assert!(!waits(&status, "a change of `parts` has been waiting for 80 s"));
         status["problems"] = json!({ "unassembled": 4 });
         status["stream"]["followed"] = json!(false);
         assert!(!waits(&status, "because of one of the problems, or because no function"));
         status["stream"]["followed"] = json!(true);
-        assert!(!waits(&status, "one of the problems may explain it"));
+        assert!(!waits(&status, "one of the problems may explain the delay"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::migrate::drain::stream_lag::{Watcher, look_limit};
 use crate::migrate::plan::plan_file::PlanFile;
-use crate::migrate::report::{status, status_line};
+use crate::migrate::report::{safety, status, status_line};
 use crate::migrate::start::tasks::tests::task;
 use crate::migrate::switch::switching_tests::{
     NAME, Served, is_in, plan_with_way_back, serve, set_state, write_down,
@@ -52,7 +52,14 @@ async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) 
     let commands = status["next_steps"].as_array().unwrap().iter();
     let commands = commands.map(|step| step["command"].as_str().unwrap());
     let verbs = commands.map(|command| command.strip_prefix("weir migrate ").unwrap().to_owned());
-    (verbs.collect(), status_line::line(&status), status::exit_of(&status))
+    let (verbs, exit): (Vec<String>, _) = (verbs.collect(), status::exit_of(&status));
+    // A cut-over is safe exactly where it is suggested and nothing is in its way.
+    let safety = safety::of_cutover(&plan_with_way_back(), &status);
+    let is_suggested =
+        case.state.phase == Phase::Ready && verbs.contains(&"cutover move".to_owned());
+    let expected = is_suggested && exit == Exit::Done;
+    assert_eq!(safety.answer == safety::Safety::Yes, expected, "{safety:?} {status}");
+    (verbs, status_line::line(&status), exit)
 }
 
 async fn check(cases: &[Case]) {
@@ -137,7 +144,7 @@ async fn possibly_trimmed_changes_require_a_comparison() {
         Case {
             state: back(old),
             offers: &["verify move", "complete move"],
-            says: "streams may have trimmed some",
+            says: "streams may have trimmed later ones",
             never_says: "check again by",
             exit: Exit::Done,
         },
@@ -147,7 +154,7 @@ async fn possibly_trimmed_changes_require_a_comparison() {
 
 #[tokio::test]
 async fn an_end_that_left_something_undone_is_no_end() {
-    let unswept = |phase| State { unswept: true, ..state(phase) };
+    let unswept = |phase| State { needs_cleaning: true, ..state(phase) };
     check(&[
         Case {
             state: unswept(Phase::Reverted),
@@ -340,7 +347,7 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
     assert_eq!(status["stream"]["unfollowed"], Value::Null, "{status}");
     assert_eq!(offers(&status), ["weir migrate verify move"]);
     let said = status_line::line(&status);
-    assert!(said.contains("s behind, but being applied"), "{said}");
+    assert!(said.contains("s behind, but its changes are being applied"), "{said}");
 }
 
 #[tokio::test]
@@ -409,7 +416,10 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     let status = looked(&served, "cut-over", LONG).await;
     assert_eq!(status["documents_unread_seconds"], Value::Null);
     let hopeless = status["hopeless"].as_str().unwrap();
-    assert!(hopeless.starts_with("a document cannot go back, parts"), "{status}");
+    assert!(
+        hopeless.starts_with("a document cannot be reassembled for a revert: parts"),
+        "{status}"
+    );
     assert_eq!(offers(&status), ["weir migrate verify move", "weir migrate complete move"]);
     assert_eq!(status::exit_of(&status), Exit::Differences);
     assert_eq!(status["problems"], json!({ "unassembled": 1 }));

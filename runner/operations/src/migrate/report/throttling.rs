@@ -32,7 +32,8 @@ pub(crate) async fn throttled(
         return Ok(Some(reason));
     }
     let rate = Some(state.rate).filter(|rate| *rate > 0 && workers::keep_rate(state));
-    Ok(rate.map(|rate| format!("{} per second, by the operator", counted(rate, "item", "items"))))
+    Ok(rate
+        .map(|rate| format!("{} per second, set by the operator", counted(rate, "item", "items"))))
 }
 
 /// Returns why DynamoDB throttles requests on tables of a migration, from its workers' notes.
@@ -58,7 +59,8 @@ fn is_fresh(at: u64, now: i64) -> bool {
     at + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0)
 }
 
-/// Describes a function that is so far behind its stream that the backfill waits for it.
+/// Describes a function that is so far behind its stream that the backfill waits until it catches
+/// up.
 async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>> {
     for table in plan.source_tables(Direction::Forward) {
         let Some(lag) = lag_of(context, table).await? else { continue };

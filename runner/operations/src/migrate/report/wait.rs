@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::report::backfill::advance;
-use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::pointer::at;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::report::status::describe;
@@ -26,29 +26,29 @@ pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
-/// Reports the progress of a migration whenever it changes, and once if it has not changed for a
-/// long time.
-struct Teller {
-    said: String,
-    moved: Instant,
+/// A reporter of a migration's progress: it reports every change, and once if nothing has changed
+/// for a long time.
+struct ProgressReporter {
+    last_line: String,
+    last_change: Instant,
     is_warned: bool,
 }
 
-impl Teller {
+impl ProgressReporter {
     fn new() -> Self {
-        Self { said: String::new(), moved: Instant::now(), is_warned: false }
+        Self { last_line: String::new(), last_change: Instant::now(), is_warned: false }
     }
 
-    fn tell(&mut self, status: &Value) {
+    fn report(&mut self, status: &Value) {
         // The estimate of the remaining time always changes, so a new estimate alone is not
         // reported.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         interruption::reached(line(status));
-        if progress != self.said {
+        if progress != self.last_line {
             say(&line(status));
-            (self.said, self.moved, self.is_warned) = (progress, Instant::now(), false);
+            (self.last_line, self.last_change, self.is_warned) = (progress, Instant::now(), false);
         } else if !self.is_warned
-            && self.moved.elapsed() > UNMOVED
+            && self.last_change.elapsed() > UNMOVED
             && at(status, "/phase") == "copying"
         {
             let why = at(status, "/throttled")
@@ -57,7 +57,7 @@ impl Teller {
             say(&format!("no progress for {} s: {why}", UNMOVED.as_secs()));
             self.is_warned = true;
         } else if !self.is_warned
-            && self.moved.elapsed() > UNMOVED
+            && self.last_change.elapsed() > UNMOVED
             && at(status, "/phase") == "preparing"
             && let Some(advice) = of_preparing(status)
         {
@@ -67,24 +67,24 @@ impl Teller {
     }
 }
 
-/// Returns how to resume a start whose command has probably died; `None` while the command may
+/// Returns how to resume a start whose command was probably killed; `None` while the command may
 /// still run.
 fn of_preparing(status: &Value) -> Option<String> {
     let seconds = at(status, "/preparing_seconds").as_i64()?;
     let step = at(status, "/next_steps/0/command").as_str();
     let command = step.filter(|command| command.contains(" start "))?;
     Some(format!(
-        "the command that started it was not active for {seconds} s: `{command}` resumes it, PLAN is its file; it takes over if the other command still runs"
+        "the command that started the migration has been inactive for {seconds} s: resume with `{command}` (PLAN is the plan file), which replaces the earlier command if that is still running"
     ))
 }
 
 /// Reports the backfill's progress until the migration is in one of `phases`.
 pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
-    let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
+    let (mut teller, mut patience) = (ProgressReporter::new(), FailureTolerance::new(UNSEEN_MAX));
     loop {
         // The streams are not read here, because that would slow the workers down.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
-            teller.tell(&status);
+            teller.report(&status);
             // If marks remain, workers are still needed.
             let is_swept = at(&status, "/unswept") != &json!(true);
             let phase = at(&status, "/phase").as_str();
@@ -130,10 +130,11 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             BACK.join(", ")
         ));
     }
-    let (started, mut teller, mut now) = (Instant::now(), Teller::new(), String::new());
+    let (started, mut teller, mut now) = (Instant::now(), ProgressReporter::new(), String::new());
     let (mut told, mut backfill) = (None::<Instant>, Progress::default());
     let limit = Duration::from_secs(timeout);
-    let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
+    let (mut patience, mut for_status) =
+        (FailureTolerance::after_first(limit), FailureTolerance::new(limit));
     loop {
         if let Some((state, seen)) = patience.seen(advance(context, name).await)? {
             (now, backfill) = (state.phase.as_str().to_owned(), seen);
@@ -149,7 +150,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             let advice = match now.as_str() {
                 "copying" => format!("; {}", workers::advice(name, &backfill)),
                 "preparing" => {
-                    "; `weir migrate start PLAN` resumes it, PLAN is its file, if no other command does"
+                    "; resume with `weir migrate start PLAN` (PLAN is the plan file), if no other command does"
                         .to_owned()
                 }
                 _ => String::new(),
@@ -161,7 +162,7 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
         // often.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
             if let Some(status) = for_status.seen(describe(context, name, None).await)? {
-                teller.tell(&status);
+                teller.report(&status);
             }
             told = Some(Instant::now());
         }
@@ -205,6 +206,9 @@ mod tests {
         status["next_steps"][0]["command"] = json!("weir migrate start PLAN");
         status["preparing_seconds"] = json!(90);
         let said = of_preparing(&status).unwrap();
-        assert!(said.contains("not active for 90 s: `weir migrate start PLAN` resumes"), "{said}");
+        assert!(
+            said.contains("inactive for 90 s: resume with `weir migrate start PLAN`"),
+            "{said}"
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! Starts a migration: records the pairs of tables between which it moves items, writes its plan,
 //! makes it active, and creates its tasks.
 //!
-//! Each step is idempotent. If a request fails for a moment, all steps are repeated, unless another
-//! command has taken over. A migration that is only partly started waits for a command that resumes
-//! it.
+//! Each step is idempotent. If a request fails transiently, all steps are retried, unless another
+//! command has claimed the start. A migration that is only partly started waits for a command that
+//! resumes it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,38 +17,38 @@ use crate::migrate::control_table::Guard;
 use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::plan::neighbours::enter;
 use crate::migrate::plan::tables;
-use crate::migrate::start::fence::{After, Fence, activate, wait_for};
+use crate::migrate::start::fence::{Fence, FenceUse, activate, wait_for};
 use crate::migrate::start::record_time::RecordTime;
 use crate::migrate::start::tasks::{Run, make_tasks};
-use crate::migrate::switch::hold::new_holder;
+use crate::migrate::switch::claim::new_holder;
 use client::output::say;
 
-/// How long a start is retried if the store does not answer reliably.
+/// Maximum time for which a start is retried if the store does not respond reliably.
 const BEGIN_LIMIT: Duration = Duration::from_secs(600);
 /// Pause before a retry.
 const BEGIN_PAUSE: Duration = Duration::from_secs(2);
 
-/// Whether this command may start a migration.
+/// The decision whether this command may start a migration.
 #[derive(Debug, PartialEq, Eq)]
-enum Beginning {
+enum StartClaim {
     /// This command may start the migration: no other command has started it.
-    Ours,
+    Claimed,
     /// The migration is already started.
-    Done,
-    /// Another command has started or ended the migration, so this one must not.
-    Theirs,
+    AlreadyStarted,
+    /// Another command has started or ended the migration, so this command must not start it.
+    ClaimedByOther,
 }
 
-impl Beginning {
+impl StartClaim {
     fn of(state: &State, holder: &str, fingerprint: &str) -> Self {
         match state.phase {
-            Phase::None => Self::Ours,
+            Phase::None => Self::Claimed,
             // A migration with the same name has another plan.
-            _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::Theirs,
-            Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Ours,
-            Phase::Preparing => Self::Theirs,
-            phase if phase.has_ended() => Self::Theirs,
-            _ => Self::Done,
+            _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::ClaimedByOther,
+            Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Claimed,
+            Phase::Preparing => Self::ClaimedByOther,
+            phase if phase.has_ended() => Self::ClaimedByOther,
+            _ => Self::AlreadyStarted,
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
         };
         if begun.elapsed() > BEGIN_LIMIT {
             return Err(Failure::Unknown(format!(
-                "{problem}; run `weir migrate start` again with the same plan, it resumes there"
+                "{problem}; to resume, run `weir migrate start` again with the same plan"
             )));
         }
         if problem != said {
@@ -87,11 +87,11 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
 async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let state = context.control.state(&plan.migration).await?;
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
-    match Beginning::of(&state, holder, &Plan::fingerprint(&json)) {
-        Beginning::Ours => begin_as(context, plan, rate, holder).await,
-        Beginning::Done => Ok(()),
-        Beginning::Theirs => Err(refused!(
-            "another command took over this step of `{}` and will finish it",
+    match StartClaim::of(&state, holder, &Plan::fingerprint(&json)) {
+        StartClaim::Claimed => begin_as(context, plan, rate, holder).await,
+        StartClaim::AlreadyStarted => Ok(()),
+        StartClaim::ClaimedByOther => Err(refused!(
+            "another command has claimed this step of `{}` and will finish it",
             plan.migration
         )),
     }
@@ -99,19 +99,21 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
 
 /// Records the plan's pairs of tables, writes the plan, makes the migration active, and creates the
 /// tasks of the backfill. Another command may repeat these steps concurrently, or after this
-/// process has died. The steps of the earlier command then have no effect.
+/// process was killed. Further steps of the earlier command then have no effect.
 async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // The last command takes over. Two at a time are not safe: one could move the fence while the
-    // other creates tasks.
+    // The last command replaces earlier ones. Two at a time are not safe: one could move the fence
+    // while the other creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
     let state = control.make_with(name, Guard::default(), &prepare, now, Some(enter)).await?;
     if state.fingerprint.as_deref() != Some(fingerprint.as_str()) {
-        return Err(refused!("another command is starting another plan as `{name}`"));
+        return Err(refused!(
+            "another command is starting a different plan with the name `{name}`"
+        ));
     }
     let absent = PlanEntry { migration: name.to_owned(), revision: 0, plan: json.clone() };
     let written = |entry: &mut PlanEntry| {
@@ -120,7 +122,7 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
         !is_so
     };
     control.change(absent, written).await?;
-    let expect = Expect::held(&[Phase::Preparing], &holder);
+    let expect = Expect::claimed_by(&[Phase::Preparing], &holder);
     control.set_route(name, expect, (Side::Source, Side::Source)).await?;
     let since = fence(context, name, &fingerprint, expect).await?;
     let items = source_items(context, plan).await;
@@ -151,7 +153,7 @@ async fn fence(
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<i64> {
-    let (direction, after) = (Direction::Forward, After::Read);
+    let (direction, after) = (Direction::Forward, FenceUse::Read);
     let active = context.control.active().await?;
     let known = active
         .active
@@ -169,7 +171,7 @@ async fn fence(
 }
 
 /// Returns the number of items of each source from `DescribeTable`, which on AWS is some hours old.
-/// The counts are kept until the end, so that the shown progress never goes back. Missing counts
+/// The counts are kept until the end, so that the shown progress never decreases. Missing counts
 /// are allowed.
 async fn source_items(context: &Context, plan: &Plan) -> BTreeMap<String, u64> {
     let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();
@@ -186,14 +188,14 @@ mod tests {
         let of = |phase, holder: &str, fingerprint| {
             let (holder, own) = (Some(holder.to_owned()), Some("f".to_owned()));
             let state = State { phase, holder, fingerprint: own, ..State::new("shop") };
-            Beginning::of(&state, "a", fingerprint)
+            StartClaim::of(&state, "a", fingerprint)
         };
-        assert_eq!(Beginning::of(&State::new("shop"), "a", "f"), Beginning::Ours);
-        assert_eq!(of(Phase::Copying, "", "other"), Beginning::Theirs);
-        assert_eq!(of(Phase::Preparing, "a", "f"), Beginning::Ours);
-        assert_eq!(of(Phase::Preparing, "b", "f"), Beginning::Theirs);
-        assert_eq!(of(Phase::Aborted, "a", "f"), Beginning::Theirs);
-        assert_eq!(of(Phase::Copying, "", "f"), Beginning::Done);
-        assert_eq!(of(Phase::Tailing, "", "f"), Beginning::Done);
+        assert_eq!(StartClaim::of(&State::new("shop"), "a", "f"), StartClaim::Claimed);
+        assert_eq!(of(Phase::Copying, "", "other"), StartClaim::ClaimedByOther);
+        assert_eq!(of(Phase::Preparing, "a", "f"), StartClaim::Claimed);
+        assert_eq!(of(Phase::Preparing, "b", "f"), StartClaim::ClaimedByOther);
+        assert_eq!(of(Phase::Aborted, "a", "f"), StartClaim::ClaimedByOther);
+        assert_eq!(of(Phase::Copying, "", "f"), StartClaim::AlreadyStarted);
+        assert_eq!(of(Phase::Tailing, "", "f"), StartClaim::AlreadyStarted);
     }
 }

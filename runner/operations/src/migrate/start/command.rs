@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use rules::migration::plan::{Direction, Kind, Plan};
 use rules::migration::{Migration, Phase};
 
@@ -12,18 +12,18 @@ use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::drain::trimmed;
 use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
-use crate::migrate::plan::check::{Wrong, check, followed};
+use crate::migrate::plan::check::{PlanErrors, check, followed};
 use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::{estimate, neighbours, tables, targets};
-use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::wait;
 use crate::migrate::start::record_time;
-use crate::migrate::start::unused_options::{self, Given};
+use crate::migrate::start::unused_options::{self, StartFacts};
 use crate::migrate::start::{begin, workers};
 use client::exit::Exit;
 use client::interruption;
 use client::output::{self, say};
-use client::running::Look;
+use client::running::RunningState;
 use template::Wanted;
 
 /// Arguments of `weir migrate start`.
@@ -114,8 +114,8 @@ pub(crate) async fn run(
     let file = PlanFile::read(&name, &file)?;
     let plan = &file.plan;
     let migration = check(context, plan).await.map_err(|wrong| match wrong {
-        Wrong::Plan(errors) => Failure::Fatal(file.show(&errors)),
-        Wrong::Other(failure) => failure,
+        PlanErrors::Plan(errors) => Failure::Fatal(file.show(&errors)),
+        PlanErrors::Other(failure) => failure,
     })?;
     if arguments.dry_run {
         return dry_run(context, &file, &migration).await;
@@ -126,8 +126,8 @@ pub(crate) async fn run(
     }
     context.control.ensure().await?;
     let is_begun = match begun(context, plan).await? {
-        answer @ (Answer::Go | Answer::GoOn) => {
-            if answer == Answer::Go {
+        answer @ (VerbDecision::CarryOut | VerbDecision::TakeOver) => {
+            if answer == VerbDecision::CarryOut {
                 check_samples(context, &file, &migration).await?;
             }
             if let Some(why) = neighbours::in_the_way(context, plan).await? {
@@ -135,10 +135,10 @@ pub(crate) async fn run(
             }
             false
         }
-        Answer::Already => true,
-        Answer::Refused(why) => return Err(Failure::Refused(why)),
+        VerbDecision::AlreadyDone => true,
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     };
-    let given = Given {
+    let given = StartFacts {
         name: &plan.migration,
         is_begun,
         rate: arguments.rate,
@@ -148,7 +148,7 @@ pub(crate) async fn run(
     unused_options::lines(given).iter().for_each(|line| say(line));
     if is_begun {
         let phase = context.state(&plan.migration).await?.phase;
-        say(&format!("`{}` was started before, it is {}", plan.migration, phase.as_str()));
+        say(&format!("`{}` is already started; its phase is {}", plan.migration, phase.as_str()));
         workers::wake_set_aside(context, &plan.migration).await?;
     }
     if !is_begun {
@@ -214,7 +214,7 @@ fn purpose(plan: &Plan) -> String {
 /// Checks that a plan can transform at least one sampled item.
 ///
 /// # Errors
-/// Why it can transform no sampled item, or that a table cannot be read.
+/// The message says why the plan can transform no sampled item, or that a table cannot be read.
 async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration) -> Result<()> {
     match estimate::all_refused(context, &file.plan, migration).await? {
         None => Ok(()),
@@ -228,7 +228,7 @@ async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration
 /// Warns of streams that the running system does not send to the migration function. For another
 /// store this is unknown, but `status` reports changes that are not applied.
 fn warn_of_unfollowed(context: &Context, plan: &Plan) {
-    let Look::Running(running) = Look::here() else { return };
+    let RunningState::Running(running) = RunningState::here() else { return };
     if running.dynamodb != context.endpoint {
         return;
     }
@@ -328,7 +328,7 @@ async fn attend(
 /// trimmed, the tasks are written again before the shard resumes. A crash in between is safe,
 /// because the gap is then found again.
 async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> String {
-    let mut patience = Patience::new(UNSEEN_MAX);
+    let mut patience = FailureTolerance::new(UNSEEN_MAX);
     loop {
         if let Some(problem) = host.problem() {
             if let Problem::NotFollowed(why) = problem {
@@ -350,14 +350,14 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
 }
 
 /// Returns whether the plan has to be started, or is started already.
-async fn begun(context: &Context, plan: &Plan) -> Result<Answer> {
+async fn begun(context: &Context, plan: &Plan) -> Result<VerbDecision> {
     let state = context.control.state(&plan.migration).await?;
-    let answer = answer(&plan.migration, plan.kind, Verb::Start, state.phase);
+    let answer = decide_verb(&plan.migration, plan.kind, Verb::Start, state.phase);
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let is_same = state.fingerprint == Some(Plan::fingerprint(&json));
-    if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
-        return Ok(Answer::Refused(format!(
-            "`{}` was started with another plan, and their work must not be mixed: give this plan another name",
+    if !is_same && matches!(answer, VerbDecision::TakeOver | VerbDecision::AlreadyDone) {
+        return Ok(VerbDecision::Refused(format!(
+            "`{}` was started with a different plan, and the work of two plans must not be mixed: give this plan a different name",
             plan.migration
         )));
     }

@@ -33,14 +33,14 @@ const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
 /// The action that begins after a fence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum After {
+pub(crate) enum FenceUse {
     /// A read of tables, while writers continue.
     Read,
     /// Writers, which are blocked until the fence has passed.
     Writers,
 }
 
-impl After {
+impl FenceUse {
     /// Returns the seconds of store time that have to pass after the fence.
     pub(crate) async fn seconds(self, context: &Context) -> i64 {
         let [one_clock, several] = match self {
@@ -62,7 +62,7 @@ pub(crate) struct Fence<'f> {
     pub(crate) fingerprint: &'f str,
     /// The state that the migration must have.
     pub(crate) expect: Expect<'f>,
-    pub(crate) after: After,
+    pub(crate) after: FenceUse,
 }
 
 /// Makes a migration active in a direction, and waits until its fence has passed, by the store's
@@ -123,6 +123,6 @@ pub(crate) async fn wait_for(context: &Context, name: &str, second: i64) -> Resu
         tokio::time::sleep(FENCE_LOOK).await;
     }
     Err(fatal!(
-        "the store's clock is frozen, and a migration needs a running one: run `weir clock resume`, then this command again for `{name}`"
+        "the store's clock is frozen, and the migration `{name}` needs a running clock: run `weir clock resume`, then run this command again"
     ))
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use control::{BACKFILL_RUN, Expect, State, Task, Work};
 use rules::migration::plan::{Direction, Plan};
 
-use crate::migrate::attempts::{Written, pause};
+use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use client::contention::Attempts;
@@ -77,14 +77,14 @@ pub(crate) async fn make_tasks(
             return Ok(());
         }
         match control.add(name, expect, tasks).await? {
-            Written::Done => {}
+            WriteResult::Done => {}
             in_vain => pause(&mut attempts, in_vain, &format!("the tasks of `{name}`")).await?,
         }
     }
 }
 
 /// Returns the run of this work on a table that can be resumed: the migration's last run, or an
-/// earlier one that is complete. Returns `None` if the work has to begin. The caller has to create
+/// earlier run that is complete. Returns `None` if a new run has to begin. The caller has to create
 /// the missing tasks of the run.
 ///
 /// # Errors
@@ -114,7 +114,7 @@ fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
         let of_run = || tasks.iter().filter(|task| task.run == *run);
         let is_ended =
             of_run().all(|task| task.done) && u32::try_from(of_run().count()) == Ok(segments);
-        // If a task was ended without its work, the work is done again in a new run.
+        // If a task was ended before its work was done, the work is done again in a new run.
         *run > BACKFILL_RUN && (*run == last || is_ended) && !of_run().any(|task| task.superseded)
     };
     runs.into_iter().rev().find(is_resumable)

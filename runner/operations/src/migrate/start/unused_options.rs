@@ -2,7 +2,7 @@
 
 /// The facts about a start on which the check depends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given<'g> {
+pub(super) struct StartFacts<'g> {
     /// The migration.
     pub(super) name: &'g str,
     /// Whether the migration was started before.
@@ -16,15 +16,17 @@ pub(super) struct Given<'g> {
 }
 
 /// Returns a line for each option without effect.
-pub(super) fn lines(given: Given<'_>) -> Vec<String> {
-    let Given { name, is_begun, rate, local_workers, of_workers } = given;
+pub(super) fn lines(given: StartFacts<'_>) -> Vec<String> {
+    let StartFacts { name, is_begun, rate, local_workers, of_workers } = given;
     let of_rate = (is_begun && rate != 0).then(|| {
         format!(
-            "warning: --rate has no effect: `{name}` was begun before; `weir migrate throttle {name} --rate {rate}` changes its rate"
+            "warning: --rate has no effect: `{name}` is already started; `weir migrate throttle {name} --rate {rate}` changes its rate"
         )
     });
     let of_workers = of_workers.iter().filter(|_| local_workers == 0).map(|option| {
-        format!("warning: {option} has no effect: it is for the workers of --local-workers")
+        format!(
+            "warning: {option} has no effect: it applies only to the workers of --local-workers"
+        )
     });
     of_rate.into_iter().chain(of_workers).collect()
 }
@@ -44,7 +46,7 @@ mod tests {
             (false, 0, 1, both, &[]),
             (false, 0, 0, both, both),
         ] {
-            let given = Given { name: "shop", is_begun, rate, local_workers, of_workers };
+            let given = StartFacts { name: "shop", is_begun, rate, local_workers, of_workers };
             let lines = lines(given);
             let options: Vec<_> =
                 lines.iter().filter_map(|line| line.split_whitespace().nth(1)).collect();

@@ -1,5 +1,5 @@
-//! Reports whether workers make progress with the segments of a migration, and notifies workers of
-//! open segments again.
+//! Reports whether workers make progress with the segments of a migration, and notifies workers
+//! again of open segments.
 //!
 //! A segment's task contains what its worker has recorded.
 
@@ -9,7 +9,7 @@ use control::{Entry as _, State, Task};
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
-use crate::migrate::attempts::{Written, pause};
+use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use crate::migrate::report::pointer::at;
@@ -19,14 +19,16 @@ use client::output::counted;
 
 /// Describes segments that failed or were set aside, with advice.
 pub(crate) fn advice(name: &str, progress: &Progress) -> String {
-    let (taken, tasks) = (progress.taken, progress.tasks);
+    let (taken, tasks) = (progress.taken_tasks, progress.tasks);
     match &progress.failing {
         Some(reason) => failing_line(name, progress.aside as u64, reason),
         None if taken == 0 => {
-            format!("no worker has taken a segment: run `weir migrate work {name}`, if none run")
+            format!(
+                "no worker has taken a segment: if no worker is running, run `weir migrate work {name}`"
+            )
         }
         None => format!(
-            "workers have taken {taken} of {tasks} segments; give them more time with --timeout, or more of them with `weir migrate work {name}`"
+            "workers have taken {taken} of {tasks} segments; give them more time with --timeout, or start more workers with `weir migrate work {name}`"
         ),
     }
 }
@@ -39,10 +41,12 @@ pub(crate) fn advice_of(status: &Value) -> String {
     }
     match at(status, "/backfill/taken").as_u64() {
         Some(taken) if taken > 0 => format!(
-            "workers have taken {taken} of {} segments: run `weir migrate work {name}`, if they have stopped",
+            "workers have taken {taken} of {} segments: if they have stopped, run `weir migrate work {name}`",
             at(status, "/backfill/tasks")
         ),
-        _ => format!("no worker has taken a segment: run `weir migrate work {name}`, if none run"),
+        _ => format!(
+            "no worker has taken a segment: if no worker is running, run `weir migrate work {name}`"
+        ),
     }
 }
 
@@ -63,8 +67,8 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     }
 }
 
-/// Returns true if the rate limit applies, which is so for a backfill and for the way back of a
-/// change in place. Comparisons and ends run at full speed.
+/// Returns true if the rate limit applies: to a backfill, and to the way back of a change in place.
+/// Comparisons and ends run at full speed.
 pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
@@ -72,7 +76,7 @@ pub(crate) fn keep_rate(state: &State) -> bool {
 /// Returns the failing segments for a status; null if there are none. Only segments of the backfill
 /// and of the last run count; after the end, only those whose marks are removed.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
-    let is_over = state.phase.has_ended() && !state.unswept;
+    let is_over = state.phase.has_ended() && !state.needs_cleaning;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
     let progress = Progress::of(tasks.iter().filter(counts));
     match progress.failing {
@@ -82,8 +86,8 @@ pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
 }
 
 /// Writes each open task again, because its new record invokes a worker. This is necessary after a
-/// worker died and left its lease, and for a task that was set aside. Duplicate work is harmless:
-/// the work is idempotent, and only one revision of a task is written.
+/// worker was killed and left its lease, and for a task that was set aside. Duplicate work is
+/// harmless: the work is idempotent, and only one revision of a task is written.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -103,9 +107,9 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
         // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
-        // the task is not released while a worker may still have it; after that, the worker has
-        // probably died.
-        let is_waited_for = task.run < state.run && task.repairs && task.may_be_at_work(now);
+        // the task is not released while a worker may still have it; after that, the worker was
+        // probably killed.
+        let is_waited_for = task.run < state.run && task.repairs && task.may_be_in_progress(now);
         !task.done && !is_waited_for && is_meant(task)
     };
     for task in context.tasks(name).await? {
@@ -116,7 +120,7 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
 
 /// Writes a task again, unless it has a new record already. A worker may change the task at the
 /// same time. If the worker returns the task, that write makes a record that invokes a worker. If
-/// it renews its lease or sets the task aside, the task still needs one.
+/// the worker renews its lease or sets the task aside, the task still needs a new record.
 async fn wake_one(
     context: &Context,
     mut task: Task,
@@ -136,7 +140,7 @@ async fn wake_one(
             return Ok(());
         }
         task = found;
-        pause(&mut attempts, Written::Changed, &format!("`{entry}` of `{name}`")).await?;
+        pause(&mut attempts, WriteResult::Changed, &format!("`{entry}` of `{name}`")).await?;
     }
     Ok(())
 }

@@ -14,7 +14,8 @@ use client::exit::Exit;
 pub(crate) struct SwitchArguments {
     /// The migration
     pub(crate) name: String,
-    /// Seconds that writers may be blocked before the switch is rolled back
+    /// Seconds after which a switch that is not committed is rolled back; for `complete`, the limit for
+    /// each table
     #[arg(long, default_value_t = 60)]
     pub(crate) timeout: u64,
     /// Report what would happen, without changing anything

@@ -24,7 +24,7 @@ pub(crate) async fn begin_clearing(context: &Context, tasks: &[Task]) -> Result<
     for task in tasks.iter().filter(|task| task.work == Work::Touch && task.clears.is_none()) {
         is_begun = true;
         let begin = |task: &mut Task| {
-            (task.done || !task.may_be_at_work(lease_clock_ms())) && task.restart_to_clear()
+            (task.done || !task.may_be_in_progress(lease_clock_ms())) && task.restart_to_clear()
         };
         context.control.change(task.clone(), begin).await?;
     }
@@ -63,7 +63,7 @@ mod tests {
                 control.change(task, worked).await.unwrap();
             }
         };
-        let is_unswept = async || advance(context, NAME).await.unwrap().0.unswept;
+        let is_unswept = async || advance(context, NAME).await.unwrap().0.needs_cleaning;
         // Returns the backfill's report: percentage, segments that are read, and segments that are
         // being read again.
         let told = async || {
@@ -114,7 +114,7 @@ mod tests {
         lease(now.saturating_sub(1_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
         assert!(task().await.owner.is_some(), "taken out of its hands");
-        assert!(advance(context, NAME).await.unwrap().0.unswept);
+        assert!(advance(context, NAME).await.unwrap().0.needs_cleaning);
         lease(now.saturating_sub(1_000_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
         let begun = task().await;

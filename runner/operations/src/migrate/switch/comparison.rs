@@ -28,8 +28,8 @@ fn is_open(task: &Task, phase: Phase, last_run: u64) -> bool {
         && (task.run >= last_run || (task.repairs && task.owner.is_some()))
 }
 
-/// Returns the last comparison and when it began, if it can be resumed. That requires that it has
-/// found no difference so far, because a finding may be outdated, and that streams still have all
+/// Returns the last comparison and when it began, if it can be resumed. There are two conditions:
+/// it has found no difference so far, because a finding may be outdated; and streams still have all
 /// writes since it began. `tasks` are those of the migration, and `now` is the store's time.
 pub(crate) fn resumable(
     state: &State,
@@ -62,11 +62,11 @@ pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     (!runs.is_empty()).then(|| Progress::of(of_runs))
 }
 
-/// Checks that no comparison is running, because it may repair, and that the result of the last one
-/// is known. If differences are accepted, the result need not be known.
+/// Checks that no comparison is running, because it may repair, and that the result of the last
+/// comparison is known. If differences are accepted, the result need not be known.
 ///
 /// # Errors
-/// Names the comparison, or says that the control table cannot be read.
+/// The message names the comparison, or says that the control table cannot be read.
 pub(crate) async fn check(
     context: &Context,
     name: &str,
@@ -77,7 +77,7 @@ pub(crate) async fn check(
     let open = open(&context.tasks(name).await?, phase, state.run);
     if open > 0 {
         return Err(refused!(
-            "a comparison of `{name}` has {} left, and its repairs must not meet writes after the switch: wait for it, or notify workers again with `weir migrate resume {name}`",
+            "a comparison of `{name}` has {} left, and its repairs must not overwrite writes after the switch: wait for the comparison, or notify workers again with `weir migrate resume {name}`",
             counted(open, "segment", "segments")
         ));
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{Expect, Move, State, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Plan};
@@ -38,6 +38,21 @@ pub(crate) struct CompleteArguments {
     erased: Vec<PathBuf>,
 }
 
+/// Describes what `complete` would do.
+pub(crate) fn consequence(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Purge => {
+            "a last comparison would have to find nothing left, and functions would stop following the tables"
+        }
+        Kind::InPlace => {
+            "the way back would be closed, and functions would stop following the tables"
+        }
+        Kind::Restructure | Kind::Split => {
+            "the way back would be closed, and the marks would be removed"
+        }
+    }
+}
+
 /// Closes the way back and removes the marks from the targets.
 pub(crate) async fn complete(
     context: &Context,
@@ -46,12 +61,12 @@ pub(crate) async fn complete(
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
     let (plan, fingerprint) = context.plan(name).await?;
-    match answer(name, plan.kind, Verb::Complete, state.phase) {
-        Answer::Go | Answer::GoOn => {}
-        Answer::Already => {
+    match decide_verb(name, plan.kind, Verb::Complete, state.phase) {
+        VerbDecision::CarryOut | VerbDecision::TakeOver => {}
+        VerbDecision::AlreadyDone => {
             if !arguments.dry_run {
-                // A command of an older version may have died before it stopped the functions that
-                // follow the migration.
+                // A command of an older version may have been killed before it stopped the
+                // functions that follow the migration.
                 let expect = Expect::phases(&[Phase::Completed]);
                 context.control.set_active(name, expect, None).await?;
             }
@@ -59,21 +74,10 @@ pub(crate) async fn complete(
             in_place::show_receipt(context, name).await?;
             return in_place::verdict(context, name).await;
         }
-        Answer::Refused(why) => return Err(Failure::Refused(why)),
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
     if arguments.dry_run {
-        let what = match plan.kind {
-            Kind::Purge => {
-                "a last comparison would have to find nothing left, and functions would stop following the tables"
-            }
-            Kind::InPlace => {
-                "the way back would be closed, and functions would stop following the tables"
-            }
-            Kind::Restructure | Kind::Split => {
-                "the way back would be closed, and the marks would be removed"
-            }
-        };
-        say(&format!("{what}; nothing was written"));
+        say(&format!("{}; nothing was written", consequence(plan.kind)));
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "complete", name).await?;
@@ -129,7 +133,7 @@ pub(crate) async fn clean(
     let Some(swept) = take_off(context, of, expect, limit).await? else {
         return Ok(Exit::TimedOut);
     };
-    let swept_off = |state: &mut State| std::mem::take(&mut state.unswept);
+    let swept_off = |state: &mut State| std::mem::take(&mut state.needs_cleaning);
     context.control.change_state(name, expect, swept_off).await?;
     let swept = counted(swept, "tombstone", "tombstones");
     say(&format!("{swept} and all marks are removed from the sources"));
@@ -185,7 +189,7 @@ async fn unmark(
 ) -> Result<bool> {
     let name = plan.migration.as_str();
     let of = (Work::Unmark, way, table);
-    // No process sets marks any more, so finished tasks need no repetition, and open ones can be
+    // No process sets marks now, so finished tasks need no repetition, and open tasks can be
     // resumed.
     let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {

@@ -3,10 +3,10 @@
 //! `executor` performs the switch.
 
 use clap::Args;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{COMPARISON_SECONDS, State, Switch};
 use rules::migration::Phase;
-use rules::migration::plan::Direction;
+use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
@@ -14,7 +14,7 @@ use crate::migrate::report::application;
 use crate::migrate::report::backfill::advance;
 use crate::migrate::report::backfill::look;
 use crate::migrate::switch::arguments::SwitchArguments;
-use crate::migrate::switch::executor::{Asked, Executor};
+use crate::migrate::switch::executor::{Executor, SwitchRequest};
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
 use client::output::say;
@@ -33,13 +33,13 @@ pub(crate) struct CutoverArguments {
     /// Switch although no worker reads the targets' streams: writes to the targets reach the
     /// sources only if a worker starts within 24 hours
     #[arg(long)]
-    nobody_follows: bool,
+    without_followers: bool,
 }
 
 /// Switches to the targets.
 pub(crate) async fn cutover(
     context: &Context,
-    CutoverArguments { switch: arguments, no_way_back, nobody_follows }: &CutoverArguments,
+    CutoverArguments { switch: arguments, no_way_back, without_followers }: &CutoverArguments,
 ) -> Result<Exit> {
     let name = arguments.name.as_str();
     let (state, _) = match arguments.dry_run {
@@ -48,13 +48,13 @@ pub(crate) async fn cutover(
     };
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await?;
-    match answer(name, plan.kind, Verb::Cutover, phase) {
-        Answer::Go | Answer::GoOn => {}
-        Answer::Already => {
+    match decide_verb(name, plan.kind, Verb::Cutover, phase) {
+        VerbDecision::CarryOut | VerbDecision::TakeOver => {}
+        VerbDecision::AlreadyDone => {
             say(&format!("`{name}` is already cut over"));
             return Ok(Exit::Done);
         }
-        Answer::Refused(why) => return Err(Failure::Refused(why)),
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
     let is_for_good = plan.inverse.is_empty() && !plan.kind.is_in_place();
     if is_for_good && !no_way_back && phase != Phase::Turning {
@@ -79,23 +79,29 @@ pub(crate) async fn cutover(
         return Ok(Exit::Done);
     }
     if arguments.dry_run {
-        say(&format!(
-            "writers of {} would be blocked for {} s and until everything is drained, then use {targets}; nothing was written",
-            plan.source_tables(Direction::Forward).join(", "),
-            plan.gate_seconds,
-        ));
+        say(&format!("{}; nothing was written", consequence(&plan)));
         application::remind(plan.kind);
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "cutover", name).await?;
     application::remind(plan.kind);
-    let asked = Asked {
+    let asked = SwitchRequest {
         stale,
-        asks_followers: !nobody_follows && phase == Phase::Ready,
+        asks_followers: !without_followers && phase == Phase::Ready,
         may_differ: false,
         limit: arguments.limit(),
     };
     Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
+}
+
+/// Describes what `cutover` would do.
+pub(crate) fn consequence(plan: &Plan) -> String {
+    format!(
+        "writers of {} would be blocked for {} s and until everything is drained, then use {}",
+        plan.source_tables(Direction::Forward).join(", "),
+        plan.gate_seconds,
+        plan.target_tables(Direction::Forward).join(", "),
+    )
 }
 
 /// Returns why the last comparison is too old to cover all earlier writes; `None` if it covers
@@ -104,7 +110,7 @@ async fn too_old(context: &Context, name: &str, state: &State) -> Option<String>
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {
         format!(
-            "`{name}` was compared {} hours ago, and a stream keeps records for 24: run `weir migrate verify {name}` again",
+            "`{name}` was compared {} hours ago, and a stream keeps records for 24 hours: run `weir migrate verify {name}` again",
             age / 3600
         )
     })

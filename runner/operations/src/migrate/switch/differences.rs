@@ -5,7 +5,7 @@ use crate::migrate::report::progress::Progress;
 /// The counters of a comparison's tasks that count differences.
 pub(crate) const DIFFERENCES: [&str; 6] =
     ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
-/// Returns how many differences a comparison found.
+/// Returns the number of differences that a comparison found.
 pub(crate) fn differences(found: &Progress) -> u64 {
     DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
 }

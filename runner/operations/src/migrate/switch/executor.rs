@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use control::{
-    Cause, End, Expect, Followed, Known, Move, Next, Outcome, Side, State, Step, Switch,
+    Cause, End, Expect, Followed, Move, Next, Outcome, Side, State, Step, Switch, SwitchFacts,
 };
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Phase};
@@ -12,27 +12,27 @@ use crate::migrate::context::Context;
 use crate::migrate::control_table::Guard;
 use crate::migrate::drain::catch_up::{LAST_LOOK, caught_up, drained, within};
 use crate::migrate::drain::followers;
-use crate::migrate::drain::open::{WayBack, drain, settle_time};
-use crate::migrate::drain::proof::{Counted, Drain};
+use crate::migrate::drain::open::{InverseUse, drain, settle_time};
+use crate::migrate::drain::proof::{Drain, RecordSelection};
 use crate::migrate::failure::{Failure, Result, fatal, refused};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::report::documents;
-use crate::migrate::report::next_steps::Standing;
-use crate::migrate::start::fence::{After, Fence, activate};
+use crate::migrate::report::next_steps::MigrationFacts;
+use crate::migrate::start::fence::{Fence, FenceUse, activate};
 use crate::migrate::start::record_time;
+use crate::migrate::switch::claim::{Claim, RollbackResult, held_up, is_open, or_interrupted};
 use crate::migrate::switch::complete::clean;
-use crate::migrate::switch::hold::{Hold, Released, held_up, is_open, or_interrupted};
-use crate::migrate::switch::{comparison, sweep, way_back};
+use crate::migrate::switch::{comparison, inverse_check, sweep};
 use client::exit::Exit;
 use client::interruption;
 use client::output::{say, show};
 
 /// Time for which a step may go without a response once a switch is committed. `--timeout` does not
-/// apply to these steps, because writers are blocked until the last one is complete.
+/// apply to these steps, because writers are blocked until the last step is complete.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operator's request, and the results of earlier checks.
-pub(crate) struct Asked {
+pub(crate) struct SwitchRequest {
     /// The reason why the facts for the switch are too old, if they are.
     pub(crate) stale: Option<String>,
     /// Whether to check that functions follow the targets' streams.
@@ -51,11 +51,11 @@ pub(crate) struct Executor<'c> {
     fingerprint: &'c str,
     state: &'c State,
     switch: Switch,
-    asked: Asked,
+    request: SwitchRequest,
     /// The reverse direction, for a revert.
     back: Option<Migration>,
     drain: Option<Drain>,
-    hold: Option<Hold<'c>>,
+    claim: Option<Claim<'c>>,
     /// Time for which streams must have no new record.
     settle: Duration,
     /// Additional time that a fence may take while writers are blocked.
@@ -80,7 +80,7 @@ impl<'c> Executor<'c> {
         switch: Switch,
         (plan, fingerprint): (&'c Plan, &'c str),
         state: &'c State,
-        asked: Asked,
+        request: SwitchRequest,
     ) -> Self {
         Self {
             context,
@@ -89,10 +89,10 @@ impl<'c> Executor<'c> {
             fingerprint,
             state,
             switch,
-            asked,
+            request,
             back: None,
             drain: None,
-            hold: None,
+            claim: None,
             settle: Duration::ZERO,
             fence: Duration::ZERO,
             most: Duration::ZERO,
@@ -109,9 +109,10 @@ impl<'c> Executor<'c> {
     /// Performs the switch.
     ///
     /// # Errors
-    /// Why it failed, and what readers and writers use now.
+    /// The message says why the switch failed, and what readers and writers use now.
     pub(crate) async fn run(mut self) -> Result<Exit> {
-        let known = Known { phase: self.state.phase, asks_followers: self.asked.asks_followers };
+        let known =
+            SwitchFacts { phase: self.state.phase, asks_followers: self.request.asks_followers };
         let (mut step, mut cause) = (self.switch.first(known), Cause::default());
         loop {
             let outcome = match self.ended(step).await {
@@ -124,7 +125,7 @@ impl<'c> Executor<'c> {
             };
             match self.switch.next(known, step, outcome, &mut cause) {
                 Next::Do(next) => step = next,
-                Next::End(end) => return self.told(end),
+                Next::End(end) => return self.result(end),
             }
         }
     }
@@ -152,18 +153,18 @@ impl<'c> Executor<'c> {
         let (context, name) = (self.context, self.name);
         match step {
             Step::FindFollowers => {
-                let (plan, state, limit) = (self.plan, self.state, self.asked.limit);
+                let (plan, state, limit) = (self.plan, self.state, self.request.limit);
                 let are_seen = followers::are_seen(context, plan, state, limit).await?;
                 Ok(if are_seen { Outcome::Done } else { Outcome::TimedOut })
             }
             Step::CheckDocuments | Step::CheckDocumentsAgain => self.check_documents().await,
             Step::CheckComparison => {
                 self.make_drain().await?;
-                let (phase, may_differ) = (self.switch.before(), self.asked.may_differ);
+                let (phase, may_differ) = (self.switch.before(), self.request.may_differ);
                 comparison::check(context, name, phase, may_differ).await.map(|()| Outcome::Done)
             }
             Step::CatchUp => {
-                let limit = self.asked.limit;
+                let limit = self.request.limit;
                 caught_up(context, name, self.make_drain().await?, limit).await
             }
             Step::CheckRecordTimes => {
@@ -173,21 +174,21 @@ impl<'c> Executor<'c> {
                 Ok(Outcome::Done)
             }
             Step::Claim => self.claim().await,
-            Step::Follow => self.held()?.follow().await.map(|()| Outcome::Done),
+            Step::Follow => self.current_claim()?.follow().await.map(|()| Outcome::Done),
             Step::CheckAgain => self.check_again().await,
             Step::BlockWriters => {
                 self.blocked = Some(Instant::now());
                 let gate = self.plan.gate_seconds;
-                self.held()?.block_writers(gate).await.map(|()| Outcome::Done)
+                self.current_claim()?.block_writers(gate).await.map(|()| Outcome::Done)
             }
             Step::Drain => self.prove().await,
-            Step::Turn => self.turn().await,
+            Step::FollowReverse => self.follow_reverse().await,
             Step::Commit => self.commit().await,
             Step::RollBack => self.roll_back().await,
             Step::OpenRoute => self.open_route().await,
             Step::Finish => self.finish().await,
             Step::Clean => {
-                let (plan, fingerprint, limit) = (self.plan, self.fingerprint, self.asked.limit);
+                let (plan, fingerprint, limit) = (self.plan, self.fingerprint, self.request.limit);
                 Ok(match clean(context, plan, fingerprint, limit).await? {
                     Exit::Done => Outcome::Done,
                     _ => Outcome::TimedOut,
@@ -203,10 +204,10 @@ impl<'c> Executor<'c> {
             Some(known) => known,
             None => {
                 let (compared, way_back) = match direction {
-                    Direction::Forward => (self.state.verified_at(), WayBack::Kept),
-                    Direction::Reverse => (self.state.back_known_at(), WayBack::Unused),
+                    Direction::Forward => (self.state.verified_at(), InverseUse::Required),
+                    Direction::Reverse => (self.state.reverse_known_until(), InverseUse::Unused),
                 };
-                let counted = Counted::new(self.state.since_of(direction), compared);
+                let counted = RecordSelection::new(self.state.since_of(direction), compared);
                 drain(self.context, self.plan, direction, counted, way_back).await?
             }
         };
@@ -225,7 +226,9 @@ impl<'c> Executor<'c> {
             return Ok(Outcome::Done);
         }
         let lines = kept.join("\n");
-        Err(refused!("these documents cannot go back; nothing was changed:\n{lines}"))
+        Err(refused!(
+            "these documents cannot be reassembled for a revert; nothing was changed:\n{lines}"
+        ))
     }
 
     async fn claim(&mut self) -> Result<Outcome> {
@@ -237,41 +240,41 @@ impl<'c> Executor<'c> {
             fingerprint: self.fingerprint.to_owned(),
             since: self.state.since_of(direction),
         };
-        self.hold = Some(Hold::take(self.context, self.name, self.switch, followed).await?);
+        self.claim = Some(Claim::acquire(self.context, self.name, self.switch, followed).await?);
         let gate = Duration::from_secs(self.plan.gate_seconds.into());
-        let parts = [self.asked.limit, self.settle, self.fence, gate, LAST_LOOK];
+        let parts = [self.request.limit, self.settle, self.fence, gate, LAST_LOOK];
         self.most = parts.into_iter().fold(Duration::ZERO, Duration::saturating_add);
         let now = Instant::now();
         self.deadline = now.checked_add(self.most).unwrap_or(now);
         Ok(Outcome::Done)
     }
 
-    fn held(&self) -> Result<&Hold<'c>> {
-        self.hold.as_ref().ok_or_else(|| fatal!("`{}` is not held", self.name))
+    fn current_claim(&self) -> Result<&Claim<'c>> {
+        self.claim.as_ref().ok_or_else(|| fatal!("`{}` is not claimed", self.name))
     }
 
     /// Repeats the checks whose result may have changed before the claim. After the claim, the
     /// result cannot change.
     async fn check_again(&mut self) -> Result<Outcome> {
-        if let Some(why) = self.asked.stale.clone() {
+        if let Some(why) = self.request.stale.clone() {
             return Err(Failure::Refused(why));
         }
         // If an earlier command has blocked writers, it had passed the checks, so a command that
-        // takes over need not repeat them.
+        // resumes the switch need not repeat them.
         let is_back = self.switch == Switch::REVERT;
-        let may_differ = self.asked.may_differ || (is_back && self.state.held_at.is_some());
+        let may_differ = self.request.may_differ || (is_back && self.state.held_at.is_some());
         if is_back && !may_differ {
             let state = self.context.state(self.name).await?;
-            if let Some(why) = way_back::differences(&state) {
+            if let Some(why) = inverse_check::differences(&state) {
                 return Err(Failure::Refused(why));
             }
         }
-        let (context, name, phase) = (self.context, self.name, self.switch.held());
+        let (context, name, phase) = (self.context, self.name, self.switch.claimed_phase());
         comparison::check(context, name, phase, may_differ).await.map(|()| Outcome::Done)
     }
 
     async fn prove(&mut self) -> Result<Outcome> {
-        let (limit, settle) = (self.asked.limit, self.settle);
+        let (limit, settle) = (self.request.limit, self.settle);
         let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
         match within(most, drained(self.make_drain().await?, limit, settle)).await? {
             Ok(shards) => {
@@ -284,14 +287,14 @@ impl<'c> Executor<'c> {
 
     /// Makes functions follow the reverse direction, if there is one. From then on, writes to the
     /// targets are copied back.
-    async fn turn(&mut self) -> Result<Outcome> {
-        let (context, expect) = (self.context, self.held()?.expect());
+    async fn follow_reverse(&mut self) -> Result<Outcome> {
+        let (context, expect) = (self.context, self.current_claim()?.expect());
         let has_way_back = self.switch == Switch::CUTOVER && !self.plan.inverse.is_empty();
         let back_since = if self.switch == Switch::CUTOVER && self.plan.kind.is_in_place() {
             // Late writes to the sources still have to be applied until the migration is completed.
             Some(self.state.since)
         } else if has_way_back {
-            let (direction, after) = (Direction::Reverse, After::Writers);
+            let (direction, after) = (Direction::Reverse, FenceUse::Writers);
             let fence = Fence { direction, fingerprint: self.fingerprint, expect, after };
             Some(activate(context, self.name, fence).await?)
         } else {
@@ -312,17 +315,17 @@ impl<'c> Executor<'c> {
             back_since: self.back_since,
             switched_at: sweep::real_seconds(self.context).await,
         };
-        self.held()?.make(&commit).await.map(|_| Outcome::Done)
+        self.current_claim()?.make(&commit).await.map(|_| Outcome::Done)
     }
 
     async fn roll_back(&mut self) -> Result<Outcome> {
-        let why = match self.held()?.release().await {
-            Ok(Released::Back) => return Ok(Outcome::Done),
-            Ok(Released::Committed) => {
+        let why = match self.current_claim()?.release().await {
+            Ok(RollbackResult::RolledBack) => return Ok(Outcome::Done),
+            Ok(RollbackResult::Committed) => {
                 self.failure = None;
                 return Ok(Outcome::Committed);
             }
-            Ok(Released::Theirs(why)) | Err(why) => why,
+            Ok(RollbackResult::ClaimedByOther(why)) | Err(why) => why,
         };
         Err(why)
     }
@@ -345,13 +348,13 @@ impl<'c> Executor<'c> {
         let finish = Move::Finish { switch, shards: self.shards, epoch: self.epoch };
         let (why, now) = (finish.why(), context.now().await);
         context.make(name, Guard::default(), &finish).await?;
-        // If an earlier command opened the route and died, the time for which writers were blocked
-        // is unknown.
+        // If an earlier command opened the route and was killed, the time for which writers were
+        // blocked is unknown.
         let held = if self.was_open { String::new() } else { held_up(own, held_at, now) };
         let is = if switch == Switch::CUTOVER { "cut over" } else { "reverted" };
         show(&format!("{name} is {is}: {why}{held}\n"));
         if switch == Switch::CUTOVER {
-            Standing::new(name, Phase::CutOver, Some(self.plan)).show();
+            MigrationFacts::new(name, Phase::CutOver, Some(self.plan)).show();
         }
         Ok(Outcome::Done)
     }
@@ -365,23 +368,23 @@ impl<'c> Executor<'c> {
     }
 
     /// Returns the command's result as text and exit code.
-    fn told(self, end: End) -> Result<Exit> {
+    fn result(self, end: End) -> Result<Exit> {
         let (verb, name) = (self.switch.verb(), self.name);
         let side = self.switch.from_side().as_str();
         let as_before = format!("nothing has changed: readers and writers use the {side}s");
         match (end, self.failure) {
             (End::Switched, _) => Ok(Exit::Done),
-            (End::Unswept, None) => Ok(Exit::TimedOut),
+            (End::NeedsCleaning, None) => Ok(Exit::TimedOut),
             (End::TimedOut, _) => {
-                if self.hold.is_some() {
+                if self.claim.is_some() {
                     say(&as_before);
                 }
                 Ok(Exit::TimedOut)
             }
-            (End::Refused | End::Failed, Some(failure)) if self.hold.is_some() => {
+            (End::Refused | End::Failed, Some(failure)) if self.claim.is_some() => {
                 Err(failure.with(|text| format!("{text}; {as_before}")))
             }
-            (End::Refused | End::Failed | End::Unswept, Some(failure)) => Err(failure),
+            (End::Refused | End::Failed | End::NeedsCleaning, Some(failure)) => Err(failure),
             (_, failure) => {
                 let text = failure.map_or_else(|| "timed out".to_owned(), String::from);
                 Err(Failure::Unknown(match end {
@@ -406,7 +409,7 @@ async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
     let fence = record_time::coarseness(context).await?;
     if !fence.is_zero() {
         say(
-            "the stream records of this store show coarse times: after the drain, writers are blocked until the records show the next one, for up to a minute more",
+            "the stream records of this store have coarse times: after the drain, writers stay blocked until the records show a later time, for up to a minute more",
         );
     }
     Ok(fence)

@@ -29,12 +29,12 @@ use crate::migrate::start::tasks;
 use crate::migrate::start::tasks::tests::task;
 use crate::migrate::start::tasks::{Run, make_tasks};
 use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::claim::{Claim, RollbackResult};
 use crate::migrate::switch::cutover::{CutoverArguments, cutover};
-use crate::migrate::switch::hold::{Hold, Released};
 use crate::migrate::switch::revert::{RevertArguments, revert};
 use crate::migrate::switch::switching_tests::{
-    NAME, Served, followed, held, is_in, plan, plan_in_place, plan_with_way_back, serve, set_state,
-    write_down,
+    NAME, Served, claimed, followed, is_in, plan, plan_in_place, plan_with_way_back, serve,
+    set_state, write_down,
 };
 use crate::migrate::switch::{comparison, in_place, sweep, verify};
 use client::endpoint;
@@ -98,7 +98,10 @@ async fn throttled_and_conflicting_writes_are_retried() {
     left.store(1, Ordering::SeqCst);
     let verified = Move::Verified(Verified::default());
     let problem = context.make(NAME, Guard::default(), &verified).await.unwrap_err();
-    assert!(problem.to_string().contains("cannot be written: Other"), "{problem}");
+    assert!(
+        problem.to_string().contains("cannot write table `weir-migrations`: Other"),
+        "{problem}"
+    );
 }
 
 #[tokio::test]
@@ -106,10 +109,10 @@ async fn a_switch_that_is_not_decided_in_time_is_put_back() {
     let served = serve().await;
     let context = &served.context;
     is_in(context, Phase::Ready).await;
-    let hold = held(context).await;
+    let hold = claimed(context).await;
     hold.block_writers(0).await.unwrap();
     assert!(context.control.route(NAME).await.unwrap().unwrap().blocks_writers());
-    assert!(matches!(hold.release().await, Ok(Released::Back)));
+    assert!(matches!(hold.release().await, Ok(RollbackResult::RolledBack)));
     assert_eq!(phase(&served).await, Phase::Ready);
     assert!(!context.control.route(NAME).await.unwrap().unwrap().blocks_writers());
     let attempt = context.control.client.config().timeout_config();
@@ -121,12 +124,12 @@ async fn a_committed_switch_continues_after_a_lost_answer() {
     let served = serve().await;
     let context = &served.context;
     is_in(context, Phase::Ready).await;
-    let hold = held(context).await;
+    let hold = claimed(context).await;
     let switch = Switch::CUTOVER;
     let commit = Move::Commit { switch, shards: 1, back_since: None, switched_at: 1 };
     hold.make(&commit).await.unwrap();
     // The commit got no response, so the command tries to roll the switch back.
-    assert!(matches!(hold.release().await, Ok(Released::Committed)));
+    assert!(matches!(hold.release().await, Ok(RollbackResult::Committed)));
     assert_eq!(phase(&served).await, Phase::Turning);
 }
 
@@ -136,10 +139,10 @@ async fn writers_are_let_go_although_the_store_fails_meanwhile() {
     let refuses = || refusal(400, "AccessDeniedException");
     let (context, left) = failing(&served, "TransactWriteItems", refuses).await;
     is_in(&context, Phase::Ready).await;
-    let hold = held(&context).await;
+    let hold = claimed(&context).await;
     hold.block_writers(0).await.unwrap();
     left.store(2, Ordering::SeqCst);
-    assert!(matches!(hold.release().await, Ok(Released::Back)));
+    assert!(matches!(hold.release().await, Ok(RollbackResult::RolledBack)));
     assert_eq!((phase(&served).await, left.load(Ordering::SeqCst)), (Phase::Ready, 0));
 }
 
@@ -171,7 +174,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
         let url = proxy::before(&served.context.endpoint, script).await;
         let context = Context::new(&url, "weir-migrations", Output::Table);
         let of_sources = followed(Direction::Forward, "f", 7);
-        let taken = Hold::take(&context, NAME, Switch::CUTOVER, of_sources).await;
+        let taken = Claim::acquire(&context, NAME, Switch::CUTOVER, of_sources).await;
         let state = served.context.state(NAME).await.unwrap();
         assert_eq!(state.phase, Phase::CuttingOver);
         match taken {
@@ -180,7 +183,10 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
                 assert_eq!(hold.expect().check(&state), Ok(()), "it is held by this one");
             }
             Err(problem) => {
-                assert!(!is_written && problem.to_string().contains("took over"), "{problem}");
+                assert!(
+                    !is_written && problem.to_string().contains("has claimed this step"),
+                    "{problem}"
+                );
             }
         }
         set_state(&served.context, |state| {

@@ -14,19 +14,19 @@ use crate::archive::maintenance;
 use crate::migrate::context::Context;
 use crate::migrate::control_table::Guard;
 use crate::migrate::drain::catch_up::{LAST_LOOK, Proof, drained, within};
-use crate::migrate::drain::open::{WayBack, drain, settle_time};
-use crate::migrate::drain::proof::Counted;
+use crate::migrate::drain::open::{InverseUse, drain, settle_time};
+use crate::migrate::drain::proof::RecordSelection;
 use crate::migrate::failure::{Result, fatal};
-use crate::migrate::plan::kept;
+use crate::migrate::plan::value_copies;
 use crate::migrate::report::progress::Progress;
-use crate::migrate::start::fence::{After, Fence, activate};
+use crate::migrate::start::fence::{Fence, FenceUse, activate};
 use crate::migrate::start::tasks::begin_run;
 use crate::migrate::start::tasks::{Run, make_tasks, resumable_run};
 use crate::migrate::start::{record_time, workers};
 use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::claim::Claim;
 use crate::migrate::switch::differences::in_the_way_of_an_end;
-use crate::migrate::switch::hold::Hold;
-use crate::migrate::switch::verify::Compared;
+use crate::migrate::switch::verify::ComparisonResult;
 use crate::migrate::switch::{sweep, verify};
 use client::exit::Exit;
 use client::output::{self, say, show};
@@ -45,14 +45,14 @@ pub(crate) async fn revert(
 ) -> Result<Exit> {
     record_time::check(context).await?;
     let limit = arguments.limit();
-    // The last command carries the way back out. Later steps of an earlier command have no effect.
+    // The last command carries out the way back. Later steps of an earlier command have no effect.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
-    let hold = Hold::take(context, name, Switch::REVERT, followed).await?;
-    let expect = hold.expect();
+    let claim = Claim::acquire(context, name, Switch::REVERT, followed).await?;
+    let expect = claim.expect();
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
-            say("items that are already changed back stay so, and the rest resumes");
+            say("resuming the revert: items that are already changed back stay changed back");
             workers::wake(context, name).await?;
             known
         }
@@ -85,7 +85,7 @@ pub(crate) async fn revert(
         return Ok(Exit::Differences);
     }
     let end = Move::RevertedInPlace { items: done.count("written"), shards, epoch };
-    hold.make(&end).await?;
+    claim.make(&end).await?;
     show(&format!("{name} is reverted: {}\n", end.why()));
     Ok(Exit::Done)
 }
@@ -98,12 +98,18 @@ async fn drain_changed_back(
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // After this time, writers with the earlier route have written, and long invocations from
-    // before the switch have ended. Their changes are changed back too.
+    // After this time, writers that had read the earlier route have finished their writes, and long
+    // invocations from before the switch have ended. Their changes are changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let name = plan.migration.as_str();
-    sweep::wait(context, name, plan, "its changes are changed back until then").await?;
-    let counted = Counted::new(since, since);
+    sweep::wait(
+        context,
+        name,
+        plan,
+        "until then, the changes of such invocations are changed back",
+    )
+    .await?;
+    let counted = RecordSelection::new(since, since);
     Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
 }
 
@@ -111,10 +117,10 @@ async fn drain_changed_back(
 async fn proved(
     context: &Context,
     plan: &Plan,
-    (direction, counted): (Direction, Counted),
+    (direction, counted): (Direction, RecordSelection),
     limit: Duration,
 ) -> Result<Proof> {
-    let mut drain = drain(context, plan, direction, counted, WayBack::Unused).await?;
+    let mut drain = drain(context, plan, direction, counted, InverseUse::Unused).await?;
     let settle = settle_time(context, plan).await;
     let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
     within(most, drained(&mut drain, limit, settle)).await
@@ -131,8 +137,8 @@ async fn resumable_change(
     let name = plan.migration.as_str();
     let (state, active) = (context.state(name).await?, context.control.active().await?);
     let (last, since) = (state.run, state.back_since);
-    // Two fences are possible. Only a run that began after the second one certainly reads the
-    // writes between both.
+    // Two fences are possible. Only a run that began after the second fence certainly reads the
+    // writes between both fences.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
     let age = context.now().await.saturating_sub(since);
@@ -159,8 +165,8 @@ async fn begin_changing_back(
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<(u64, i64)> {
-    // Writers are not blocked, because this is a backfill like the first one.
-    let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: After::Read };
+    // Writers are not blocked, because this run is a backfill, as the forward one was.
+    let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: FenceUse::Read };
     let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
     let switched = |state: &mut State| {
@@ -185,22 +191,24 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // An earlier command has died at this point. It had proved everything, and later writes are
-        // not followed.
+        // An earlier command was killed at this point. It had proved everything, and later writes
+        // are not followed.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
-    let counted = Counted::new(state.since, state.verified_at());
+    let counted = RecordSelection::new(state.since, state.verified_at());
     let proof = proved(context, plan, (Direction::Forward, counted), arguments.limit()).await;
     let proof = proof.map_err(|failure| {
-        failure.with(|text| format!("{text}; nothing was changed, and functions still follow it"))
+        failure.with(|text| {
+            format!("{text}; nothing was changed, and functions still follow the migration")
+        })
     });
     if proof?.is_err() {
-        say("nothing was changed, and functions still follow it");
+        say("nothing was changed, and functions still follow the migration");
         return Ok(Exit::TimedOut);
     }
-    // The comparison has to be repeated if it is old, because streams may have trimmed records, or
-    // if the result of a later one was not recorded.
+    // The comparison has to be repeated in two cases: it is old, so streams may have trimmed
+    // records; or the result of a later comparison was not recorded.
     let is_unknown = context.state(name).await?.comparing.is_some();
     // A purge always compares once more. If it is closed already, that comparison has found
     // nothing.
@@ -213,17 +221,18 @@ pub(crate) async fn complete(
     } else {
         None
     };
-    let left = compared.as_ref().map_or(0, |Compared { found, .. }| in_the_way_of_an_end(found));
+    let left =
+        compared.as_ref().map_or(0, |ComparisonResult { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
-            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows some",
+            "{} not as the plan requires, so nothing was changed: before the cut-over, `weir migrate verify {name}` shows examples",
             output::counted(left, "item is", "items are")
         ));
         return Ok(Exit::Differences);
     }
-    // If a later comparison has begun, this one no longer counts.
+    // If a later comparison has begun, the result of this comparison no longer counts.
     let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
-    let close = Move::CloseInPlace(compared.as_ref().map(Compared::verified));
+    let close = Move::CloseInPlace(compared.as_ref().map(ComparisonResult::verified));
     let state = context.make(name, guard, &close).await?;
     if plan.kind == Kind::Purge {
         receipt(context, name, plan, fingerprint, &state, erased).await?;
@@ -248,7 +257,7 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
 /// them under the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
-/// When no function runs here and no answer was given, or the function failed.
+/// When no function runs here and no answer was passed, or the function failed.
 async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
@@ -299,7 +308,7 @@ fn read_answer(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
     receipt_in(&text)
-        .map_err(|failure| failure.with(|text| format!("`{}`: {text}", path.display())))
+        .map_err(|failure| failure.with(|text| format!("file `{}`: {text}", path.display())))
 }
 
 /// Returns the receipt in an answer of the function.
@@ -351,7 +360,7 @@ async fn receipt(
         "compared": verified.compared,
         "verified_at": verified.at,
         "completed_at": context.now().await,
-        "kept": kept::told(context).await,
+        "kept": value_copies::told(context).await,
     })
     .to_string();
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };

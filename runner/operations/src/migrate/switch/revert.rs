@@ -3,7 +3,7 @@
 //! `executor` performs the switch. `in_place` does it for changes in place.
 
 use clap::Args;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{Expect, Switch};
 use rules::migration::Phase;
 
@@ -12,9 +12,9 @@ use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::report::application;
 use crate::migrate::switch::arguments::SwitchArguments;
 use crate::migrate::switch::complete::clean;
-use crate::migrate::switch::executor::{Asked, Executor};
+use crate::migrate::switch::executor::{Executor, SwitchRequest};
 use crate::migrate::switch::verb_hooks;
-use crate::migrate::switch::{in_place, way_back};
+use crate::migrate::switch::{in_place, inverse_check};
 use client::exit::Exit;
 use client::output::say;
 
@@ -26,11 +26,15 @@ use client::output::say;
 pub(crate) struct RevertArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// Switch although the last comparison found differences: the sources keep their own values
-    /// there
+    /// Switch although the last comparison found differences: the sources keep their own values for
+    /// these items
     #[arg(long)]
     with_differences: bool,
 }
+
+/// What `revert` would do.
+pub(crate) const CONSEQUENCE: &str =
+    "writers would be blocked until everything is drained, then use the sources";
 
 /// Switches back to the sources.
 pub(crate) async fn revert(
@@ -42,40 +46,38 @@ pub(crate) async fn revert(
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await?;
     if phase == Phase::Reverted && !arguments.dry_run {
-        // A command of an older version may have died before it stopped the functions that follow
-        // the migration.
+        // A command of an older version may have been killed before it stopped the functions that
+        // follow the migration.
         context.control.set_active(name, Expect::phases(&[phase]), None).await?;
     }
-    match answer(name, plan.kind, Verb::Revert, phase) {
-        Answer::Go | Answer::GoOn => {}
-        Answer::Already if state.unswept && !arguments.dry_run => {
+    match decide_verb(name, plan.kind, Verb::Revert, phase) {
+        VerbDecision::CarryOut | VerbDecision::TakeOver => {}
+        VerbDecision::AlreadyDone if state.needs_cleaning && !arguments.dry_run => {
             // An earlier revert has switched, but not removed all marks.
             return clean(context, &plan, &fingerprint, arguments.limit()).await;
         }
-        Answer::Already => {
+        VerbDecision::AlreadyDone => {
             say(&format!("`{name}` is already reverted"));
             return Ok(Exit::Done);
         }
-        Answer::Refused(why) => return Err(Failure::Refused(why)),
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
     if plan.inverse.is_empty() {
         return Err(refused!(
             "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration without a way back"
         ));
     }
-    let stale = way_back::forgotten(context, name, &plan, &state).await;
+    let stale = inverse_check::forgotten(context, name, &plan, &state).await;
     if phase == Phase::CutOver {
         if let Some(why) = &stale {
             return Err(Failure::Refused(why.clone()));
         }
-        if let Some(why) = way_back::differences(&state).filter(|_| !with_differences) {
+        if let Some(why) = inverse_check::differences(&state).filter(|_| !with_differences) {
             return Err(Failure::Refused(why));
         }
     }
     if arguments.dry_run {
-        say(
-            "writers would be blocked until everything is drained, then use the sources; nothing was written",
-        );
+        say(&format!("{CONSEQUENCE}; nothing was written"));
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "revert", name).await?;
@@ -83,7 +85,7 @@ pub(crate) async fn revert(
         return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
     }
     application::remind(plan.kind);
-    let asked = Asked {
+    let asked = SwitchRequest {
         stale,
         asks_followers: false,
         may_differ: *with_differences,

@@ -33,7 +33,7 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Returns real time in seconds since 1970. It measures the age of invocations, even if a local
 /// store's clock is advanced. Commands may run on different machines, so it is the time of the
-/// store's responses. The responses of a local store have the store's own clock, so this machine's
+/// store's responses. For a local store, whose responses have the store's own clock, this machine's
 /// clock is used instead.
 pub(crate) async fn real_seconds(context: &Context) -> u64 {
     let told = match endpoint::ask_clock(&context.endpoint).await {
@@ -87,7 +87,7 @@ pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str)
 
 /// The action for an item for which a tombstone was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sweep {
+enum CleaningAction {
     /// The item does not exist, is no tombstone any more, or does not belong to the migration.
     Leave,
     /// The item is a tombstone.
@@ -96,7 +96,7 @@ enum Sweep {
     Unmark,
 }
 
-impl Sweep {
+impl CleaningAction {
     fn of(stands: Option<&Item>, schema: &KeySchema) -> Self {
         let registers = stands.and_then(|item| Registers::from_item(item).ok());
         match stands.filter(|_| registers.is_some_and(|registers| registers.is_tombstone())) {
@@ -135,7 +135,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
             if said.elapsed() > SAY_EVERY {
                 let notes = counted(looked, "note of a tombstone is", "notes of tombstones are");
                 let removed = counted(swept, "tombstone", "tombstones");
-                say(&format!("{notes} done, {removed} removed"));
+                say(&format!("{notes} processed, {removed} removed"));
                 said = Instant::now();
             }
         }
@@ -160,12 +160,13 @@ async fn sweep_one(
 ) -> Result<bool> {
     let Tombstone { table, key, at, .. } = note;
     let Some(schema) = schemas.get(table) else { return Ok(false) };
-    let key = item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
+    let key = item_from_str(key)
+        .map_err(|error| format!("a tombstone's note has an invalid key: {error}"))?;
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
-        Removed::Tombstone => true,
-        Removed::Nothing => false,
+        RemovalResult::Tombstone => true,
+        RemovalResult::Nothing => false,
         // The tombstone was written again, so its record stays.
-        Removed::Changed => return Ok(false),
+        RemovalResult::Changed => return Ok(false),
     };
     let request = context.control.client.delete_item().table_name(&context.control.table);
     let request = request
@@ -180,7 +181,7 @@ async fn sweep_one(
 }
 
 /// The result of a removal.
-enum Removed {
+enum RemovalResult {
     Tombstone,
     Nothing,
     /// The item was written since it was read.
@@ -188,14 +189,20 @@ enum Removed {
 }
 
 /// Removes a tombstone if its mark has not changed.
-async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) -> Result<Removed> {
+async fn remove(
+    client: &Client,
+    table: &str,
+    schema: &KeySchema,
+    key: &Item,
+) -> Result<RemovalResult> {
     let stands = tables::get(client, table, key).await?;
-    let done = Sweep::of(stands.as_ref(), schema);
-    let Some(mark) = stands.as_ref().filter(|_| done != Sweep::Leave).and_then(|i| i.get(MARK))
+    let done = CleaningAction::of(stands.as_ref(), schema);
+    let Some(mark) =
+        stands.as_ref().filter(|_| done != CleaningAction::Leave).and_then(|i| i.get(MARK))
     else {
-        return Ok(Removed::Nothing);
+        return Ok(RemovalResult::Nothing);
     };
-    if done == Sweep::Unmark {
+    if done == CleaningAction::Unmark {
         return unmark(client, table, key, mark).await;
     }
     let request = client.delete_item().table_name(table);
@@ -210,28 +217,28 @@ async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) ->
             let old = answer.attributes.as_ref().map(tables::from_sdk).transpose()?;
             if let Some(item) = old.filter(|item| !is_bare_tombstone(item, schema)) {
                 put_back(client, table, schema, &item).await?;
-                return Ok(Removed::Nothing);
+                return Ok(RemovalResult::Nothing);
             }
-            Ok(Removed::Tombstone)
+            Ok(RemovalResult::Tombstone)
         }
         Err(error)
             if error
                 .as_service_error()
                 .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
         {
-            Ok(Removed::Changed)
+            Ok(RemovalResult::Changed)
         }
-        Err(error) => Err(fatal!("a tombstone: {}", error_text(&error))),
+        Err(error) => Err(fatal!("cannot remove a tombstone: {}", error_text(&error))),
     }
 }
 
-/// Removes the mark from an item that a writer's update made of a tombstone.
+/// Removes the mark from an item that a writer's update has created from a tombstone.
 async fn unmark(
     client: &Client,
     table: &str,
     key: &Item,
     mark: &AttributeValue,
-) -> Result<Removed> {
+) -> Result<RemovalResult> {
     let request = client.update_item().table_name(table);
     let request = request
         .set_key(Some(to_sdk_item(key)))
@@ -240,21 +247,21 @@ async fn unmark(
         .expression_attribute_names("#mark", MARK)
         .expression_attribute_values(":mark", to_sdk_value(mark));
     match request.send().await {
-        Ok(_) => Ok(Removed::Nothing),
+        Ok(_) => Ok(RemovalResult::Nothing),
         Err(error)
             if error
                 .as_service_error()
                 .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
         {
-            Ok(Removed::Changed)
+            Ok(RemovalResult::Changed)
         }
-        Err(error) => Err(fatal!("the mark of an item: {}", error_text(&error))),
+        Err(error) => Err(fatal!("cannot remove the mark of an item: {}", error_text(&error))),
     }
 }
 
-/// Restores an item that a writer's update made of a tombstone between its read and its removal.
-/// This is detected only afterwards, because no condition can express that an item has only its
-/// key.
+/// Restores an item that a writer's update made of a tombstone after the tombstone was read and
+/// before it was removed. This is detected only afterwards, because no condition can express that
+/// an item has only its key.
 async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
@@ -272,7 +279,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
             Ok(())
         }
         Err(error) => Err(fatal!(
-            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put it yourself: {}",
+            "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put this item yourself: {}",
             error_text(&error),
             item_to_string(&unmarked(item))
         )),
@@ -296,15 +303,18 @@ mod tests {
         );
         let live = gone.replace(r#","gone":{"BOOL":true}"#, "");
         for (item, expected) in [
-            (r#"{"p":{"S":"1"},$}"#.replace('$', &gone), Sweep::Delete),
-            (r#"{"p":{"S":"1"},"status":{"S":"new"},$}"#.replace('$', &gone), Sweep::Unmark),
-            (r#"{"p":{"S":"1"},$}"#.replace('$', &live), Sweep::Leave),
-            (r#"{"p":{"S":"1"},"status":{"S":"new"}}"#.to_owned(), Sweep::Leave),
+            (r#"{"p":{"S":"1"},$}"#.replace('$', &gone), CleaningAction::Delete),
+            (
+                r#"{"p":{"S":"1"},"status":{"S":"new"},$}"#.replace('$', &gone),
+                CleaningAction::Unmark,
+            ),
+            (r#"{"p":{"S":"1"},$}"#.replace('$', &live), CleaningAction::Leave),
+            (r#"{"p":{"S":"1"},"status":{"S":"new"}}"#.to_owned(), CleaningAction::Leave),
         ] {
             let stands = item_from_str(&item).unwrap();
-            assert_eq!(Sweep::of(Some(&stands), &schema), expected, "{item}");
+            assert_eq!(CleaningAction::of(Some(&stands), &schema), expected, "{item}");
         }
-        assert_eq!(Sweep::of(None, &schema), Sweep::Leave);
+        assert_eq!(CleaningAction::of(None, &schema), CleaningAction::Leave);
     }
 
     #[test]

@@ -19,13 +19,13 @@ use crate::migrate::adjust::abort;
 use crate::migrate::context::Context;
 use crate::migrate::control_table::Guard;
 use crate::migrate::drain::lost;
-use crate::migrate::plan::check::{Wrong, check};
+use crate::migrate::plan::check::{PlanErrors, check};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::{estimate, neighbours, tables};
 use crate::migrate::report::status;
 use crate::migrate::start::begin::begin;
 use crate::migrate::switch::arguments::SwitchArguments;
-use crate::migrate::switch::hold::{Hold, Released};
+use crate::migrate::switch::claim::{Claim, RollbackResult};
 use crate::migrate::switch::{in_place, verify};
 use client::endpoint;
 use client::exit::Exit;
@@ -128,9 +128,9 @@ pub(crate) fn followed(direction: Direction, fingerprint: &str, since: i64) -> F
 }
 
 /// Claims the migration for a cut-over.
-pub(crate) async fn held(context: &Context) -> Hold<'_> {
+pub(crate) async fn claimed(context: &Context) -> Claim<'_> {
     let followed = followed(Direction::Forward, "f", 7);
-    Hold::take(context, NAME, Switch::CUTOVER, followed).await.unwrap()
+    Claim::acquire(context, NAME, Switch::CUTOVER, followed).await.unwrap()
 }
 
 #[tokio::test]
@@ -180,20 +180,20 @@ async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     control.set_active(NAME, expect, Some(turned)).await.unwrap();
     control.set_route(NAME, expect, (Side::Source, Side::None)).await.unwrap();
 
-    let hold = held(context).await;
+    let hold = claimed(context).await;
     hold.follow().await.unwrap();
     let active = control.active().await.unwrap();
     assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
     // The dead command has closed the route, so writers are still blocked.
     hold.block_writers(0).await.unwrap();
     assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
-    assert!(matches!(hold.release().await, Ok(Released::Back)));
+    assert!(matches!(hold.release().await, Ok(RollbackResult::RolledBack)));
     let route = control.route(NAME).await.unwrap().unwrap();
     assert_eq!((route.read, route.write), (Side::Source, Side::Source));
     let state = context.state(NAME).await.unwrap();
     assert_eq!((state.phase, state.holder, state.held_at), (Phase::Ready, None, None));
     // The next command closes an open route, so writers are blocked from now on.
-    held(context).await.block_writers(0).await.unwrap();
+    claimed(context).await.block_writers(0).await.unwrap();
     assert!(context.state(NAME).await.unwrap().held_at > Some(5));
 }
 
@@ -284,7 +284,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     };
     let (first, second) = tokio::join!(revert(), meanwhile);
     assert!(
-        first.clone().unwrap_err().to_string().contains("another command took over"),
+        first.clone().unwrap_err().to_string().contains("another command has claimed this step"),
         "{first:?}"
     );
     // There are no workers, so the command times out.
@@ -528,12 +528,12 @@ async fn an_inverse_that_reads_unwritten_attributes_is_reported_in_place() {
         archive: false,
     };
     plan.inverse = vec![source];
-    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+    let Err(PlanErrors::Plan(errors)) = check(&served.context, &plan).await else {
         panic!("a way back from a table that nothing is written to was taken")
     };
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].place, "inverse[0].table");
-    assert!(errors[0].reason.ends_with("the way back reads pets"), "{errors:?}");
+    assert!(errors[0].reason.ends_with("`inverse` can read pets"), "{errors:?}");
 }
 
 #[tokio::test]
@@ -542,12 +542,15 @@ async fn a_table_without_a_stream_is_reported_with_the_command_for_one() {
     let off = StreamSpecification::builder().stream_enabled(false).build().unwrap();
     let update = served.context.control.client.update_table().table_name("cats");
     update.stream_specification(off).send().await.unwrap();
-    let Err(Wrong::Other(why)) = check(&served.context, &plan()).await else {
+    let Err(PlanErrors::Other(why)) = check(&served.context, &plan()).await else {
         panic!("a table without a stream was taken")
     };
     let why = why.to_string();
     let command = "--table-name cats --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES`";
-    assert!(why.contains("it has none; enable it with `aws dynamodb update-table"), "{why}");
+    assert!(
+        why.contains("but it has none; enable the stream with `aws dynamodb update-table"),
+        "{why}"
+    );
     assert!(why.ends_with(command), "{why}");
 }
 
@@ -556,7 +559,7 @@ async fn a_missing_table_is_reported_with_existing_ones() {
     let served = serve().await;
     let mut plan = plan();
     plan.from[0].table = "cat".into();
-    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+    let Err(PlanErrors::Plan(errors)) = check(&served.context, &plan).await else {
         panic!("a plan with a table that is not there was taken")
     };
     let known = "there is no table `cat`; there are cats, pets, weir-migrations";

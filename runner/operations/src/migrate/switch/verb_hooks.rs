@@ -33,7 +33,9 @@ pub(crate) async fn after(
             return match run(context, &hook, migration, None).await {
                 Ok(()) => ended,
                 Err(reason) => {
-                    say(&format!("{reason}; `{verb}` is done, run it again for its hook"));
+                    say(&format!(
+                        "{reason}; `{verb}` succeeded, but its hook failed: run `{verb}` again to retry the hook"
+                    ));
                     Ok(Exit::Differences)
                 }
             };

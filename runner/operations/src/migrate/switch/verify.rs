@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use control::verbs::{Answer, Verb, answer};
+use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{Expect, Move, State, Verified, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::migrate::context::{ANSWER_LIMIT, Context, LOOK_EVERY};
 use crate::migrate::control_table::Guard;
 use crate::migrate::drain::lost::LOST_SECONDS;
-use crate::migrate::drain::open::{WayBack, drain};
-use crate::migrate::drain::proof::Counted;
+use crate::migrate::drain::open::{InverseUse, drain};
+use crate::migrate::drain::proof::RecordSelection;
 use crate::migrate::failure::{Failure, Result, fatal, refused};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::report::backfill::advance;
-use crate::migrate::report::next_steps::Standing;
-use crate::migrate::report::patience::Patience;
+use crate::migrate::report::failure_tolerance::FailureTolerance;
+use crate::migrate::report::next_steps::MigrationFacts;
 use crate::migrate::report::problems;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::start::tasks::begin_run;
@@ -35,16 +35,18 @@ use client::server_date;
 
 /// A comparison for one direction of the migration.
 #[derive(Clone, Copy)]
-struct Way {
+struct DirectionComparison {
     direction: Direction,
     /// The phases in which the comparison is allowed.
     phases: &'static [Phase],
 }
 
 /// The comparison for a cut-over.
-const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED };
+const THERE: DirectionComparison =
+    DirectionComparison { direction: Direction::Forward, phases: &COMPARED };
 /// The comparison for a revert, after a cut-over.
-const BACK: Way = Way { direction: Direction::Reverse, phases: &[Phase::CutOver] };
+const BACK: DirectionComparison =
+    DirectionComparison { direction: Direction::Reverse, phases: &[Phase::CutOver] };
 
 /// The phases in which sources and targets are compared for a cut-over.
 pub(crate) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
@@ -80,8 +82,8 @@ impl VerifyArguments {
 }
 
 /// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the
-/// writes since then with what was copied back to the sources. Ends in time, even if the store does
-/// not answer.
+/// writes since then with their copies in the sources. Ends in time, even if the store does not
+/// answer.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
     // A wait for workers ends with a report at its own limit. The extra time is for a response that
     // does not come.
@@ -94,7 +96,7 @@ async fn within(most: Duration, verified: impl Future<Output = Result<Exit>>) ->
     if let Ok(ended) = tokio::time::timeout(most, verified).await {
         return ended;
     }
-    say(&format!("timed out: not done within {} s", most.as_secs()));
+    say(&format!("timed out: the comparison did not finish within {} s", most.as_secs()));
     Ok(Exit::TimedOut)
 }
 
@@ -102,7 +104,9 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     let begun = Instant::now();
     let (state, _) = advance(context, &arguments.name).await?;
     let (plan, _) = context.plan(&arguments.name).await?;
-    if let Answer::Refused(why) = answer(&arguments.name, plan.kind, Verb::Verify, state.phase) {
+    if let VerbDecision::Refused(why) =
+        decide_verb(&arguments.name, plan.kind, Verb::Verify, state.phase)
+    {
         return Err(Failure::Refused(why));
     }
     let way = if state.phase == Phase::CutOver { BACK } else { THERE };
@@ -154,28 +158,40 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
         }
         output::next(&[(
             &format!("weir migrate verify {} --repair", arguments.name),
-            "repair them",
+            "repair the differences",
         )]);
         return Ok(Exit::Differences);
+    }
+    let foreign = found.count("foreign");
+    if way.direction == Direction::Forward && foreign > 0 {
+        say(&format!(
+            "the migration did not write {} of the targets (`foreign`): clients see them after the cut-over, and the next `verify` then finds differences; delete them, unless they belong there",
+            counted(foreign, "item", "items")
+        ));
     }
     let phase = match way.direction {
         Direction::Forward => Phase::Ready,
         Direction::Reverse => Phase::CutOver,
     };
-    Standing::new(&arguments.name, phase, Some(&plan)).show();
+    MigrationFacts::new(&arguments.name, phase, Some(&plan)).show();
     Ok(Exit::Done)
 }
 
 /// Replays records that have not reached their targets for so long that a mapping may no longer
 /// deliver them. A change in place has no separate targets, so its comparison has repaired
 /// everything.
-async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64> {
+async fn repair_lost(
+    context: &Context,
+    name: &str,
+    plan: &Plan,
+    way: DirectionComparison,
+) -> Result<u64> {
     if plan.kind.is_in_place() {
         return Ok(0);
     }
     let state = context.state(name).await?;
-    let counted = Counted::new(state.since_of(way.direction), i64::MAX);
-    let mut drain = drain(context, plan, way.direction, counted, WayBack::Unused).await?;
+    let counted = RecordSelection::new(state.since_of(way.direction), i64::MAX);
+    let mut drain = drain(context, plan, way.direction, counted, InverseUse::Unused).await?;
     drain.look().await?;
     let (expect, now) = (Expect::phases(way.phases), context.now().await);
     let there = match way.direction {
@@ -211,7 +227,7 @@ fn report(context: &Context, name: &str, found: &Progress) {
 }
 
 /// The result of a complete comparison.
-pub(crate) struct Compared {
+pub(crate) struct ComparisonResult {
     pub(crate) found: Progress,
     pub(crate) run: u64,
     /// The store's time at the beginning: all earlier writes were compared.
@@ -221,7 +237,7 @@ pub(crate) struct Compared {
     began_by_answers: Option<i64>,
 }
 
-impl Compared {
+impl ComparisonResult {
     /// Returns what the migration's state records of this comparison.
     pub(crate) fn verified(&self) -> Verified {
         Verified {
@@ -245,7 +261,7 @@ impl Compared {
 async fn compared(
     context: &Context,
     name: &str,
-    way: Way,
+    way: DirectionComparison,
     repairs: bool,
     limit: Duration,
 ) -> Result<Option<Progress>> {
@@ -279,32 +295,34 @@ pub(crate) async fn look_through(
     expect: Expect<'_>,
     repairs: bool,
     limit: Duration,
-) -> Result<Option<Compared>> {
+) -> Result<Option<ComparisonResult>> {
     let began = context.now().await;
     let began_by_answers = server_date::seconds(&context.control.client).await;
     let begin = |state: &mut State, run| state.begin_comparison(run, None);
     let run = begin_run(context, name, expect, begin).await?;
     let found = compared_in(context, name, (run, way, repairs), expect, limit).await?;
-    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
+    Ok(found.map(|found| ComparisonResult { found, run, began, began_by_answers }))
 }
 
-/// Compares everything for an end, without repairs; `None` if the time limit was reached. If the
-/// end is run again, it resumes the open segments, unless a finished one has a difference. Each run
-/// also proves that writes since the comparison began are applied.
+/// Compares everything before a migration ends, without repairs; `None` if the time limit was
+/// reached. If the command that ends the migration is run again, it resumes the open segments,
+/// unless a finished one has a difference. Each run also proves that writes since the comparison
+/// began are applied.
 pub(crate) async fn look_on(
     context: &Context,
     name: &str,
     expect: Expect<'_>,
     limit: Duration,
-) -> Result<Option<Compared>> {
+) -> Result<Option<ComparisonResult>> {
     let (run, began) = begun_for_an_end(context, name, expect).await?;
     let what = (run, Direction::Forward, false);
     let found = compared_in(context, name, what, expect, limit).await?;
-    Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
+    Ok(found.map(|found| ComparisonResult { found, run, began, began_by_answers: None }))
 }
 
-/// Returns the number and the beginning of the comparison for an end, which is resumed or started.
-/// If two commands run concurrently, one starts the comparison and the other resumes it.
+/// Resumes or starts the comparison before a migration ends. Returns its number and the time at
+/// which it began. If two commands run concurrently, one starts the comparison and the other
+/// resumes it.
 async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> Result<(u64, i64)> {
     let (_, fingerprint) = context.plan(name).await?;
     let mut attempts = 1;
@@ -363,10 +381,12 @@ pub(crate) async fn finished(
 ) -> Result<Option<Progress>> {
     let started = Instant::now();
     let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
-    let (mut patience, mut seen) = (Patience::new(limit), "nothing could be read".to_owned());
+    let (mut patience, mut seen) =
+        (FailureTolerance::new(limit), "nothing could be read".to_owned());
     let mut known = Progress::default();
     loop {
-        // A task may have been ended without its work, so its table counts as not compared.
+        // A task may have been ended before its work was done. Its table then counts as not
+        // compared.
         let seen_now = context
             .tasks_of(name, run)
             .await
@@ -374,7 +394,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(fatal!(
-                    "this run of `{name}` was superseded by a later one or by a switch; see `weir migrate status {name}`"
+                    "this run of `{name}` was superseded by a later run or by a switch; see `weir migrate status {name}`"
                 ));
             }
             if progress.is_done() {

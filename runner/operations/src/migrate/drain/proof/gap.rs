@@ -1,12 +1,12 @@
 //! Detects what a stream does not show: writes from before it was enabled, and child shards that it
 //! does not list yet.
 
-use crate::migrate::drain::proof::Counted;
+use crate::migrate::drain::proof::RecordSelection;
 use client::shards::Stream;
 
 /// Returns why a stream lacks writes since the last comparison began; `None` if it has all. For
 /// example, a change of the view type needs a new stream.
-pub(crate) fn gap(stream: &Stream, counted: Counted) -> Option<String> {
+pub(crate) fn gap(stream: &Stream, counted: RecordSelection) -> Option<String> {
     let table = &stream.table;
     if !stream.enabled {
         return Some(format!("the stream of `{table}` is disabled: enable it, and compare again"));

@@ -44,9 +44,9 @@ const LOOKS_AT_ONCE: usize = 8;
 /// AWS a pass consists mostly of pauses.
 const SHARDS_AT_ONCE: usize = 32;
 
-/// Selects the records that have to be proved.
+/// The time bounds of the records that have to be proved.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct RecordSelection {
     /// Only records made after this second need a proof.
     pub(crate) since: i64,
     /// The second in which the last comparison began. The comparison has judged earlier refusals. A
@@ -54,8 +54,9 @@ pub(crate) struct Counted {
     pub(crate) compared: i64,
 }
 
-impl Counted {
-    /// Selects the records made after `since`; refusals count from `compared` on.
+impl RecordSelection {
+    /// Returns bounds: records made after `since` need a proof, and refusals count from `compared`
+    /// on.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
@@ -69,7 +70,7 @@ pub(crate) struct Drain {
     /// The inverse migration, if the way back must stay possible.
     inverse: Option<Migration>,
     tables: Vec<String>,
-    counted: Counted,
+    counted: RecordSelection,
     /// Seconds by which the time of a record may be before its write, because of rounding.
     behind: i64,
     shards: BTreeMap<(String, String), Shard>,
@@ -79,7 +80,7 @@ pub(crate) struct Drain {
 
 /// The result of a pass over the streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drained {
+pub(crate) struct DrainPass {
     pub(crate) shards: usize,
     /// Number of records that concern the migration.
     pub(crate) records: u64,
@@ -95,7 +96,7 @@ pub(crate) struct Drained {
     /// The reason why not everything is proved. `None` if all is proved except what waiting cannot
     /// prove.
     pub(crate) missing: Option<String>,
-    /// A problem that no waiting solves, for example an item that cannot be transformed.
+    /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
 }
 
@@ -105,11 +106,11 @@ struct Shard {
     empty: u32,
     records: u64,
     /// Records that are not proved to be applied, in order.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingRecord>,
     /// Whether the last pass stopped before the end of the shard.
     is_partial: bool,
     missing: Option<String>,
-    /// A problem that no waiting solves.
+    /// A problem that waiting cannot solve.
     hopeless: Option<String>,
     /// Items that were written since the last comparison, and that a new comparison would refuse.
     refused: Refusals,
@@ -117,14 +118,14 @@ struct Shard {
 
 /// The reason why a record is not proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Lack {
+enum UnprovedReason {
     /// The record is not applied yet, for this reason.
     NotYet(String),
     /// The record will never be applied, for this reason.
     Never(String),
 }
 
-struct Waiting {
+struct WaitingRecord {
     at: Option<i64>,
     effects: Vec<Effect>,
 }
@@ -144,7 +145,7 @@ impl Drain {
         client: &Client,
         (migration, inverse): (Migration, Option<Migration>),
         tables: &[&str],
-        counted: Counted,
+        counted: RecordSelection,
     ) -> Self {
         Self {
             endpoint: endpoint.to_owned(),
@@ -159,7 +160,7 @@ impl Drain {
         }
     }
 
-    /// Sets by how many seconds the store's rounding puts record times before their writes.
+    /// Sets how many seconds a record's time may be before its write, because the store rounds it.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
@@ -168,12 +169,12 @@ impl Drain {
     ///
     /// # Errors
     /// When a stream or a target cannot be read.
-    pub(crate) async fn look(&mut self) -> Result<Drained> {
+    pub(crate) async fn look(&mut self) -> Result<DrainPass> {
         self.gap = None;
         let end = ShardEnd::of_look(&self.endpoint, &self.client).await;
         self.look_at_shards(end).await?;
         let (shards, behind) = (self.shards.len(), self.behind);
-        let mut drained = Drained { shards, behind, ..Drained::default() };
+        let mut drained = DrainPass { shards, behind, ..DrainPass::default() };
         for ((table, id), shard) in &self.shards {
             drained.records += shard.records;
             drained.waiting += shard.waiting.len() as u64;
@@ -227,7 +228,7 @@ impl Drain {
         let mut outcome = Ok(());
         for (of_table, key, mut state, looked) in looks {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
-                state.missing = Some("it has ended, what follows it is not listed yet".into());
+                state.missing = Some("it is closed; its child shards are not listed yet".into());
             }
             // The results of the other shards are kept if one fails.
             self.shards.insert(key, state);
@@ -285,7 +286,7 @@ impl Drain {
         }
     }
 
-    /// Reads a shard further. Returns true at its end, and false if too many records wait.
+    /// Reads the next records of a shard. Returns true at its end, false if too many records wait.
     async fn read(
         &self,
         stream: &Stream,
@@ -306,7 +307,7 @@ impl Drain {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
                 }
-                // The shard is treated like one that is no longer listed.
+                // The shard is treated like a shard that is no longer listed.
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string().into()),
             };
@@ -350,13 +351,13 @@ impl Drain {
         };
         if !is_judged
             && let (Some(inverse), Some(new)) = (&self.inverse, &decoded.record.new_image)
-            && self.migration.comes_back(inverse, table, new).is_err()
+            && self.migration.check_inverse(inverse, table, new).is_err()
         {
             shard.refused.note_lossy(decoded.record.keys);
         }
         if !effects.is_empty() {
             shard.records += 1;
-            shard.waiting.push_back(Waiting { at: record.creation_s, effects });
+            shard.waiting.push_back(WaitingRecord { at: record.creation_s, effects });
         }
         Ok(())
     }
@@ -374,7 +375,7 @@ impl Drain {
             let effects = some.flat_map(|(place, waiting)| {
                 waiting.effects.iter().map(move |effect| (place, effect.clone()))
             });
-            let lacks = self.lacks(fold(effects)).await?;
+            let lacks = self.unproved(fold(effects)).await?;
             let mut place = 0;
             shard.waiting.retain(|_| {
                 place += 1;
@@ -383,8 +384,8 @@ impl Drain {
             begin += lacks.len();
             for (_, lack) in lacks {
                 match lack {
-                    Lack::NotYet(what) => return Ok(Some(what)),
-                    Lack::Never(what) => {
+                    UnprovedReason::NotYet(what) => return Ok(Some(what)),
+                    UnprovedReason::Never(what) => {
                         shard.hopeless = mem::take(&mut shard.hopeless).or(Some(what));
                     }
                 }
@@ -394,9 +395,9 @@ impl Drain {
     }
 
     /// Returns why records are not applied, by queue position; `folded` has their merged effects.
-    async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>> {
+    async fn unproved(&self, folded: Folded) -> Result<BTreeMap<usize, UnprovedReason>> {
         let mut lacks = BTreeMap::new();
-        let mut lack = |records: Vec<usize>, what: &Lack| {
+        let mut lack = |records: Vec<usize>, what: &UnprovedReason| {
             lacks.extend(records.into_iter().map(|place| (place, what.clone())));
         };
         let keys = folded.registers.keys().chain(folded.rewrites.keys());
@@ -418,7 +419,7 @@ impl Drain {
                 let key = self.migration.key_text(&target.table, &target.key);
                 lack(
                     joined.records,
-                    &Lack::NotYet(format!("a record has not been applied to {key}")),
+                    &UnprovedReason::NotYet(format!("a record has not been applied to {key}")),
                 );
             }
         }
@@ -432,7 +433,7 @@ impl Drain {
             stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect().await?;
         for (records, what) in looks {
             let Some(what) = what else { continue };
-            lack(records, &Lack::NotYet(format!("a document {what}")));
+            lack(records, &UnprovedReason::NotYet(format!("a document {what}")));
         }
         Ok(lacks)
     }
@@ -449,13 +450,13 @@ impl Drain {
             let keys = shard.refused.in_doubt().map(|refused| schema.key_of_item(&refused.key));
             let keys: BTreeSet<PrimaryKey> = keys
                 .collect::<Result<_, _>>()
-                .map_err(|error| format!("a record of `{table}`: {error}"))?;
+                .map_err(|error| format!("a record of `{table}` has an invalid key: {error}"))?;
             for (key, now) in tables::get_all(&self.client, table, schema, &keys).await? {
                 if let Err(reason) = self.made_of(table, &now) {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // These items need no further read until a new version of one of them is refused.
+            // The items need no further read until a new version of one of these items is refused.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
@@ -508,7 +509,7 @@ impl Drain {
             Err(reason) => return told(&not_made(&reason)),
         };
         if let (Some(item), Some(inverse)) = (&now, &self.inverse)
-            && let Err(reason) = self.migration.comes_back(inverse, table, item)
+            && let Err(reason) = self.migration.check_inverse(inverse, table, item)
         {
             return told(&format!("does not convert back to the same item ({reason})"));
         }
@@ -516,8 +517,8 @@ impl Drain {
             return Ok(None);
         }
         // Two faults are possible. A target of an earlier version remains if the record after the
-        // refused version did not know it. A current target is missing if that record took the
-        // target for written.
+        // refused version did not name it. A current target is missing if that record assumed it
+        // was written.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
@@ -537,7 +538,7 @@ impl Drain {
     }
 
     fn schema(&self, table: &str) -> Result<&KeySchema> {
-        self.migration.schema(table).ok_or_else(|| fatal!("`{table}` is not known"))
+        self.migration.schema(table).ok_or_else(|| fatal!("the plan has no table `{table}`"))
     }
 
     /// Reads the current items of targets.
@@ -558,13 +559,13 @@ impl Drain {
     }
 }
 
-/// Returns why a target lacks an effect; `None` if it contains the effect or a later one.
+/// Returns why a target lacks an effect; `None` if it contains the effect or a later effect.
 fn of_target(
     migration: &Migration,
     target: &Target,
     said: &Registers,
     stands: Option<&Item>,
-) -> Option<Lack> {
+) -> Option<UnprovedReason> {
     let key = || format!("`{}` {}", target.table, migration.key_text(&target.table, &target.key));
     let shown = stands.and_then(|item| migration.visible(&target.table, item));
     let known = match stands.map(Registers::from_item) {
@@ -576,7 +577,7 @@ fn of_target(
         Some(Err(_)) => {
             let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
             return (!is_same).then(|| {
-                Lack::Never(format!(
+                UnprovedReason::Never(format!(
                     "{} has an item that this migration did not write; delete it and compare again",
                     key()
                 ))
@@ -584,12 +585,12 @@ fn of_target(
         }
     };
     if known.joined(said).is_some() {
-        return Some(Lack::NotYet(format!("a record has not reached {}", key())));
+        return Some(UnprovedReason::NotYet(format!("a record has not been applied to {}", key())));
     }
     let is_hidden = known.live().any(|(_, item)| Some(item) != shown.as_ref());
     (is_hidden && known.live().count() > 1).then(|| {
         let sources: Vec<&str> = known.live().map(|(source, _)| source).collect();
-        Lack::Never(format!("{} have the same target {}", sources.join(" and "), key()))
+        UnprovedReason::Never(format!("{} have the same target {}", sources.join(" and "), key()))
     })
 }
 

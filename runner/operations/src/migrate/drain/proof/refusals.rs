@@ -13,8 +13,8 @@ use rules::migration::Target;
 /// Maximum number of items that are kept for another check. If there are more, the plan is probably
 /// wrong.
 const ITEMS_MAX: usize = 1_000;
-/// Maximum number of targets that are kept for an item's versions before one that cannot be
-/// transformed.
+/// Maximum number of targets that are kept for an item: those of the versions before a version that
+/// cannot be transformed.
 const TARGETS_MAX: usize = 1_000;
 
 /// The refused items of one shard.
@@ -31,7 +31,7 @@ pub(crate) struct Refusals {
 #[derive(Clone)]
 pub(crate) struct Refused {
     pub(crate) key: Item,
-    /// The targets of the item's versions before one that could not be transformed.
+    /// The targets of the item's versions before a version that could not be transformed.
     pub(crate) before: BTreeSet<Target>,
     /// The reason for the last version that could not be transformed; `None` if every version
     /// could.
@@ -101,7 +101,7 @@ impl Refusals {
         }
         self.is_full.then(|| {
             format!(
-                "more than {ITEMS_MAX} items of `{table}` written since the last comparison cannot be transformed, or not back: correct them, and compare again"
+                "more than {ITEMS_MAX} items of `{table}` written since the last comparison cannot be transformed or converted back: correct them, and compare again"
             )
         })
     }
@@ -116,7 +116,7 @@ pub(crate) fn not_made(reason: &str) -> String {
 pub(crate) fn as_told(table: &str, key: &Item, what: &str) -> String {
     let key = item_to_string(key);
     format!(
-        "an item of `{table}` was written that {what}: {key}; correct it or delete it, and compare again"
+        "an item of `{table}` was written that {what}: {key}; correct or delete the item, and compare again"
     )
 }
 

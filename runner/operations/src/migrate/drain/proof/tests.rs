@@ -10,7 +10,7 @@ use rules::migration::plan::{Direction, Kind, Output, Plan, Source};
 
 use super::*;
 use crate::migrate::context::Context;
-use crate::migrate::drain::open::{WayBack, drain};
+use crate::migrate::drain::open::{InverseUse, drain};
 use crate::migrate::switch::switching_tests::{Served, is_in, plan_with_way_back, serve};
 use testing::proxy::{self, refusal};
 
@@ -60,8 +60,8 @@ fn a_target_shows_its_effects_or_never_will() {
     let key = item_from_str(r#"{"p":{"S":"k"}}"#).unwrap();
     let (target, first) = said(&migration, "a", None);
     let of = |stands: Option<&Item>| of_target(&migration, &target, &first, stands);
-    let is_never = |lack: Option<Lack>| matches!(lack, Some(Lack::Never(_)));
-    assert!(matches!(of(None), Some(Lack::NotYet(_))));
+    let is_never = |lack: Option<UnprovedReason>| matches!(lack, Some(UnprovedReason::Never(_)));
+    assert!(matches!(of(None), Some(UnprovedReason::NotYet(_))));
     assert_eq!(of(Some(&first.to_item(&key))), None);
     // A foreign item is never changed, so it is correct only if it is equal.
     assert_eq!(of(Some(&item("a"))), None);
@@ -94,14 +94,14 @@ async fn put(served: &Served, key: &str, value: &str) {
 
 /// Returns a store and its counted records. Its streams are older than all writes of the test, so
 /// all writes count.
-async fn serve_older() -> (Served, Counted) {
+async fn serve_older() -> (Served, RecordSelection) {
     let served = serve().await;
     let since = served.context.now().await;
     let moved = serde_json::json!({ "advance_ms": 60_000 });
     client::endpoint::admin(http::Method::POST, &served.context.endpoint, "clock", &moved)
         .await
         .unwrap();
-    (served, Counted { since, compared: since })
+    (served, RecordSelection { since, compared: since })
 }
 
 /// Goal: an item that cannot be transformed is reported even while other records wait, and no
@@ -109,7 +109,7 @@ async fn serve_older() -> (Served, Counted) {
 #[tokio::test]
 async fn refused_items_are_reported_whatever_else_waits() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
-    let kept = drain(&served.context, &plan, Direction::Forward, all, WayBack::Kept).await;
+    let kept = drain(&served.context, &plan, Direction::Forward, all, InverseUse::Required).await;
     let mut drain = kept.unwrap();
     put(&served, "waits", "1").await;
     for (value, told) in [("bad", true), ("worse", true), ("2", false), ("bad", true)] {
@@ -128,9 +128,10 @@ async fn a_record_that_may_be_newer_than_the_comparison_counts_as_newer() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
     let now = served.context.now().await;
     put(&served, "k", "bad").await;
-    let counted = Counted { compared: now + 30, ..all };
+    let counted = RecordSelection { compared: now + 30, ..all };
     for (behind, told) in [(0, false), (59, true)] {
-        let kept = drain(&served.context, &plan, Direction::Forward, counted, WayBack::Kept).await;
+        let kept =
+            drain(&served.context, &plan, Direction::Forward, counted, InverseUse::Required).await;
         let looked = kept.unwrap().with_times_behind(behind).look().await.unwrap();
         assert_eq!(looked.hopeless.is_some(), told, "{behind}: {looked:?}");
     }
@@ -149,7 +150,7 @@ async fn an_older_iterator_that_is_refused_hides_no_record() {
     };
     let url = proxy::before(&served.context.endpoint, script).await;
     let context = Context::new(&url, "weir-migrations", client::output::Output::Table);
-    let kept = drain(&context, &plan, Direction::Forward, all, WayBack::Kept).await;
+    let kept = drain(&context, &plan, Direction::Forward, all, InverseUse::Required).await;
     let mut drain = kept.unwrap();
     assert_eq!(drain.look().await.unwrap().records, 0);
     for (key, records) in [("a", 1), ("b", 2)] {
@@ -169,7 +170,7 @@ async fn lost_changes_are_reported_while_the_reverse_direction_is_kept() {
     put(&served, "k", "1").await;
     put(&served, "k", "1.0").await;
     let expect = Expect::phases(&[rules::migration::Phase::Tailing]);
-    for (way_back, told) in [(WayBack::Unused, false), (WayBack::Kept, true)] {
+    for (way_back, told) in [(InverseUse::Unused, false), (InverseUse::Required, true)] {
         let mut drain = drain(context, &plan, Direction::Forward, all, way_back).await.unwrap();
         drain.look().await.unwrap();
         drain.say_again(&context.control, expect, None, i64::MAX).await.unwrap();

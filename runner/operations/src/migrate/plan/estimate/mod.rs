@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use self::sizes::Sizes;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
-use crate::migrate::plan::check::{Wrong, check};
+use crate::migrate::plan::check::{PlanErrors, check};
 use crate::migrate::plan::compile::lines;
 use crate::migrate::plan::cost::{Basis, Cost};
 use crate::migrate::plan::plan_file::PlanFile;
@@ -81,7 +81,7 @@ impl Prices {
     }
 }
 
-impl Tried {
+impl SampleResults {
     /// Counts the bytes of an item that the migration writes.
     fn made(&mut self, item: &model::Item) {
         self.bytes += item.size() as u64;
@@ -91,7 +91,7 @@ impl Tried {
 
 /// Facts about all items, estimated from the samples.
 #[derive(Default)]
-struct Whole {
+struct EstimatedTotals {
     items: u64,
     source_bytes: f64,
     /// Bytes of the targets afterwards, without marks. For a change in place, bytes of the changed
@@ -106,7 +106,7 @@ struct Whole {
 }
 
 #[derive(Default)]
-struct Tried {
+struct SampleResults {
     /// Sizes of the source items.
     before: Sizes,
     /// Sizes of the items that are written.
@@ -135,14 +135,14 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
     let file = PlanFile::read(&name, &text)?;
     let migration = check(context, &file.plan).await.map_err(|wrong| match wrong {
-        Wrong::Plan(errors) => Failure::Fatal(file.show(&errors)),
-        Wrong::Other(failure) => failure,
+        PlanErrors::Plan(errors) => Failure::Fatal(file.show(&errors)),
+        PlanErrors::Other(failure) => failure,
     })?;
     let client = &context.control.client;
     let found = tables::describe(client, &file.plan).await?;
     let inverse = inverse_of(&file.plan, &found)?;
-    let mut all = Tried::default();
-    let mut whole = Whole::default();
+    let mut all = SampleResults::default();
+    let mut whole = EstimatedTotals::default();
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &found };
     for table in file.plan.source_tables(Direction::Forward) {
@@ -156,8 +156,8 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     }
     whole.cost.per_source(all.sources);
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
-    let prices: Prices =
-        serde_json::from_str(PRICES).map_err(|error| format!("the list of prices: {error}"))?;
+    let prices: Prices = serde_json::from_str(PRICES)
+        .map_err(|error| format!("cannot parse the list of prices: {error}"))?;
     let report = report(&file, &all, &found, &whole, &prices);
     match context.output {
         Output::Table => show(&as_text(&report)),
@@ -172,14 +172,23 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         return Ok(Exit::Differences);
     }
     application::remind(file.plan.kind);
-    let next = format!("weir migrate start {name} --local-workers 4");
-    output::next(&[(&next, "start the migration")]);
     let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
-    Ok(if is_right { Exit::Done } else { Exit::Differences })
+    if !is_right {
+        output::say(
+            "the plan has findings, see above; start the migration only if they are intended",
+        );
+        return Ok(Exit::Differences);
+    }
+    let start = format!("weir migrate start {name}");
+    output::next(&[
+        (&format!("{start} --local-workers 4"), "start it with workers on this machine"),
+        (&start, "start it, if `weir up` or a function on AWS follows the sources"),
+    ]);
+    Ok(Exit::Done)
 }
 
-impl Whole {
+impl EstimatedTotals {
     /// Adds a source table with its samples.
     fn add(&mut self, basis: Basis<'_>, table: &str, sample: &[model::Item], made: u64) {
         let facts = basis.tables.get(table);
@@ -219,7 +228,7 @@ pub(crate) async fn all_refused(
     plan: &Plan,
     migration: &Migration,
 ) -> Result<Option<String>> {
-    let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
+    let (mut all, mut owners) = (SampleResults::default(), BTreeMap::new());
     for table in plan.source_tables(Direction::Forward) {
         for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {
             try_one((migration, None), table, &item, &mut all, &mut owners);
@@ -232,7 +241,7 @@ fn try_one(
     (migration, inverse): (&Migration, Option<&Migration>),
     table: &str,
     item: &model::Item,
-    all: &mut Tried,
+    all: &mut SampleResults,
     owners: &mut BTreeMap<String, String>,
 ) {
     all.sources += 1;
@@ -298,8 +307,8 @@ fn lost(
         false => Rewrite::Keep,
     };
     match changed {
-        Rewrite::Keep => migration.comes_back(inverse, table, item).err(),
-        Rewrite::Change(made) => migration.comes_back(inverse, table, &made).err(),
+        Rewrite::Keep => migration.check_inverse(inverse, table, item).err(),
+        Rewrite::Change(made) => migration.check_inverse(inverse, table, &made).err(),
         Rewrite::Delete => None,
     }
 }
@@ -315,9 +324,9 @@ fn partition_text(value: &KeyValue) -> String {
 
 fn report(
     file: &PlanFile,
-    all: &Tried,
+    all: &SampleResults,
     found: &BTreeMap<String, TableFacts>,
-    whole: &Whole,
+    whole: &EstimatedTotals,
     prices: &Prices,
 ) -> Value {
     let provisioned: u64 = file
@@ -370,7 +379,7 @@ fn report(
 }
 
 /// Returns the partitions with too large a share of the writes; empty if the samples are too few.
-fn hot_partitions(all: &Tried) -> Vec<String> {
+fn hot_partitions(all: &SampleResults) -> Vec<String> {
     let is_enough = all.outputs >= HOT_WRITES_MIN && all.sources >= HOT_SOURCES_MIN;
     if !is_enough || all.partitions.len() < 2 {
         return Vec::new();

@@ -21,12 +21,12 @@ fn said(plan: &str, items: &[&str]) -> (Value, String) {
     let compile = |direction| Migration::compile(&file.plan, direction, &schemas).unwrap();
     let migration = compile(Direction::Forward);
     let inverse = (!file.plan.inverse.is_empty()).then(|| compile(Direction::Reverse));
-    let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
+    let (mut all, mut owners) = (SampleResults::default(), BTreeMap::new());
     let items: Vec<model::Item> = items.iter().map(|item| item_from_str(item).unwrap()).collect();
     for item in &items {
         try_one((&migration, inverse.as_ref()), "orders", item, &mut all, &mut owners);
     }
-    let mut whole = Whole::default();
+    let mut whole = EstimatedTotals::default();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &BTreeMap::new() };
     whole.add(basis, "orders", &items, all.bytes);
     let prices: Prices = serde_json::from_str(PRICES).unwrap();
@@ -154,7 +154,7 @@ fn a_partition_is_hot_only_where_enough_was_tried() {
         let outputs = partitions.iter().sum();
         let partitions = partitions.iter().enumerate();
         let partitions = partitions.map(|(n, count)| (format!("shop {n}"), *count)).collect();
-        hot_partitions(&Tried { sources, outputs, partitions, ..Tried::default() })
+        hot_partitions(&SampleResults { sources, outputs, partitions, ..SampleResults::default() })
     };
     // These are five documents of some parts each.
     assert!(hot(5, &[6, 6, 6, 6, 7]).is_empty());

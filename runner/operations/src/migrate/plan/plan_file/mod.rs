@@ -49,7 +49,7 @@ impl PlanFile {
     /// Parses a plan file; `name` is its name in messages.
     ///
     /// # Errors
-    /// All errors in the file, as text for the operator.
+    /// The message lists all errors in the file.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self> {
         // Editors on Windows write a byte order mark, which YAML does not expect here.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -168,7 +168,7 @@ impl Reader<'_, '_> {
             return None;
         };
         if value.as_text().is_none() {
-            let message = format!("`{key}` must be a text, found {}", value.description());
+            let message = format!("`{key}` must be a string, found {}", value.description());
             self.findings.error(value.at, message, format!("write `{key}: {example}`"));
             return None;
         }
@@ -355,7 +355,7 @@ impl Reader<'_, '_> {
         if let Err(error) = Transform::compile(text) {
             let at = self.inside(program, text, error.at);
             let help =
-                "a transform is a jq program; docs/transforms.md says which parts of jq it has";
+                "a transform is a jq program; docs/transforms.md lists the supported parts of jq";
             self.findings.error(at, error.reason, help);
         }
         Some(text.to_owned())
@@ -407,8 +407,8 @@ impl Reader<'_, '_> {
         Some(Output { to: to?.as_text()?.to_owned(), transform, key })
     }
 
-    /// Returns the file position of a byte in a program. If the program does not stand unchanged on
-    /// one line, returns the beginning of the program.
+    /// Returns the file position of a byte in a program. If the file does not contain the program
+    /// unchanged on one line, returns the beginning of the program.
     fn inside(&self, node: &Node, program: &str, byte: usize) -> Span {
         let line = self.findings.source_line(node.at.line);
         let before = program.get(..byte).unwrap_or(program);

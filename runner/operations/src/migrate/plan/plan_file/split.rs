@@ -75,7 +75,7 @@ impl Reader<'_, '_> {
                 text => {
                     let bytes = text.and_then(|text| text.parse().ok());
                     if bytes.is_none() {
-                        let help = "write `whole` (one item), `each` (one item for each member of a list), or a number (pieces of so many bytes)";
+                        let help = "write `whole` (one item), `each` (one item for each member of a list), or a number (pieces of that many bytes)";
                         let message = "unknown way to cut a value".to_owned();
                         self.findings.error(value.at, message, help);
                     }

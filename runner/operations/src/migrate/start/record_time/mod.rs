@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::failure::{Failure, Result};
-use crate::migrate::switch::hold::new_holder;
+use crate::migrate::switch::claim::new_holder;
 use client::output::say;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
@@ -21,9 +21,10 @@ use mapping::Record;
 /// Maximum seconds by which record times may be behind the clock: a minute, and some seconds for
 /// the request. Writers may be blocked for that long.
 const BEHIND_MAX: i64 = 75;
-/// How long a fence may take to pass. Usable record times advance within this time.
+/// Timeout of a wait for a fence to pass. A store whose record times do not advance within it is
+/// rejected.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
-/// How long a stream may take to deliver a marker. DynamoDB takes about a second.
+/// Timeout for a stream to deliver a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
 /// Interval of reads for a marker. A shard allows five requests a second; more are throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
@@ -36,7 +37,7 @@ const COARSE_SECONDS: i64 = 6;
 
 /// A marker whose record the stream has delivered.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct DeliveredMarker {
     /// The time of its record, in seconds since 1970.
     second: i64,
     /// Seconds by which the record's time is behind the store's clock just before the write.
@@ -84,11 +85,14 @@ impl<'c> RecordTime<'c> {
             }
             if begun.elapsed() > PASS_LIMIT {
                 let waited = begun.elapsed().as_secs();
-                return Err(unfit(self.context, &format!("show the same time for {waited} s")));
+                return Err(unfit(
+                    self.context,
+                    &format!("have shown the same time for {waited} s"),
+                ));
             }
             if !is_said && begun.elapsed() > SAID_AFTER {
                 say(&format!(
-                    "the stream records of this store show times up to {behind} s old; waiting until they show the next one, for up to a minute"
+                    "the stream records of this store show times up to {behind} s old; waiting up to a minute until they show a later time"
                 ));
                 is_said = true;
             }
@@ -97,7 +101,7 @@ impl<'c> RecordTime<'c> {
     }
 
     /// Writes a marker and waits for its record.
-    async fn show(&mut self) -> Result<Shown> {
+    async fn show(&mut self) -> Result<DeliveredMarker> {
         let (clock, marker) = (self.context.now().await, new_holder());
         let mark = |entry: &mut control::RecordTime| {
             entry.marker.clone_from(&marker);
@@ -109,12 +113,12 @@ impl<'c> RecordTime<'c> {
             if let Some(second) = self.find(&marker).await? {
                 let second = second
                     .ok_or_else(|| unfit(self.context, "have no ApproximateCreationDateTime"))?;
-                return Ok(Shown { second, behind: clock.saturating_sub(second).max(0) });
+                return Ok(DeliveredMarker { second, behind: clock.saturating_sub(second).max(0) });
             }
             tokio::time::sleep(MARKER_LOOK).await;
         }
         Err(Failure::Retry(format!(
-            "the stream of the control table `{}` did not bring a record within {} s of its write; check that the stream is enabled, and repeat the command",
+            "the stream of the control table `{}` did not deliver a record within {} s of its write; check that the stream is enabled, and run the command again",
             self.context.control.table,
             MARKER_LIMIT.as_secs()
         )))
@@ -170,7 +174,7 @@ fn is_of(record: &Record, marker: &str) -> bool {
 
 fn unfit(context: &Context, what: &str) -> Failure {
     Failure::Refused(format!(
-        "the stream records of `{}` {what}, so a switch cannot tell which writes come after it: use a store whose records have times to the minute or finer",
+        "the stream records of `{}` {what}, so a switch cannot tell which writes come after it: use a store whose record times are precise to the minute or finer",
         context.endpoint
     ))
 }
@@ -210,7 +214,7 @@ pub(crate) async fn coarseness(context: &Context) -> Result<Duration> {
 /// Checks in advance that a fence can be set on this store.
 ///
 /// # Errors
-/// Why no fence can be set, or that this is unknown.
+/// The message says why no fence can be set, or that this is unknown.
 pub(crate) async fn check(context: &Context) -> Result<()> {
     let shown = RecordTime::open(context).await?.show().await?;
     if shown.behind > BEHIND_MAX {

@@ -7,14 +7,14 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 
 use super::*;
-use crate::migrate::drain::open::{WayBack, drain};
-use crate::migrate::drain::proof::Counted;
+use crate::migrate::drain::open::{InverseUse, drain};
+use crate::migrate::drain::proof::RecordSelection;
 use crate::migrate::failure::Failure;
 use crate::migrate::local_workers::{LocalWorkers, StartWorkers, WorkerOptions};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::start::begin::begin;
 use crate::migrate::start::command::{StartArguments, run};
-use crate::migrate::start::fence::{After, Fence, activate};
+use crate::migrate::start::fence::{Fence, FenceUse, activate};
 use crate::migrate::switch::cutover::{CutoverArguments, cutover};
 use crate::migrate::switch::switching_tests::{
     NAME, Served, is_in, plan_with_way_back, serve, set_state, write_down,
@@ -63,8 +63,8 @@ async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64
             followed += u64::from(migration.follows(table, made));
         }
     }
-    let counted = Counted::new(since, since);
-    let mut drain = drain(context, plan, direction, counted, WayBack::Unused).await.unwrap();
+    let counted = RecordSelection::new(since, since);
+    let mut drain = drain(context, plan, direction, counted, InverseUse::Unused).await.unwrap();
     let looked = drain.look().await.unwrap();
     assert_eq!(looked.missing.is_some(), looked.records > 0, "nobody applies anything");
     [followed, looked.records]
@@ -77,7 +77,7 @@ async fn writes_after_a_switch_count_despite_rounded_record_times() {
     is_in(&context, Phase::CuttingOver).await;
     put(&context, "pets", "before").await;
     let expect = Expect::phases(&[Phase::CuttingOver]);
-    let (direction, after) = (Direction::Reverse, After::Writers);
+    let (direction, after) = (Direction::Reverse, FenceUse::Writers);
     let fence = Fence { direction, fingerprint: "f", expect, after };
     let since = activate(&context, NAME, fence).await.unwrap();
     for key in ["a", "b", "c"] {
@@ -175,7 +175,7 @@ async fn a_cut_over_without_usable_record_times_does_not_block_writers() {
     })
     .await;
     let command = CutoverArguments::augment_args(clap::Command::new("cutover"));
-    let matches = command.try_get_matches_from(["cutover", NAME, "--nobody-follows"]).unwrap();
+    let matches = command.try_get_matches_from(["cutover", NAME, "--without-followers"]).unwrap();
     let arguments = CutoverArguments::from_arg_matches(&matches).unwrap();
     for time in USELESS {
         let context = shown_as(&served, time).await;

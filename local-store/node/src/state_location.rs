@@ -1,0 +1,510 @@
+//! The location of a replica's state, and its replacement by a snapshot.
+//!
+//! The state is one storage. A snapshot is written into a staged storage beside it, which then
+//! becomes the state in one atomic step. Other storages are removed when their last user drops
+//! them, or at the next start after a crash.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use locks::Mutex;
+use storage::disk::Damage;
+use storage::disk::descriptors::wait_for_one;
+use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
+
+/// An empty storage beside the state, to be filled and adopted. Several staged storages can exist
+/// at the same time.
+pub struct StagedStorage {
+    /// The storage.
+    pub storage: Arc<dyn Storage>,
+    /// Its number in its location.
+    pub number: u64,
+}
+
+/// The location of a replica's state.
+pub trait StateLocation: Send + Sync + 'static {
+    /// Opens the state, or creates an empty one.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    fn open(&self) -> Result<Arc<dyn Storage>, Error>;
+
+    /// Creates an empty storage beside the state and other staged storages, one of which may be
+    /// adopted at the same time. A storage that is not adopted is removed when its last user drops
+    /// it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn begin(&self) -> Result<StagedStorage, Error>;
+
+    /// Makes a staged storage durable, and then makes it the state. The previous state is removed
+    /// when its last user drops it.
+    ///
+    /// # Errors
+    /// Every error is fatal: only a restart shows which of the two storages is the state.
+    fn adopt(&self, staged: &StagedStorage) -> Result<(), Error>;
+}
+
+/// The name of the file that names the state's directory.
+const CURRENT: &str = "current";
+
+/// A location in directories `state-<number>`, with a file that names the current one.
+pub struct DirectoryLocation {
+    directory: PathBuf,
+    cache: BlockCache,
+    damage: Damage,
+    storages: Mutex<Storages>,
+}
+
+impl fmt::Debug for DirectoryHome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the states in {}", self.directory.display())
+    }
+}
+
+/// The number of the state, and the staged storages.
+#[derive(Default)]
+struct Storages {
+    state: u64,
+    last_staged: u64,
+    /// The state, if it is open for the next [`StorageHome::open`].
+    kept: Option<Arc<dyn Storage>>,
+    /// For each open storage, whether its directory is removed when its last user drops it.
+    temporary: BTreeMap<u64, Weak<AtomicBool>>,
+}
+
+impl Storages {
+    fn open(
+        &mut self,
+        path: &Path,
+        number: u64,
+        options: &LsmOptions,
+    ) -> Result<Arc<dyn Storage>, Error> {
+        let storage = LsmStorage::open_with(path, options)?;
+        let is_temporary = storage.is_temporary();
+        is_temporary.store(number != self.state, Ordering::Release);
+        self.temporary.retain(|_, is_temporary| is_temporary.strong_count() > 0);
+        self.temporary.insert(number, Arc::downgrade(&is_temporary));
+        Ok(Arc::new(storage))
+    }
+
+    fn set_temporary(&self, number: u64, is_temporary: bool) {
+        if let Some(open) = self.temporary.get(&number).and_then(Weak::upgrade) {
+            open.store(is_temporary, Ordering::Release);
+        }
+    }
+}
+
+impl DirectoryLocation {
+    /// Creates a location in this directory, which is created if it does not exist. The caller
+    /// holds the directory's lock. The storage uses `cache`, and reports later damage to `damage`.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn new(directory: PathBuf, cache: BlockCache, damage: Damage) -> Result<Self, Error> {
+        let mut location = Self { directory, cache, damage, storages: Mutex::default() };
+        let number = location.read_current().map_err(|error| location.fail("open", &error))?;
+        location.storages =
+            Mutex::new(Storages { state: number, last_staged: number, ..Storages::default() });
+        Ok(location)
+    }
+
+    /// Keeps the state, which was opened to check it, for the next [`StorageHome::open`].
+    pub fn keep(&self, state: Arc<dyn Storage>) {
+        self.lock().kept = Some(state);
+    }
+
+    fn options(&self) -> LsmOptions {
+        let damage = self.damage.clone();
+        LsmOptions { damage, ..LsmOptions::with_cache(self.cache.clone()) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Storages> {
+        self.storages.lock()
+    }
+
+    fn fail(&self, operation: &'static str, error: &io::Error) -> Error {
+        let path = self.directory.display().to_string();
+        match error.kind() {
+            io::ErrorKind::InvalidData => Error::Corrupt { path, reason: error.to_string() },
+            _ => Error::Io { path, operation, reason: error.to_string() },
+        }
+    }
+
+    fn read_current(&self) -> io::Result<u64> {
+        fs::create_dir_all(&self.directory)?;
+        let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        match fs::read_to_string(self.directory.join(CURRENT)) {
+            Ok(text) => {
+                let strange = |_| {
+                    damaged(format!(
+                        "`{CURRENT}` must contain a number, but contains `{}`",
+                        text.escape_debug()
+                    ))
+                };
+                text.trim().parse().map_err(strange)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // The first start writes the file durably before it creates a storage. If there is
+                // a storage but no file, the file was lost.
+                if let Some(found) = self.find_storages()?.first() {
+                    let found = found.display();
+                    return Err(damaged(format!(
+                        "`{found}` exists, but not `{CURRENT}`, which names the directory of the state"
+                    )));
+                }
+                let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
+                File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+                self.write_current(1)?;
+                Ok(1)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the file atomically and durably.
+    fn write_current(&self, number: u64) -> io::Result<()> {
+        let fresh = self.directory.join("current.new");
+        let mut file = wait_for_one(|| File::create(&fresh))?;
+        writeln!(file, "{number}")?;
+        file.sync_all()?;
+        fs::rename(fresh, self.directory.join(CURRENT))?;
+        wait_for_one(|| File::open(&self.directory))?.sync_all()
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("state-{number}"))
+    }
+
+    /// Returns the directories of storages.
+    fn find_storages(&self) -> io::Result<Vec<PathBuf>> {
+        self.find(|rest| rest.parse::<u64>().is_ok())
+    }
+
+    /// Returns the directories of storages whose creation was interrupted. A directory has another
+    /// name until its storage is complete, so these contain no data.
+    fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
+        self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
+    }
+
+    /// Returns the directories `state-<rest>` whose rest matches.
+    fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let rest = name.and_then(|name| name.strip_prefix("state-"));
+            if rest.is_some_and(&is_meant) && path.is_dir() {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes every storage except storage `kept`. If storage `kept` is missing but another
+    /// storage exists, returns an error and removes nothing: the pointer is wrong, and the other
+    /// storage may be the state.
+    fn remove_others(&self, kept: u64) -> io::Result<()> {
+        self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
+        let (kept, found) = (self.path(kept), self.find_storages()?);
+        if let Some(other) = found.first().filter(|_| !found.contains(&kept)) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "`{CURRENT}` names the state `{}`, which does not exist, but `{}` does",
+                    kept.display(),
+                    other.display()
+                ),
+            ));
+        }
+        found.iter().filter(|path| **path != kept).try_for_each(|path| LsmStorage::remove(path))
+    }
+}
+
+impl StateLocation for DirectoryLocation {
+    fn open(&self) -> Result<Arc<dyn Storage>, Error> {
+        let mut storages = self.lock();
+        if let Some(kept) = storages.kept.take() {
+            return Ok(kept);
+        }
+        let number = storages.state;
+        self.remove_others(number).map_err(|error| self.fail("open", &error))?;
+        storages.open(&self.path(number), number, &self.options())
+    }
+
+    fn begin(&self) -> Result<StagedStorage, Error> {
+        let mut storages = self.lock();
+        storages.last_staged += 1;
+        let number = storages.last_staged;
+        let path = self.path(number);
+        LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
+        Ok(StagedStorage { storage: storages.open(&path, number, &self.options())?, number })
+    }
+
+    fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
+        staged.storage.persist()?;
+        let mut storages = self.lock();
+        // From now on, this storage may be the state after a restart. It is never removed, even if
+        // the pointer cannot be written.
+        storages.set_temporary(staged.number, false);
+        self.write_current(staged.number).map_err(|error| self.fail("write to", &error))?;
+        storages.set_temporary(storages.state, true);
+        storages.state = staged.number;
+        Ok(())
+    }
+}
+
+/// A location in memory, for tests and the simulation. It outlives the nodes that use it.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryLocation {
+    storages: Arc<Mutex<MemoryStorages>>,
+}
+
+/// The number of the state, and the staged storages.
+#[derive(Debug, Default)]
+struct MemoryStorages {
+    state: MemoryStorage,
+    staged: BTreeMap<u64, MemoryStorage>,
+    last_number: u64,
+}
+
+impl MemoryLocation {
+    /// Returns the storage of the current state, so that a test can cut its power.
+    #[must_use]
+    pub fn storage(&self) -> MemoryStorage {
+        self.lock().state.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, MemoryStorages> {
+        self.storages.lock()
+    }
+}
+
+impl StateLocation for MemoryLocation {
+    fn open(&self) -> Result<Arc<dyn Storage>, Error> {
+        let mut storages = self.lock();
+        storages.staged.clear();
+        if storages.state.has_known_damage() {
+            let (path, reason) = ("state".to_owned(), "a read found damage".to_owned());
+            return Err(Error::Corrupt { path, reason });
+        }
+        Ok(Arc::new(storages.state.clone()))
+    }
+
+    fn begin(&self) -> Result<StagedStorage, Error> {
+        let mut storages = self.lock();
+        storages.last_number += 1;
+        let (number, storage) = (storages.last_number, MemoryStorage::new());
+        storages.staged.insert(number, storage.clone());
+        Ok(StagedStorage { storage: Arc::new(storage), number })
+    }
+
+    fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
+        staged.storage.persist()?;
+        let mut storages = self.lock();
+        if let Some(storage) = storages.staged.remove(&staged.number) {
+            storages.state = storage;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use partition::{Batch, Op};
+
+    use super::*;
+
+    fn cache() -> BlockCache {
+        BlockCache::with_bytes(1 << 20)
+    }
+
+    fn keys(storage: &dyn Storage) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let view = storage.view();
+        view.scan(&[0], &[255], false, &mut |key, _| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        keys
+    }
+
+    fn put(storage: &dyn Storage, key: &[u8]) {
+        storage.apply(&Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
+    }
+
+    /// Goal: a wrong pointer removes nothing.
+    #[test]
+    fn a_pointer_to_a_missing_state_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let state = location.open().unwrap();
+        put(&*state, b"kept");
+        state.persist().unwrap();
+        drop((state, location));
+        fs::write(folder.path().join(CURRENT), "3\n").unwrap();
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        assert!(matches!(location.open(), Err(Error::Corrupt { .. })));
+        fs::write(folder.path().join(CURRENT), "1\n").unwrap();
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        assert_eq!(keys(&*location.open().unwrap()), [b"kept"]);
+    }
+
+    /// Goal: a crash during the creation of a storage, the first one or another, has no effect on
+    /// the next start.
+    #[test]
+    fn an_incomplete_storage_is_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
+        drop(open());
+        let half = |number: u64| {
+            let path = folder.path().join(format!("state-{number}.new"));
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("lock"), "").unwrap();
+            path
+        };
+        let first = half(1);
+        let state = open().open().unwrap();
+        assert!(!first.exists());
+        put(&*state, b"kept");
+        state.persist().unwrap();
+        drop(state);
+        let other = half(2);
+        assert_eq!(keys(&*open().open().unwrap()), [b"kept"]);
+        assert!(!other.exists());
+    }
+
+    #[test]
+    fn a_staged_storage_counts_only_when_adopted() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
+        let location = open();
+        let state = location.open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        let staged = location.begin().unwrap();
+        put(&*staged.storage, b"new");
+        drop((state, staged));
+        let location = open();
+        let state = location.open().unwrap();
+        assert_eq!(keys(&*state), [b"old"]);
+        let staged = location.begin().unwrap();
+        assert!(keys(&*staged.storage).is_empty(), "an earlier staged storage is not reused");
+        put(&*staged.storage, b"new");
+        location.adopt(&staged).unwrap();
+        drop((state, staged));
+        assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
+        let folders = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(folders, 2, "the state and the file that names it");
+    }
+
+    #[test]
+    fn unused_storages_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
+        let location =
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let state = location.open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        let aborted = location.begin().unwrap();
+        assert!(is_there(2));
+        drop(aborted);
+        assert!(!is_there(2), "it was not adopted");
+        let staged = location.begin().unwrap();
+        put(&*staged.storage, b"new");
+        location.adopt(&staged).unwrap();
+        let view = state.view();
+        drop(state);
+        assert!(view.get(b"old").unwrap().is_some());
+        assert!(is_there(1), "a view still reads the previous state");
+        drop((view, staged));
+        assert!(!is_there(1) && is_there(3));
+        assert_eq!(keys(&*location.open().unwrap()), [b"new"]);
+        assert!(is_there(3), "the state stays, even if it is not open");
+    }
+
+    #[test]
+    fn dropping_an_old_storage_removes_no_newer_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
+        let earlier = open();
+        drop(earlier.open().unwrap());
+        let earlier = earlier.begin().unwrap();
+        let location = open();
+        let state = location.open().unwrap();
+        let staged = location.begin().unwrap();
+        assert_eq!(staged.number, earlier.number);
+        put(&*staged.storage, b"new");
+        drop(earlier);
+        location.adopt(&staged).unwrap();
+        drop((state, staged));
+        assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
+    }
+
+    /// Goal: a state is never removed because the pointer is missing.
+    #[test]
+    fn a_missing_pointer_is_detected() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("arc-0");
+        let open = || DirectoryLocation::new(directory.clone(), cache(), Damage::default());
+        let state = open().unwrap().open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        drop(state);
+        fs::remove_file(directory.join(CURRENT)).unwrap();
+        let error = open().unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        assert!(directory.join("state-1").is_dir());
+        fs::remove_dir_all(directory.join("state-1")).unwrap();
+        assert!(open().is_ok(), "the process died before it created a storage");
+    }
+
+    /// A leader without a response sends its snapshot again while the first one is being installed.
+    #[test]
+    fn the_given_storage_is_adopted_not_the_last_staged_one() {
+        fn check(location: &dyn StateLocation) {
+            let meant = location.begin().unwrap();
+            put(&*meant.storage, b"meant");
+            let later = location.begin().unwrap();
+            put(&*later.storage, b"half");
+            location.adopt(&meant).unwrap();
+            drop((meant, later));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default()).unwrap()
+        };
+        check(&open());
+        assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
+        let location = MemoryLocation::default();
+        check(&location);
+        assert_eq!(keys(&*location.open().unwrap()), [b"meant"]);
+    }
+
+    #[test]
+    fn a_damaged_pointer_is_detected() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(CURRENT), "seven").unwrap();
+        let error = DirectoryLocation::new(folder.path().to_owned(), cache(), Damage::default())
+            .unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    }
+}

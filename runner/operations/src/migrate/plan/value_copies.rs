@@ -1,0 +1,175 @@
+//! Places where Weir itself keeps values of items, besides the tables that a purge names. The
+//! purge's receipt lists the places that it did not clear, and how to clear them.
+//!
+//! docs/migration-purge.md lists the same places; a test compares both lists.
+
+use aws_sdk_dynamodb::Client;
+use rules::fan_out::Job;
+use serde_json::{Value, json};
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
+use client::attribute::from_sdk_item;
+use client::sdk_error::error_text;
+use client::sdk_error::is_not_found;
+
+/// The control table's name in the template, after the prefix.
+const CONTROL_TABLE: &str = "weir-migrations";
+/// The name of fan-out's job table in the template, after the prefix.
+const JOBS_TABLE: &str = "fan-out-jobs";
+
+/// A place where values of items may remain.
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
+    /// Instructions for the operator to remove the values.
+    pub(crate) remove: &'static str,
+}
+
+/// The places that a purge does not search.
+pub(crate) const PLACES: [Place; 9] = [
+    Place {
+        name: "histories of `versions`",
+        remove: "name the table of histories in a plan of kind `purge` as well",
+    },
+    Place {
+        name: "editions",
+        remove: "publish an edition without these items, then `weir editions prune`",
+    },
+    Place { name: "archives of tables without `archive: true`", remove: "`weir archive erase`" },
+    Place {
+        name: "objects of the failures bucket (`quarantine/` and failure destinations)",
+        remove: "delete the objects that hold the items, with their earlier versions",
+    },
+    Place {
+        name: "messages of queues and topics that are failure destinations",
+        remove: "delete the messages; of `weir up`, the files below `destinations/` of its data folder",
+    },
+    Place {
+        name: "logs of the functions",
+        remove: "delete the log streams; of `weir up`, the files below `logs/` of its data folder",
+    },
+    Place {
+        name: "lines that `weir load` has put aside",
+        remove: "delete `.weir/put-aside*.ndjson` and the file that was loaded",
+    },
+    Place {
+        name: "this migration's plan, receipt and samples in the control table",
+        remove: "delete its entries in the control table once the receipt is kept elsewhere",
+    },
+    Place {
+        name: "streams and point-in-time backups",
+        remove: "nothing to do: stream records expire after 24 hours, backups at the end of their retention period",
+    },
+];
+
+/// Returns the places that a purge does not clear, for its receipt. If the job table cannot be
+/// read, its entry contains the reason. The call does not fail then, because the purge itself is
+/// already proved.
+pub(crate) async fn told(context: &Context) -> Vec<Value> {
+    let mut places = Vec::new();
+    if let Some(table) = jobs_table(&context.control.table) {
+        let place = |found: Value| {
+            json!({
+                "place": format!("jobs of fan-out of origins that were deleted, in table `{table}`"),
+                "found": found,
+                "remove": format!(
+                    "`weir fan-out prune --jobs-table {table}`; else TTL removes each a week after its origin was deleted"
+                ),
+            })
+        };
+        match jobs_with_values(&context.control.client, &table).await {
+            Ok(None) => {}
+            Ok(Some(jobs)) => places.push(place(json!(jobs))),
+            Err(failure) => places.push(place(json!(failure.to_string()))),
+        }
+    }
+    let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });
+    places.extend(PLACES.iter().map(place));
+    places
+}
+
+/// Returns the name of the job table that the template creates together with a control table.
+fn jobs_table(control_table: &str) -> Option<String> {
+    let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
+    Some(format!("{prefix}{JOBS_TABLE}"))
+}
+
+/// Returns the number of jobs with values of deleted origins; `None` without a job table.
+async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
+    let scan = client.scan().table_name(table).consistent_read(true);
+    let mut items = scan.into_paginator().items().send();
+    let mut found = 0;
+    while let Some(item) = items.next().await {
+        let item = match item {
+            Err(error) if is_not_found(&error) => return Ok(None),
+            Err(error) => Err(error_text(&error)),
+            Ok(item) => from_sdk_item(item),
+        };
+        let item = item.map_err(|error| format!("cannot read table `{table}`: {error}"))?;
+        let holds = |job: Job| job.state.deleted && !job.state.values.is_empty();
+        found += u64::from(Job::from_item(&item).is_ok_and(holds));
+    }
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    };
+    use client::attribute::to_sdk_item;
+    use rules::Stamp;
+    use rules::fan_out::{JOB_KEY, Origin, OriginState};
+    use testing::store::TestStore;
+
+    use super::*;
+
+    #[test]
+    fn the_page_about_purges_has_every_place() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migration-purge.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let section = text.split("## What Weir keeps of items").nth(1).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for Place { name, remove } in &PLACES {
+            assert!(section.contains(&format!("| {name} | {remove} |")), "{name}: {remove}");
+        }
+        let rows = section.lines().filter(|line| line.starts_with("| ")).count();
+        // The page's table has two more rows: the header, and the jobs of fan-out.
+        assert_eq!(rows, PLACES.len() + 2);
+    }
+
+    #[tokio::test]
+    async fn jobs_that_hold_values_of_deleted_origins_are_counted() {
+        let store = TestStore::open().await;
+        let found = async || jobs_with_values(&store.client, "fan-out-jobs").await.unwrap();
+        assert_eq!(found().await, None, "there is no such table");
+        let key = KeySchemaElement::builder().attribute_name(JOB_KEY).key_type(KeyType::Hash);
+        let attribute = AttributeDefinition::builder().attribute_name(JOB_KEY);
+        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+        let request = store.client.create_table().table_name("fan-out-jobs");
+        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+        assert_eq!(found().await, Some(0));
+        for (key, deleted, values) in
+            [("gone", true, true), ("bare", true, false), ("there", false, true)]
+        {
+            let values = values.then(|| ("name".to_owned(), Some("secret".into())));
+            let (stamp, values) = (Stamp::lowest(), values.into_iter().collect());
+            let state = OriginState { stamp, hops: 1, values, deleted, gone_at: None };
+            let origin = Origin { rule: "names".to_owned(), key: key.to_owned() };
+            let put = store.client.put_item().table_name("fan-out-jobs");
+            let item = to_sdk_item(&Job::begin(state, None).to_item(&origin));
+            put.set_item(Some(item)).send().await.unwrap();
+        }
+        assert_eq!(found().await, Some(1));
+    }
+
+    #[test]
+    fn the_jobs_table_is_next_to_the_control_table() {
+        assert_eq!(jobs_table("weir-migrations").as_deref(), Some("fan-out-jobs"));
+        assert_eq!(jobs_table("dev-weir-migrations").as_deref(), Some("dev-fan-out-jobs"));
+        assert_eq!(jobs_table("control"), None);
+    }
+}

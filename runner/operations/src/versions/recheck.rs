@@ -1,0 +1,105 @@
+//! Re-checks, one by one, the histories that seemed wrong.
+//!
+//! In a large table, the scans of histories and of items are minutes apart, so an item that changes
+//! often seems to differ. Here the history and the item are read right after each other, and agree
+//! soon if the function keeps up. One agreement is enough, because a wrong history never agrees.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use futures::{StreamExt, TryStreamExt, stream};
+use model::json;
+use rules::versions::{HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, fits_into_a_version};
+
+use super::Place;
+use super::check::{History, verdict};
+use super::reading::{HEAD_DAMAGED, VERSION_DAMAGED, failed, stored_versions};
+use client::attribute::{from_sdk_item, to_sdk_item};
+use client::endpoint;
+use client::sdk_error::error_text;
+
+/// Maximum number of histories that are checked again. If there are more, the function is behind or
+/// not running.
+pub(super) const HISTORIES_MAX: usize = 1_000;
+/// Maximum number of checks of one history.
+const LOOKS_MAX: usize = 5;
+/// The longest pause between two checks of a history. A function applies a change in a small part
+/// of this time.
+const PAUSE_MAX: Duration = Duration::from_millis(300);
+/// Number of concurrent checks.
+const LOOKERS: usize = 16;
+
+/// Keeps only the histories that were wrong in every check.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(super) async fn retain_wrong(
+    place: &Place,
+    wrong: BTreeMap<String, &'static str>,
+    grace: Duration,
+) -> Result<BTreeMap<String, &'static str>, String> {
+    let pause = grace.min(PAUSE_MAX);
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    let looks = stream::iter(wrong).map(|(item, before)| async move {
+        let mut found = Some(before);
+        for look in 0..LOOKS_MAX {
+            if look > 0 {
+                tokio::time::sleep(pause).await;
+            }
+            found = check_history(place, &item, now).await?;
+            if found.is_none() {
+                break;
+            }
+        }
+        Ok::<_, String>(found.map(|what| (item, what)))
+    });
+    let left: Vec<_> = looks.buffer_unordered(LOOKERS).try_collect().await?;
+    Ok(left.into_iter().flatten().collect())
+}
+
+/// Returns what is wrong with one history; `None` if it is correct. Reads are strongly consistent.
+async fn check_history(
+    place: &Place,
+    text: &str,
+    now: u64,
+) -> Result<Option<&'static str>, String> {
+    // DynamoDB would reject the read of a key that is too long for any history.
+    let history = match fits_into_a_version(text, None) {
+        Ok(()) => history_of(place, text, now).await?,
+        Err(_) => None,
+    };
+    let unread = |error: String| format!("cannot read table `{}`: {error}", place.table);
+    let key = json::item_from_str(text).map_err(|error| unread(error.to_string()))?;
+    let item = place.client.get_item().table_name(&place.table).consistent_read(true);
+    let item = item.set_key(Some(to_sdk_item(&key))).send().await;
+    let item = item.map_err(|error| unread(error_text(&error)))?.item;
+    let item = item.map(from_sdk_item).transpose().map_err(unread)?;
+    Ok(verdict(text, history.as_ref(), item.as_ref()))
+}
+
+/// Reads the history under a key, if there is one.
+async fn history_of(place: &Place, text: &str, now: u64) -> Result<Option<History>, String> {
+    let head = place.client.get_item().table_name(&place.history).consistent_read(true);
+    let head = head
+        .key(ITEM_ATTRIBUTE, SdkValue::S(text.to_owned()))
+        .key(VERSION_ATTRIBUTE, SdkValue::S(HEAD_VERSION.to_owned()))
+        .send()
+        .await
+        .map_err(|error| failed(place, &error_text(&error)))?;
+    let head = head.item.map(from_sdk_item).transpose();
+    let head = head.map_err(|error| failed(place, &error))?;
+    let Ok(head) = head.as_ref().map(Head::from_item).transpose() else {
+        return Ok(Some(History::damaged(HEAD_DAMAGED)));
+    };
+    let Ok(versions) = stored_versions(place, text).await? else {
+        return Ok(Some(History::damaged(VERSION_DAMAGED)));
+    };
+    let mut history = History::of(head);
+    for version in versions {
+        history.add(&version, now);
+    }
+    let is_there = history.head.is_some() || history.count > 0;
+    Ok(is_there.then_some(history))
+}
