@@ -95,7 +95,7 @@ fn a_storage_of_many_levels_accepts_writes() {
     let storage = LsmStorage::open_with(&path, &options).unwrap();
     let (written, is_done) = std::sync::mpsc::channel();
     thread::spawn(move || {
-        let mut random = crate::disk::SplitMix64::new(7);
+        let mut random = SplitMix64::new(7);
         for _ in 0..MANY_LEVELS {
             storage.apply(&put(random.next_u64() >> 1)).unwrap();
         }
@@ -158,7 +158,7 @@ fn a_table_in_memory_has_the_remaining_rows() {
     };
     let table = Memtable::default();
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
-    let mut random = crate::disk::SplitMix64::new(3);
+    let mut random = SplitMix64::new(3);
     let mut left = BTreeMap::new();
     // In the second half, more rows are deleted than inserted, beginning when all rows are in
     // order.
