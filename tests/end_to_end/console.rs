@@ -120,7 +120,8 @@ impl Console {
                 return lines;
             }
         }
-        panic!("the events ended without `{wanted}`: {lines:?}");
+        assert!(lines.is_empty(), "the events ended without `{wanted}`: {lines:?}");
+        lines
     }
 }
 

@@ -23,14 +23,16 @@ def handler(event, context):
     return {"batchItemFailures": []}
 "#;
 
-/// A table, a bucket, and a function with three mappings: one works, the filter of one is misspelt, one is
+/// A table, a bucket, and three functions: one works, the filter of one is misspelt, the mapping of one is
 /// disabled.
 fn project() -> TempDir {
-    let event = |name: &str, more: &str| {
+    let function = |name: &str, more: &str| {
         format!(
-            "        {name}:\n          Type: DynamoDB\n          Properties:\n            \
-             Stream: !GetAtt Pets.StreamArn\n            StartingPosition: TRIM_HORIZON\n            \
-             MaximumRetryAttempts: 0\n            FunctionResponseTypes: [ReportBatchItemFailures]\n{more}"
+            "  {name}:\n    Type: AWS::Serverless::Function\n    Properties:\n      Runtime: python3.13\n      \
+             CodeUri: code\n      Handler: app.handler\n      Timeout: 30\n      Events:\n        Pets:\n          \
+             Type: DynamoDB\n          Properties:\n            Stream: !GetAtt Pets.StreamArn\n            \
+             StartingPosition: TRIM_HORIZON\n            MaximumRetryAttempts: 0\n            \
+             FunctionResponseTypes: [ReportBatchItemFailures]\n            {more}\n"
         )
     };
     let template = format!(
@@ -39,18 +41,16 @@ fn project() -> TempDir {
          AttributeDefinitions: [{{AttributeName: id, AttributeType: S}}]\n      \
          KeySchema: [{{AttributeName: id, KeyType: HASH}}]\n      \
          StreamSpecification: {{StreamViewType: NEW_AND_OLD_IMAGES}}\n  Failures:\n    Type: AWS::S3::Bucket\n    \
-         Properties: {{BucketName: failures}}\n  PetsFunction:\n    Type: AWS::Serverless::Function\n    \
-         Properties:\n      Runtime: python3.13\n      CodeUri: code\n      Handler: app.handler\n      \
-         Timeout: 30\n      Events:\n{}{}{}",
-        event(
+         Properties: {{BucketName: failures}}\n{}{}{}",
+        function(
             "Works",
-            "            DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Failures.Arn}}\n"
+            "DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Failures.Arn}}"
         ),
-        event(
+        function(
             "Misspelt",
-            "            FilterCriteria: {Filters: [{Pattern: '{\"eventName\":[\"REMOVED\"]}'}]}\n"
+            "FilterCriteria: {Filters: [{Pattern: '{\"eventName\":[\"REMOVED\"]}'}]}"
         ),
-        event("Off", "            Enabled: false\n"),
+        function("Off", "Enabled: false"),
     );
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("code")).unwrap();
@@ -68,15 +68,11 @@ fn put(up: &Up, key: &str) {
     up.store.ok("PutItem", &json!({"TableName": "pets", "Item": {"id": {"S": key}}}));
 }
 
-/// Returns the mapping of an event in the JSON twin of Pipelines.
-fn mapping(pipelines: &Value, event: &str) -> Value {
+/// Returns the mapping of a function in the JSON twin of Pipelines.
+fn mapping(pipelines: &Value, function: &str) -> Value {
     let mappings = pipelines["mappings"].as_array().unwrap();
-    let name = format!("PetsFunction{event}");
-    mappings
-        .iter()
-        .find(|it| it["mapping"] == *name)
-        .unwrap_or_else(|| panic!("{pipelines}"))
-        .clone()
+    let name = format!("{function}Pets");
+    mappings.iter().find(|it| it["mapping"] == *name).expect("the mapping is known").clone()
 }
 
 #[test]
@@ -88,9 +84,13 @@ fn the_console_shows_why_a_function_ran_or_did_not() {
     let up = Up::start_in(project(), &["--chaos", "7"]);
     let console = Console::of(up.folder.path());
     switch_chaos(&console);
-    for key in ["good", "bad"] {
-        put(&up, key);
-    }
+    put(&up, "good");
+    // In one batch with the other record, it would be discarded together with it.
+    wait_for("the first record to be delivered", LIMIT, || {
+        let works = mapping(&console.twin("/pipelines"), "Works");
+        (works["figures"]["delivered"] == 1).then_some(())
+    });
+    put(&up, "bad");
     let pipelines = wait_for("both records to have an end", LIMIT, || {
         let twin = console.twin("/pipelines");
         let (works, misspelt) = (mapping(&twin, "Works"), mapping(&twin, "Misspelt"));
@@ -130,7 +130,8 @@ fn pipelines_page(console: &Console, twin: &Value) {
         "its filter dropped all 2 records that it read",
         "disabled in the template",
         "<svg class=\"map\"",
-        "/stream/filter?table=pets&amp;mapping=PetsFunctionMisspelt",
+        "</path></g>",
+        "/stream/filter?table=pets&amp;mapping=MisspeltPets",
         "aria-current=\"page\"",
     ] {
         assert!(page.contains(part), "{part}: {page}");
@@ -138,7 +139,7 @@ fn pipelines_page(console: &Console, twin: &Value) {
     let events = console.events("/events?kind=figures", "data: {");
     let data = events.last().unwrap().strip_prefix("data: ").unwrap();
     let figures: Value = serde_json::from_str(data).unwrap();
-    assert_eq!(figures["PetsFunctionMisspelt/filtered"], "2", "{figures}");
+    assert_eq!(figures["MisspeltPets/filtered"], "2", "{figures}");
     assert!(figures["clock"].is_string(), "{figures}");
 }
 
@@ -151,7 +152,7 @@ fn stream_page(console: &Console) -> String {
     assert_eq!(bad["keys"]["id"]["S"], "bad", "newest first");
     let verdict = |name: &str| {
         let mappings = bad["mappings"].as_array().unwrap();
-        let name = format!("PetsFunction{name}");
+        let name = format!("{name}Pets");
         mappings.iter().find(|it| it["mapping"] == *name).unwrap().clone()
     };
     assert_eq!(verdict("Works")["outcome"], "discarded");
@@ -176,8 +177,7 @@ fn record_page(up: &Up, console: &Console, bad: &str) {
     let said = weir(up.folder.path(), &["streams", "explain", bad, "--output", "json"]);
     let explained: Value = serde_json::from_slice(&said.stdout).unwrap();
     assert_eq!(twin["explanation"], explained);
-    let works =
-        twin["mappings"].as_array().unwrap().iter().find(|it| it["mapping"] == "PetsFunctionWorks");
+    let works = twin["mappings"].as_array().unwrap().iter().find(|it| it["mapping"] == "WorksPets");
     let attempt = &works.unwrap()["attempts"][0];
     let log = attempt["log"].to_string();
     assert!(attempt["request"].is_string() && log.contains("saw bad"), "{twin}");
@@ -188,7 +188,7 @@ fn record_page(up: &Up, console: &Console, bad: &str) {
 }
 
 fn filter_page(console: &Console) {
-    let of_mapping = console.page("/stream/filter?table=pets&mapping=PetsFunctionMisspelt");
+    let of_mapping = console.page("/stream/filter?table=pets&mapping=MisspeltPets");
     assert!(
         of_mapping.contains("REMOVED") && of_mapping.contains("0 of 2 records match"),
         "{of_mapping}"

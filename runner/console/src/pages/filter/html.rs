@@ -32,13 +32,17 @@ pub(crate) fn html(view: &View) -> Markup {
 
 fn result(view: &View, table: &str) -> Markup {
     let matching = view.records.iter().filter(|row| row.matches).count();
-    let rows: Vec<Vec<Markup>> = view.records.iter().map(|it| row(it, table)).collect();
+    let mut rows: Vec<Vec<Markup>> = view.records.iter().map(|it| row(it, table)).collect();
+    let more = table::fit(&mut rows);
     html! {
         @if rows.is_empty() {
             (message::empty("The stream has no record of the last 24 hours.", &html! { "Write an item to the table." }))
         } @else {
-            p role="status" { strong { (matching) " of " (rows.len()) " records match." } }
+            p role="status" { strong { (matching) " of " (view.records.len()) " records match." } }
             (table::table("Last records, newest first", &["record", "event", "key", "result", "clause"], &rows))
+            @if more > 0 {
+                (message::note(&format!("{more} older records do not fit on this page; the JSON twin has them")))
+            }
         }
     }
 }
@@ -88,7 +92,9 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let many = View { records: vec![row(false, &clause.repeat(9)); 100], ..view };
+        let mut long = row(false, &clause.repeat(9));
+        long.keys = json!({"p": {"S": "&".repeat(2_000)}, "s": {"S": "&".repeat(900)}});
+        let many = View { records: vec![long; 100], ..view };
         assert!(html(&many).into_string().len() < 60 * 1024);
     }
 }

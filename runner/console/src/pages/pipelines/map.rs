@@ -102,7 +102,7 @@ fn edges(mapping: &Mapping, y: i64, tables: &Nodes, functions: &Nodes, targets: 
 /// Returns a curve between two points.
 fn line((x1, y1): (i64, i64), (x2, y2): (i64, i64)) -> Markup {
     let middle = i64::midpoint(x1, x2);
-    html! { path d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")); }
+    html! { path d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {} }
 }
 
 /// Returns a node with a name.
@@ -111,7 +111,7 @@ fn node(at: usize, kind: &str, name: &str, y: i64) -> Markup {
     html! {
         g class=(format!("node {kind}")) {
             title { (name) }
-            rect x=(left) y=(y - 14) width=(right - left) height="28" rx="3";
+            rect x=(left) y=(y - 14) width=(right - left) height="28" rx="3" {}
             text x=(left + 8) y=(y + 4) { (cut(name, at)) }
         }
     }
@@ -124,7 +124,7 @@ fn mapping_node(mapping: &Mapping, y: i64) -> Markup {
     html! {
         g class=(format!("node mapping {level}")) {
             title { (mapping.mapping) ": " (mapping.sentence) }
-            rect x=(left) y=(y - 32) width=(right - left) height="64" rx="3";
+            rect x=(left) y=(y - 32) width=(right - left) height="64" rx="3" {}
             text.name x=(left + 8) y=(y - 15) { (cut(&mapping.mapping, 1)) }
             text.state x=(left + 8) y=(y + 4) {
                 (mapping.state.word())
@@ -184,6 +184,11 @@ mod tests {
         let svg = map(&mappings).into_string();
         assert!(!svg.contains("style="), "inline style is forbidden by the policy");
         assert_eq!(svg.matches("<path ").count(), 6);
+        // An element of SVG that is not closed would contain the elements behind it.
+        for element in ["path", "rect", "text", "g", "tspan"] {
+            let opened = svg.matches(&format!("<{element} ")).count();
+            assert_eq!(svg.matches(&format!("</{element}>")).count(), opened, "{element}: {svg}");
+        }
         assert!(map(&[mapping("<x>", "f")]).into_string().contains("&lt;x&gt;"));
     }
 

@@ -82,7 +82,7 @@ impl Mapping {
             outcome: verdict.outcome.to_owned(),
             detail: verdict.detail.clone(),
             attempts: own().count(),
-            last_attempt: own().last().map(|attempt| verdict.end(attempt)),
+            last_attempt: own().next_back().map(|attempt| verdict.end(attempt)),
             redrive: object.filter(|_| verdict.outcome != REDRIVEN),
         }
     }
