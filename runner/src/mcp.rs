@@ -14,7 +14,7 @@ use client::running::{Running, RunningState};
 /// Arguments of `weir mcp`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir mcp\n  weir mcp --directory /home/ada/shop/.weir/up\n  weir mcp --directory /home/ada/shop/.weir/up --allow-writes\n  weir mcp --region eu-west-1\n\nAn assistant starts this command; it ends with its standard input. docs/mcp.md has the entry for its configuration"
+    after_help = "Examples:\n  weir mcp\n  weir mcp --directory /srv/shop/.weir/up\n  weir mcp --directory /srv/shop/.weir/up --allow-writes\n  weir mcp --region eu-west-1\n\nAn assistant starts this command; it ends with its standard input. docs/mcp.md has the entry for its configuration"
 )]
 pub struct McpArguments {
     #[command(flatten)]
@@ -70,7 +70,7 @@ fn place(arguments: &McpArguments) -> Result<Place, String> {
 /// Returns the `weir up` that uses a data folder, and the folder's path from the root.
 fn running_in(directory: &Path) -> Result<(PathBuf, Running), String> {
     let name = directory.display();
-    let instead = "write the data folder of a running `weir up`, such as /home/ada/shop/.weir/up";
+    let instead = "write the data folder of a running `weir up`, such as /srv/shop/.weir/up";
     let directory = std::fs::canonicalize(directory)
         .map_err(|error| format!("--directory: `{name}`: {error}; {instead}"))?;
     match RunningState::of_data(&directory) {

@@ -143,86 +143,43 @@ fn the_catalog_is_sound() {
     }
 }
 
+/// Calls, and the address or the error that each becomes.
+const CALLS: &str = r#"
+pipelines {} => /pipelines
+stream {"limit":5,"table":"a b","key":{"id":"x"}} => /stream?table=a%20b&key=%7B%22id%22%3A%22x%22%7D&limit=5
+stream {"key":"{\"id\":1}","table":null} => /stream?key=%7B%22id%22%3A1%7D
+record {"record":"a/b.json"} => /stream/a%2Fb%2Ejson
+item {"table":"t","key":{"n":{"N":"1.5"}}} => /tables/t/item?key=%7B%22n%22%3A%7B%22N%22%3A%221%2E5%22%7D%7D
+table {"table":"t","consistent":true,"sk_op":"<"} => /tables/t?sk_op=%3C&consistent=1
+table {"table":"t","consistent":false,"pk":""} => /tables/t
+partitions {} => /partitions
+partitions {"table":"t"} => /partitions/t
+migration_throttle {"name":"m","rate":0} => /migrations/m/throttle?rate=0
+ring {"x":1} => the arguments: `ring` has no argument `x`; write instead: no argument
+stream {"tabel":"t"} => the arguments: `stream` has no argument `tabel`; write instead: table, key, limit
+stream {"limit":"5"} => limit: it is a string; write instead: a whole number from 1 to 100
+stream {"limit":-5} => limit: it is a negative or fractional number; write instead: a whole number from 1 to 100
+stream {"key":{"id":1.5}} => key: it has a number that may have lost digits on its way; write instead: numbers as DynamoDB JSON: {"id":{"N":"1.5"}}
+stream {"key":["a"]} => key: it is a list; write instead: a JSON object: {"id":"a"}
+record {"record":17} => record: it is a number; write instead: a string, in quotes
+record {"record":""} => record: it is missing; write instead: Sequence number or event id, as `stream` lists it, in quotes
+table {"table":"t","consistent":"yes"} => consistent: it is a string; write instead: true or false
+clock_advance {"by":1} => by: it is a number; write instead: 1h or 1d
+"#;
+
 #[test]
 fn a_call_becomes_a_request_or_says_what_to_write() {
-    for (name, arguments, expected) in [
-        ("pipelines", json!({}), "/pipelines"),
-        (
-            "stream",
-            json!({"table": "a b", "key": {"id": "x"}, "limit": 5}),
-            "/stream?table=a%20b&key=%7B%22id%22%3A%22x%22%7D&limit=5",
-        ),
-        ("stream", json!({"key": "{\"id\":1}", "table": null}), "/stream?key=%7B%22id%22%3A1%7D"),
-        ("record", json!({"record": "a/b.json"}), "/stream/a%2Fb%2Ejson"),
-        (
-            "item",
-            json!({"table": "t", "key": {"n": {"N": "1.5"}}}),
-            "/tables/t/item?key=%7B%22n%22%3A%7B%22N%22%3A%221%2E5%22%7D%7D",
-        ),
-        (
-            "table",
-            json!({"table": "t", "consistent": true, "sk_op": "<"}),
-            "/tables/t?sk_op=%3C&consistent=1",
-        ),
-        ("table", json!({"table": "t", "consistent": false, "pk": ""}), "/tables/t"),
-        ("partitions", json!({}), "/partitions"),
-        ("partitions", json!({"table": "t"}), "/partitions/t"),
-        ("migration_throttle", json!({"name": "m", "rate": 0}), "/migrations/m/throttle?rate=0"),
-        (
-            "ring",
-            json!({"x": 1}),
-            "the arguments: `ring` has no argument `x`; write instead: no argument",
-        ),
-        (
-            "stream",
-            json!({"tabel": "t"}),
-            "the arguments: `stream` has no argument `tabel`; write instead: table, key, limit",
-        ),
-        (
-            "stream",
-            json!({"limit": "5"}),
-            "limit: it is a string; write instead: a whole number from 1 to 100",
-        ),
-        (
-            "stream",
-            json!({"limit": -5}),
-            "limit: it is a negative or fractional number; write instead: a whole number from 1 to 100",
-        ),
-        (
-            "stream",
-            json!({"key": {"id": 1.5}}),
-            "key: it has a number that may have lost digits on its way; write instead: numbers as DynamoDB JSON: {\"id\":{\"N\":\"1.5\"}}",
-        ),
-        (
-            "stream",
-            json!({"key": ["a"]}),
-            "key: it is a list; write instead: a JSON object: {\"id\":\"a\"}",
-        ),
-        (
-            "record",
-            json!({"record": 17}),
-            "record: it is a number; write instead: a string, in quotes",
-        ),
-        (
-            "record",
-            json!({"record": ""}),
-            "record: it is missing; write instead: Sequence number or event id, as `stream` lists it, in quotes",
-        ),
-        (
-            "table",
-            json!({"table": "t", "consistent": "yes"}),
-            "consistent: it is a string; write instead: true or false",
-        ),
-        ("clock_advance", json!({"by": 1}), "by: it is a number; write instead: 1h or 1d"),
-    ] {
-        let made = match tool(name).request(arguments.as_object().unwrap()) {
+    for line in CALLS.trim().lines() {
+        let (call, expected) = line.split_once(" => ").unwrap();
+        let (name, arguments) = call.split_once(' ').unwrap();
+        let made = match tool(name).request(&serde_json::from_str(arguments).unwrap()) {
             Ok(Request { path, query }) => {
                 let path: Vec<&str> = path.iter().map(String::as_str).collect();
                 href(&path, &query.fields().collect::<Vec<_>>())
             }
             Err(error) => error.to_string(),
         };
-        assert_eq!(made, expected, "{name} {arguments}");
+        assert_eq!(made, expected, "{call}");
     }
 }
 
