@@ -84,8 +84,8 @@ pub fn decode_each<L: Default>(
     if whole.is_some() {
         return Ok((Event::Batch(batch), left));
     }
-    // An unusual event cannot be read in one pass. The values that `look` has accumulated are
-    // dropped.
+    // The event does not have the form that one pass can read, so it is decoded again as a whole. The values
+    // that `look` has accumulated are dropped.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {

@@ -469,7 +469,7 @@ fn start_log() {
     let filter = environment_variable("RUST_LOG")
         .or_else(|| environment_variable("AWS_LAMBDA_LOG_LEVEL"))
         .unwrap_or_else(|| "info".to_owned());
-    // Lambda's level FATAL does not exist in `tracing`.
+    // `tracing` lacks Lambda's level FATAL, so FATAL becomes ERROR.
     let filter = filter.to_lowercase().replace("fatal", "error");
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

@@ -26,8 +26,8 @@ use crate::totals::Totals;
 const COUNTERS_AT_ONCE: usize = 25;
 /// Maximum number of groups of counters that are checked concurrently.
 const GROUPS_AT_ONCE: usize = 4;
-/// Maximum number of slots that all groups check concurrently. A slot takes about 2 KB while it is
-/// read, including its entry in the total, so they take 20 MB of the function's 256 MB.
+/// Maximum number of slots that all groups check concurrently. A slot takes about 2 KB while it is read,
+/// including its entry in the total, so this many slots take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
 /// Maximum number of attempts to check a counter whose total other writers change at the same time.
 /// If all attempts fail, the next run checks the counter.

@@ -23,7 +23,7 @@ const ACCESS_KEY: &str = "local";
 const SECRET_KEY: &str = "local";
 /// The environment variable that selects the keys for endpoints outside AWS.
 const VARIABLE: &str = "WEIR_KEYS";
-/// The only valid value of that variable.
+/// The only valid value of [`VARIABLE`].
 const OWN: &str = "own";
 
 /// Validates the environment variables for keys.

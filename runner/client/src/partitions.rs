@@ -51,7 +51,7 @@ pub async fn split_somewhere(endpoint: &str, table: &str, draw: u64) -> Result<b
     Ok(true)
 }
 
-/// Returns the array at a JSON pointer; an empty one if it is absent.
+/// Returns the array at a JSON pointer; an empty array if there is none.
 #[must_use]
 pub fn members<'a>(described: &'a Value, pointer: &str) -> &'a [Value] {
     described.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)

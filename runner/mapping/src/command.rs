@@ -67,7 +67,7 @@ pub enum Input {
     Page {
         /// The shard that was read.
         shard: ShardId,
-        /// Its records in ascending order. The page of an open shard may be empty.
+        /// The page's records in ascending order. The page of an open shard may be empty.
         records: Vec<Record>,
         /// Whether the shard has ended: there is no next iterator. The records of this page still
         /// count.
@@ -241,7 +241,7 @@ pub enum Event {
         count: usize,
         /// The first of them.
         first: SequenceNumber,
-        /// The last of them; records in between may have passed.
+        /// The last record that did not pass. Records before it may have passed.
         last: SequenceNumber,
     },
     /// An attempt was successful.

@@ -48,7 +48,7 @@ pub struct NotRun {
     pub stream: Option<StreamSource>,
     /// The reason.
     pub reason: String,
-    /// Whether the template accepts the warning about it.
+    /// Whether the template accepts the warning that this function, mapping or schedule does not run here.
     pub accepted: bool,
     /// Its place.
     pub at: Span,

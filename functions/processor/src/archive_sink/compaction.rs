@@ -281,7 +281,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // A single part may be a leftover of an earlier run, which is removed. The hour then has
+        // A single part may be a leftover of an earlier run, which this run must remove. Such an hour has
         // compacted objects.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);

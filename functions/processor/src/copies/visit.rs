@@ -148,7 +148,7 @@ const MARKS_AT_ONCE: usize = 10;
 /// deleted copies count as progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
-/// The marks of other workers on copies of the same deletion, by the copy's position in the page.
+/// The marks that other workers wrote to copies for the same deletion, by the copy's position in the page.
 type MarksOfOthers = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {

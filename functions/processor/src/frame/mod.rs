@@ -284,12 +284,12 @@ impl Outcome {
         Self { summary, retry_from: None }
     }
 
-    /// Records that the load failed after it was complete for the first `records` records.
+    /// Marks all records after the first `records` for redelivery, because the load failed for them.
     ///
     /// # Errors
     /// When no record of several is loaded. Lambda halves the batch if the invocation fails
-    /// (`BisectBatchOnFunctionError`). But if the response reports the first record, Lambda
-    /// redelivers the same batch.
+    /// (`BisectBatchOnFunctionError`). But if the response reports the first record, Lambda redelivers the
+    /// same batch.
     fn not_loaded(
         &mut self,
         batch: &[BatchRecord<'_>],

@@ -32,9 +32,8 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Number of checks of a mismatch, and the pause between them. Without lag, a stream function
-/// processes a record within a second or two.
-/// processes a record within a second or two.
+/// Number of checks of a mismatch, and the pause between them. Without lag, a stream function processes a
+/// record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 

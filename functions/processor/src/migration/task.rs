@@ -168,9 +168,9 @@ fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure it
-/// is half of the page's items. After a page that fits into a slice it doubles. After a page that
-/// takes longer it stays the same, because a larger page might exceed an invocation.
+/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure it is half
+/// of the page's items. After a page that fits into a slice it doubles. After a page that takes longer it
+/// stays the same, because a larger page might take longer than an invocation may.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
@@ -242,7 +242,7 @@ impl Worker<'_> {
                 Ok(page) => page,
                 Err(failure) if cursor == begin => return Err(failure.into()),
                 Err(failure) => {
-                    // The progress before this page is saved.
+                    // The slice ends, and the progress up to the previous page is saved.
                     info!(function = "migration", reason = %failure, "page postponed");
                     break false;
                 }
@@ -262,7 +262,7 @@ impl Worker<'_> {
                 if cursor == begin {
                     return Err(NoProgress { failure, page: Some(most) });
                 }
-                // The progress before this page is saved.
+                // The slice ends, and the progress up to the previous page is saved.
                 info!(function = "migration", reason = %failure, "page postponed");
                 read -= page.len() as u64;
                 break false;

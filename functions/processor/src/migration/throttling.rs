@@ -47,7 +47,7 @@ impl Default for ThrottlingState {
 struct ErrorBody {
     #[serde(rename = "__type", default)]
     error_type: String,
-    // The two exceptions spell this member differently (AWS API reference).
+    // DynamoDB's throttling exceptions spell this member in two ways (AWS API reference).
     #[serde(rename = "ThrottlingReasons", alias = "throttlingReasons", default)]
     reasons: Vec<Reason>,
 }

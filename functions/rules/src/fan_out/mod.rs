@@ -221,9 +221,9 @@ impl FanOut {
             return Err(origin.unfit());
         }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        // A mark counts only if attributes that this rule reads or writes changed with it. A new copy
-        // counts as one hop even if it has marks: functions never create copies, so a client has put a
-        // whole item with the marks of another one.
+        // A mark counts only if attributes that this rule reads or writes changed with it. A new copy counts
+        // as one hop even if it has marks: functions never create copies, so a client has put a whole item
+        // that still has the marks of another item.
         let written = |old: &&Item| {
             let mut names = rule.attributes.keys().chain([&rule.index_key]);
             names.any(|name| old.get(name) != image.get(name))

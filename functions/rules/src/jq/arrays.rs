@@ -101,8 +101,8 @@ pub(super) fn ordered(
     }
 }
 
-/// Sorts by keys. Equal keys keep their order. NaN has no place in a total order, so this merge
-/// sort does not require one.
+/// Sorts by keys. Equal keys keep their order. With NaN there is no total order, which the standard library's
+/// sort requires, so this is a merge sort that does not.
 fn sort(keyed: &mut Vec<(Val, Val)>) {
     let mut rest = std::mem::take(keyed);
     if rest.len() < 2 {

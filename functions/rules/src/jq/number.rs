@@ -11,8 +11,8 @@ use std::sync::Arc;
 pub(super) const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// The maximum length of a literal in characters.
 const LITERAL_CHARS_MAX: usize = 400;
-/// The maximum number of zeros before the first digit in plain notation. Both of jq's number libraries
-/// use it.
+/// The maximum number of zeros before the first digit in plain notation. Both of jq's number libraries use
+/// this maximum.
 const LEADING_ZEROS_MAX: i64 = 5;
 
 /// A number.

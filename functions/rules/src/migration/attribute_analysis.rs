@@ -253,7 +253,7 @@ impl ProgramAnalysis {
             Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
             _ => return self.any(),
         };
-        // If an item is put into another one, or replaces it, the whole item is read.
+        // If an item becomes part of another value or replaces it, the whole item is read.
         let gives = self.term(left, input, vars);
         self.whole(gives);
         let operand = if let Term::Update(..) = term { gives } else { input };

@@ -230,8 +230,8 @@ impl Plan {
         unique(outputs.map(|output| output.to.as_str()))
     }
 
-    /// Returns the fingerprint of a plan: 32 hexadecimal digits over its JSON. Work of a plan with
-    /// another fingerprint is never resumed.
+    /// Returns the fingerprint of a plan: a hash of its JSON, as 32 hexadecimal digits. A command resumes
+    /// only the work of a plan with the same fingerprint.
     #[must_use]
     pub fn fingerprint(json: &str) -> String {
         format!("{:032x}", xxh3_128(json.as_bytes()))

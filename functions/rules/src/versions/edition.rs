@@ -166,7 +166,7 @@ fn named(number: u64) -> String {
 pub struct Digest {
     /// The number of items.
     pub items: u64,
-    /// The sum of the hashes of their texts, modulo 2^64.
+    /// The sum of the hashes of the items' texts, modulo 2^64.
     pub sum: u64,
 }
 
@@ -295,9 +295,9 @@ impl EditionHead {
         self.turned_to(edition)
     }
 
-    /// Returns the edition that was current before the current one, for a roll-back. If its number
-    /// is higher, the current edition is itself the result of a roll-back. A second roll-back would
-    /// undo the first one, so it is refused.
+    /// Returns the edition that was current before the current one, for a roll-back. If the previous edition
+    /// has the higher number, the current edition is itself the result of a roll-back. A second roll-back
+    /// would undo the first one, so it is refused.
     ///
     /// # Errors
     /// When there is no edition to roll back to.

@@ -186,9 +186,9 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVers
     }
 }
 
-/// Returns whether the time is known since which the item has been as in the version `chosen`. If
-/// neither this version nor an earlier one has a time, [`as_of`] returns the version for any time
-/// before the next version. The item may have been different then.
+/// Returns whether it is known since when the item has had the content of the version `chosen`. If neither
+/// this version nor an earlier one has a time, [`as_of`] returns the version for any time before the next
+/// version. The item may have been different then.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);

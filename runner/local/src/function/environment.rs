@@ -1,7 +1,7 @@
-//! The environment of an instance: Lambda's variables and the template's variables. An instance inherits
-//! only `PATH` from this process.
+//! The environment of an instance: Lambda's variables and the template's variables. An instance inherits only
+//! `PATH` from this process.
 //!
-//! Pure. Source: AWS Lambda developer guide, "Defined runtime environment variables".
+//! The functions are pure. Source: AWS Lambda developer guide, "Defined runtime environment variables".
 
 use std::{collections::BTreeMap, net::SocketAddr};
 

@@ -1,6 +1,6 @@
 //! Lambda's Invoke operation: `aws lambda invoke --endpoint-url ...`.
 //!
-//! There is one endpoint for all functions. Requests are not authenticated, so it listens only on
+//! There is one endpoint for all functions. Requests are not authenticated, so the endpoint listens only on
 //! loopback. An asynchronous invocation (`Event`) is attempted once; Lambda would retry it twice.
 //!
 //! Source: AWS Lambda API reference, Invoke.

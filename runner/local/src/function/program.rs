@@ -1,7 +1,7 @@
-//! The program of a function's instances, which may change while they run: a file, or a set of sources.
-//! This module determines the build of a program, and whether the build is complete.
+//! The program of a function's instances, which may change while they run: a file, or a set of sources. This
+//! module determines the build of a program, and whether the build is complete.
 //!
-//! It starts and ends no processes.
+//! This module starts and ends no processes.
 
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,10 +1,10 @@
-//! Conversions between an object's key and the relative path of its file. The conversions are
-//! reversible, and the path never leaves the bucket's folder.
+//! Conversions between an object's key and the relative path of its file. The conversions are reversible, and
+//! the path never leaves the bucket's folder.
 //!
-//! Pure. Each part of a key (the text between slashes) is used as a file name, if possible. Otherwise the
-//! name is `%~` followed by the part, with every byte except `A-Z a-z 0-9 - _ =` as `%XX`. This applies to
-//! the empty part (`a//b`, `/a`, and the end of `folder/`), to `.` and `..`, to parts with a control
-//! character or a backslash, and to parts that begin with `%~`.
+//! The functions are pure. Each part of a key (the text between slashes) is used as a file name, if possible.
+//! Otherwise the name is `%~` followed by the part, with every byte except `A-Z a-z 0-9 - _ =` as `%XX`. This
+//! applies to the empty part (`a//b`, `/a`, and the end of `folder/`), to `.` and `..`, to parts with a
+//! control character or a backslash, and to parts that begin with `%~`.
 
 use std::path::PathBuf;
 

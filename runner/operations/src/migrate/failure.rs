@@ -9,8 +9,8 @@ use client::sdk_error::{error_text, is_not_found, is_throttle};
 /// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled or other processes
-    /// wrote.
+    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled the request or another process
+    /// wrote at the same time.
     #[error("{0}")]
     Retry(String),
     /// Nothing was done. A retry fails until the operator changes what the text names.
@@ -58,7 +58,7 @@ impl Failure {
         }
     }
 
-    /// Returns the failure of a change that found another state than it expected.
+    /// Returns the failure of a change whose expected state differs from the migration's state.
     pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Self {
         Self::Refused(match broken {
             UnexpectedState::OtherPhase { phase } => {

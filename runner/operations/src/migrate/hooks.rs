@@ -56,7 +56,7 @@ impl Hooks {
     /// Checks the folder before anything is done.
     ///
     /// # Errors
-    /// When it cannot be read, or has a file with a similar name that is not a hook.
+    /// When the folder cannot be read, or has a file with a similar name that is not a hook.
     pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
@@ -78,7 +78,7 @@ impl Hooks {
     /// Runs the program of a hook, with the text `input` on its standard input.
     ///
     /// # Errors
-    /// When it cannot be run, times out, or fails.
+    /// When the program cannot be run, times out, or fails.
     pub(crate) async fn run(&self, program: &Path, hook: &str, input: &str) -> Result<()> {
         run_program(program, hook, input, self.limit).await
     }

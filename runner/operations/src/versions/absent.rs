@@ -1,8 +1,7 @@
-//! Explains why there is no history, with advice: the table, the key, or only the history is
-//! missing.
+//! Explains why there is no history, with advice: the table, the key, or only the history is missing.
 //!
-//! It is used only after a read found nothing. A history may outlive its table, and its reader may
-//! have no permission to describe the table.
+//! This module is used only after a read has found nothing. A history may outlive its table, and its reader
+//! may have no permission to describe the table.
 
 use std::collections::BTreeSet;
 

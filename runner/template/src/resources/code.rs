@@ -177,7 +177,7 @@ fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
     (format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"), Some(help))
 }
 
-/// Returns true if it is a program that Lambda could start.
+/// Returns true if the file is a program that Lambda could start.
 #[cfg(unix)]
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;

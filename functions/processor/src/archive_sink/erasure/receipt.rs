@@ -111,8 +111,7 @@ impl ErasureReceipt {
         }
     }
 
-    /// Adds an object and the rows that are erased from it, unless the receipt or a list names
-    /// them.
+    /// Adds an object and the rows that are erased from it, unless the receipt or a list already names them.
     pub(super) fn name(&mut self, object: &str, event_ids: Vec<String>) {
         if self.known.objects.insert(digest(object)) {
             self.objects.insert(object.to_owned());
@@ -123,7 +122,7 @@ impl ErasureReceipt {
         self.rows = self.known.event_ids.len();
     }
 
-    /// Adds the objects and rows that the receipt itself names to the index.
+    /// Adds to the index the objects and rows that the receipt itself names.
     fn note_named(&mut self) {
         self.known.objects.extend(self.objects.iter().map(|name| digest(name)));
         self.known.event_ids.extend(self.event_ids.iter().map(|id| digest(id)));
@@ -200,7 +199,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(known)
     }
 
-    /// Adds the objects and rows that the lists of a receipt name to the index.
+    /// Adds to the index the objects and rows that the lists of a receipt name.
     async fn read_lists(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         let names: Vec<String> =
             (1..=receipt.lists).map(|number| receipt.list_name(number)).collect();

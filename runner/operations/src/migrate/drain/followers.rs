@@ -189,9 +189,9 @@ fn streams(tables: &[&str]) -> String {
     format!("{what} {}", names.join(", "))
 }
 
-/// Writes a probe record: one update adds the attribute of a touch, which transforms and
-/// comparisons ignore, to an item that was made from one of the sources; a second update removes
-/// it. Returns whether there was such an item.
+/// Writes a probe record: one update adds the attribute of a touch, which transforms and comparisons ignore,
+/// to an item that was made from one of the sources; a second update removes the attribute. Returns whether
+/// there was such an item.
 ///
 /// # Errors
 /// When the table cannot be read or written.

@@ -1,9 +1,8 @@
 //! Estimates the cost of a migration from samples: the capacity units of each phase.
 //!
-//! It models the requests of the function `migration`: which items it reads and writes, with their
-//! marks, and what each write changes in each index. Source of the rules: DynamoDB developer guide,
-//! "DynamoDB provisioned capacity mode", "Using global secondary indexes", "Best practices for
-//! using sort keys".
+//! The estimate models the requests of the function `migration`: which items it reads and writes, with their
+//! marks, and what each write changes in each index. Source of the rules: DynamoDB developer guide, "DynamoDB
+//! provisioned capacity mode", "Using global secondary indexes", "Best practices for using sort keys".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -144,7 +143,7 @@ impl Cost {
         self.known().map(Phase::write_units).sum()
     }
 
-    /// Returns the read units of the same phases.
+    /// Returns the read units of all phases whose amount of work is known in advance.
     pub(crate) fn read_units(&self) -> f64 {
         self.known().map(|phase| phase.reads).sum()
     }

@@ -130,7 +130,7 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Performs a step. Before the commit, the step is bound by the time limit.
+    /// Performs a step. Before the commit, the time limit bounds the step.
     async fn ended(&mut self, step: Step) -> Result<Outcome> {
         if step == Step::Clean {
             return or_interrupted(self.perform(step)).await;

@@ -126,9 +126,9 @@ async fn proved(
     within(most, drained(&mut drain, limit, settle)).await
 }
 
-/// Returns the run that changes items back, with its fence. `None` if it was not started, is
-/// complete, or another run has come after it. A complete run is not used again: its fence may be
-/// too old, because streams may have trimmed records since, or a stream was enabled later.
+/// Returns the run that changes items back, with its fence. `None` if this run was not started or is
+/// complete, or if another run has begun since. A complete run is not used again: its fence may be too old,
+/// because streams may have trimmed records since, or a stream was enabled later.
 async fn resumable_change(
     context: &Context,
     plan: &Plan,

@@ -57,7 +57,7 @@ impl<'c> RecordTime<'c> {
     /// Opens the control table's stream at its end.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the stream cannot be read.
     pub(crate) async fn open(context: &'c Context) -> Result<Self> {
         let (stream, places) = (listed(context).await?, BTreeMap::new());
         let mut opened = Self { context, stream, places, listed: Instant::now() };
