@@ -43,7 +43,7 @@ struct Envelope<'p> {
 /// Decodes an event.
 ///
 /// # Errors
-/// Fatal when it is not an object, or when its `Records` is not an array.
+/// Fatal when the event is not an object, or when its `Records` is not an array.
 pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     if let Some(records) = split_lambda_event(payload) {
         return Ok(Event::Batch(records.into_iter().map(BatchRecord::of).collect()));

@@ -196,7 +196,7 @@ async fn check_copies(
             (repaired.checked.clone(), FanOutResponse::Repaired(repaired))
         }
         None => {
-            // The draw selects the sample. Any number is correct if it differs from run to run.
+            // The draw selects the sample. Any number is suitable, provided that it differs from run to run.
             let draw = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let draw = draw.map_or(0, |since| since.as_secs() / 60);
             let checked = function.executor.check_sample(draw, deadline).await?;

@@ -150,7 +150,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             refusals.extend(refusal);
             report.add(&part);
         }
-        // One group may contain a counter that the database refuses. If it refuses all groups, the
+        // One group may contain a counter that the database refuses. If the database refuses all groups, the
         // deployment is wrong.
         if begun == refusals.len()
             && let Some(refusal) = refusals.pop()

@@ -50,7 +50,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Returns a mapping that resumes from its checkpoints; without checkpoints it is new. It does
+    /// Returns a mapping that resumes from its checkpoints; without checkpoints it is new. The mapping does
     /// nothing before the first [`step`](Self::step), which may be a [`Tick`](Input::Tick).
     #[must_use]
     pub fn new(settings: Settings, checkpoints: Option<Checkpoints>) -> Self {
@@ -267,7 +267,7 @@ impl Mapping {
         self.lineage.shards.values().any(Shard::is_resting)
     }
 
-    /// Returns true if the stream was disabled and every record of it is done.
+    /// Returns true if the stream was disabled and all its records are done.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over

@@ -59,9 +59,9 @@ pub struct NotRun {
 pub enum Absent {
     /// A function.
     Function,
-    /// A mapping of such a function.
+    /// A mapping of a function that does not run here.
     Mapping,
-    /// A schedule of such a function.
+    /// A schedule of a function that does not run here.
     Schedule,
 }
 
@@ -138,7 +138,7 @@ pub struct Table {
     pub indexes: Vec<Index>,
     /// How throughput is billed.
     pub billing: Billing,
-    /// The stream, if it is on.
+    /// The view type of the stream; `None` if the table has no stream.
     pub stream: Option<StreamViewType>,
     /// The place of the stream's view type in the template.
     pub stream_at: Option<Span>,

@@ -70,8 +70,8 @@ pub struct CompactionReport {
     pub bytes_before: u64,
     /// Bytes of the written objects.
     pub bytes_after: u64,
-    /// Removed parts whose rows an object contained already, because an earlier run was interrupted
-    /// or the store did not respond to it.
+    /// Removed parts whose rows an object contained already, because an earlier run was interrupted or the
+    /// store did not respond to that run.
     pub leftovers_removed: usize,
     /// Hours that the next run must compact, because of a concurrent change or because the store
     /// did not respond. A day or a table that could not be listed counts as one hour.

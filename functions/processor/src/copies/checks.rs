@@ -110,8 +110,8 @@ impl<V> BoundedReads<V> {
     }
 }
 
-/// Keeps the first copies in `wanted`: as many as a round may hold, and at least one. Returns the
-/// others.
+/// Keeps the first copies in `wanted`: as many as a round may hold, and at least one. Returns the remaining
+/// copies.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, CopyOutline>,

@@ -184,7 +184,7 @@ impl<T: CopyTables> Copies<T> {
             let failure = match page {
                 Ok(mut page) => {
                     let update = update_of(rule, origin, &visit.job.state, nonce());
-                    // The next page is read while this one is written.
+                    // The next page is read while the current page is written.
                     let next = page.next.as_ref().filter(|_| !is_last);
                     let read = async {
                         match next {
@@ -314,16 +314,15 @@ impl<T: CopyTables> Copies<T> {
         marked
     }
 
-    /// Deletes the copies that other workers marked after this worker, for the same deletion:
-    /// workers of the same job, or checks. Those workers may have crashed, and their records have
-    /// no effect once the job has continued, so this worker must delete the copies. It replaces
-    /// each mark that it read by its own mark and reads the origin again, because a client may have
-    /// put the copy again meanwhile.
+    /// Deletes the copies that other workers marked after this worker, for the same deletion: workers of the
+    /// same job, or checks. Those workers may have crashed, and their records have no effect once the job has
+    /// continued, so this worker must delete the copies. The worker replaces each mark that it read by its
+    /// own mark and reads the origin again, because a client may have put the copy again meanwhile.
     ///
-    /// If two workers do this concurrently, both finish. The worker that writes the last mark
-    /// deletes the copy, unless the other worker replaces that mark before the delete; the attempts
-    /// of each worker are bounded. Copies after one that still has another worker's mark do not
-    /// count as done. The copies that were read are deleted before further copies are read.
+    /// If two workers do this concurrently, both finish. The worker that writes the last mark deletes the
+    /// copy, unless the other worker replaces that mark before the delete; the attempts of each worker are
+    /// bounded. Copies after one that still has another worker's mark do not count as done. The copies that
+    /// were read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -373,9 +372,9 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Reads the copies at the first of these positions. Returns the number of copies read, and the
-    /// marks of other workers for the same deletion. It reads as many copies as a batch writes
-    /// immediately, or fewer if they are large or the table is throttled.
+    /// Reads the copies at the first of these positions. Returns the number of copies read, and the marks of
+    /// other workers for the same deletion. Reads as many copies as a batch writes immediately, or fewer if
+    /// the copies are large or the table is throttled.
     async fn read_marks_of_others(
         &self,
         rule: &CopyRule,

@@ -52,7 +52,7 @@ pub(crate) use throttling::Throttling;
 const NOTE_LIMIT: Duration = Duration::from_millis(300);
 /// The source of the table names, for messages that otherwise name an environment variable.
 const PLAN_TABLE: &str = "the plan of the migration";
-/// Upper bound of cached compiled plans. When it is reached, the cache is cleared.
+/// Upper bound of cached compiled plans. When this number is reached, the cache is cleared.
 const COMPILED_MAX: usize = 64;
 
 /// The function `migration`: its clients, settings and caches.

@@ -66,8 +66,8 @@ pub enum Update {
 }
 
 impl Update {
-    /// Returns the write that must come before this one and before the read of the origin. Returns
-    /// `None` if this one needs no preceding write.
+    /// Returns the write that must precede this write and the read of the origin. Returns `None` if this
+    /// write needs no preceding write.
     #[must_use]
     pub fn marking(&self) -> Option<Self> {
         match self {
@@ -114,7 +114,7 @@ pub enum CheckResult {
 }
 
 impl CopyRule {
-    /// Returns the origin of a copy; `None` if it has none.
+    /// Returns the origin of a copy; `None` if the copy has no origin.
     #[must_use]
     pub fn origin_of(&self, copy: &Item) -> Option<Origin> {
         let key = copy.get(&self.index_key).filter(|key| super::is_key(key))?;

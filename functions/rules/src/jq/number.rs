@@ -83,7 +83,7 @@ impl Num {
         Some(Self::Literal(Arc::new(literal)))
     }
 
-    /// Returns the value that jq computes with. It may have fewer digits.
+    /// Returns the value that jq computes with. This value may have fewer digits.
     pub(crate) fn rounded(&self) -> f64 {
         match self {
             Self::Float(value) => *value,

@@ -208,7 +208,7 @@ impl Val {
         depth <= DEPTH_MAX && nodes <= NODES_MAX
     }
 
-    /// Returns the number of values in this one; at least one.
+    /// Returns the number of values in this value, which counts itself.
     pub(crate) fn nodes(&self) -> u64 {
         let text = if let Self::Str(text) = self { text.len() as u64 / 64 } else { 0 };
         u64::from(self.extent().nodes) + text + 1

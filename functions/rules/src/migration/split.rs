@@ -1,7 +1,7 @@
 //! Splitting: a document becomes a profile and parts in one partition, and is assembled from them again.
 //!
-//! A value that cannot become a part, such as an empty list or a value of another type, stays in the
-//! profile. The assembly of its items therefore restores every document unchanged.
+//! A value that cannot become a part, such as an empty list or a value of another type, stays in the profile.
+//! The assembly of a document's items therefore restores every document unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -119,8 +119,8 @@ pub struct Head {
     pub stamp: Stamp,
     /// The number of writes of the history, from 1. The next write is conditional on it.
     pub revision: u64,
-    /// The number of the last version with an expiry; 0 if none has one. All versions before it have an
-    /// expiry too.
+    /// The number of the last version with an expiry; 0 if no version has an expiry. All earlier versions
+    /// have an expiry too.
     pub expiring: u64,
     /// The expiry of that version in seconds since 1970. Expiries never decrease from version to
     /// version, so TTL always removes the beginning of the history.

@@ -18,7 +18,7 @@ const KEY_BYTES_MAX: usize = 1_024;
 /// The maximum length of a file name in bytes on common file systems (ext4, XFS, APFS, NTFS).
 const NAME_BYTES_MAX: usize = 255;
 
-/// Returns the relative path of a key's file. It consists of plain file names, at least one.
+/// Returns the relative path of a key's file. The path consists of at least one plain file name.
 pub(super) fn path_of(key: &str) -> Result<PathBuf, Error> {
     if key.is_empty() {
         let reason = "the key is empty; write at least one character".to_owned();

@@ -328,9 +328,8 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                // A random value lets a recount detect a vote that was changed and changed back.
-                // Without it, the recount would report the slots as they were between both changes
-                // as drift.
+                // A random value lets a recount detect a vote that was changed and changed back. Without it,
+                // the recount would report as drift the state of the slots between the two changes.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));

@@ -53,7 +53,7 @@ pub(super) async fn roll_back(
     change_head(place, head, head.turned_to(&edition)).await
 }
 
-/// Returns the result if `from` is not the current edition. It is a success if an earlier rollback
+/// Returns the result if `from` is not the current edition. The result is a success if an earlier rollback
 /// already made the requested edition current; otherwise another process has changed the head.
 fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> HeadChange {
     let is_done = match to {

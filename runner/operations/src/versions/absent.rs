@@ -37,7 +37,7 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
     )
 }
 
-/// Returns the message for a missing table of histories. It lists the tables that have versions;
+/// Returns the message for a missing table of histories. The message lists the tables that have versions;
 /// `reason` is the store's error.
 pub(super) async fn no_table(place: &Place, reason: &str) -> String {
     let mut names = BTreeSet::new();

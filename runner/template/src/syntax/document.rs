@@ -147,7 +147,7 @@ struct Open<'input> {
 
 enum Content {
     List(Vec<Node>),
-    /// `lines` has the line of each key. It finds duplicates quickly in a large mapping.
+    /// `lines` has the line of each key, so that duplicates are found quickly in a large mapping.
     Map {
         entries: Vec<Entry>,
         lines: BTreeMap<String, usize>,

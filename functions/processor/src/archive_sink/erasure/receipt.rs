@@ -19,9 +19,9 @@ use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
-/// Maximum number of rows and objects that the receipt itself names. Beyond it, they move to a
-/// list. The receipt then has at most about 50 KB, so the bytes written for receipts are
-/// proportional to the objects read and the rows.
+/// Maximum number of rows and objects that the receipt itself names. When there are more, all of them move to
+/// a list. The receipt then has at most about 50 KB, so the bytes written for receipts are proportional to
+/// the objects read and the rows.
 pub(super) const NAMED_MAX: usize = 1_000;
 /// Maximum number of lists that are read concurrently. Most lists have about 50 KB.
 const LISTS_AT_ONCE: usize = 16;
@@ -45,8 +45,8 @@ pub struct ErasureReceipt {
     pub objects_read: usize,
     /// Objects that contained such rows.
     pub objects_replaced: usize,
-    /// Number of erased rows, including those in lists. A receipt of a version without lists does
-    /// not have this number, and names every row itself.
+    /// Number of erased rows, including those in lists. A receipt that an earlier version wrote lacks this
+    /// number, and names every row itself.
     #[serde(default)]
     pub rows: usize,
     /// Number of lists of objects and rows, which are numbered from 1.
@@ -96,8 +96,8 @@ pub struct Erasure {
 }
 
 impl ErasureReceipt {
-    /// Records that the erasure is complete. If no row was erased since the previous erasure, the
-    /// receipt keeps the earlier time. A receipt of a version without [`Self::erasures`] gets its
+    /// Records that the erasure is complete. If no row was erased since the previous erasure, the receipt
+    /// keeps the earlier time. A receipt that an earlier version wrote without [`Self::erasures`] gets its
     /// first entry here.
     pub(super) fn note_erasure(&mut self, now_seconds: u64) {
         let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
@@ -275,9 +275,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Writes an object. `stands` states whether the object exists, and is corrected if it is
-    /// wrong. There is no concurrent writer: if the object has changed, an earlier request whose
-    /// answer was lost has changed it.
+    /// Writes an object. `stands` states whether the object is known to exist; the store's response corrects
+    /// it. There is no concurrent writer: if the object has changed, an earlier request whose answer was lost
+    /// has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {

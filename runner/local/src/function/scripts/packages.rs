@@ -272,8 +272,8 @@ impl Install<'_> {
         command
     }
 
-    /// Returns the base folder of the paths in `requirements.txt`. It is the template's folder, as for
-    /// `sam build`, if all paths exist there. Otherwise it is the folder of `requirements.txt`.
+    /// Returns the base folder of the paths in `requirements.txt`. This is the template's folder, as for `sam
+    /// build`, if all paths exist there, otherwise the folder of `requirements.txt`.
     fn folder_of_paths(&self) -> PathBuf {
         let template = self.handler.places.of_template("");
         let text = fs::read_to_string(self.manifest).unwrap_or_default();

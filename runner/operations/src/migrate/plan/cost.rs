@@ -170,7 +170,7 @@ struct Table<'b> {
     /// The number of the table's items that one sample represents.
     times: f64,
     before: Extent,
-    /// The table's items afterwards, if it is changed in place.
+    /// The table's items after the migration, if the table is changed in place.
     after: Extent,
     /// The items of each target table, with their marks.
     targets: BTreeMap<String, Extent>,

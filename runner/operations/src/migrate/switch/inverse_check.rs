@@ -16,7 +16,7 @@ use crate::migrate::context::Context;
 use crate::migrate::drain::proof::DrainPass;
 use client::output::counted;
 
-/// Minimum seconds between two recorded moments. It avoids a write at every check.
+/// Minimum seconds between two recorded moments. This interval avoids a write at every check.
 const NOTED_EVERY_SECONDS: i64 = 600;
 
 /// Returns the seconds since the last proved moment.

@@ -296,8 +296,8 @@ fn try_one(
     }
 }
 
-/// Returns why the way back does not restore an item, by the rule of a comparison; `None` if it
-/// does. For a change in place, the changed item is compared.
+/// Returns why the way back does not restore an item, by the rules of a comparison; `None` if the item is
+/// restored. For a change in place, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,
