@@ -307,16 +307,20 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
 fn read_answer(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-    receipt_in(&text)
-        .map_err(|failure| failure.with(|text| format!("file `{}`: {text}", path.display())))
+    receipt_in(&text).map_err(|failure| {
+        failure.with(|text| {
+            let file = path.display();
+            format!("file `{file}`: {text}; save the function's response to this file unchanged")
+        })
+    })
 }
 
 /// Returns the receipt in an answer of the function.
 fn receipt_in(answer: &str) -> Result<Value> {
     let answer: Value = serde_json::from_str(answer)
-        .map_err(|error| format!("not an answer of archive-maintenance: {error}"))?;
+        .map_err(|error| format!("not a response from `archive-maintenance`: {error}"))?;
     answer.get("erased").cloned().ok_or_else(|| {
-        fatal!("not an answer of archive-maintenance to an erasure: it has no `erased`")
+        fatal!("not a response from `archive-maintenance` to an erasure: it has no `erased`")
     })
 }
 
