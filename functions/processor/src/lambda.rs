@@ -54,7 +54,7 @@ use crate::totals::Totals;
 const SDK_ATTEMPTS: u32 = 3;
 /// Upper bound of the SDK's wait between two attempts.
 const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
-/// Time-out of one attempt. The largest requests, 16 MB, take about a second.
+/// Timeout of one attempt. The largest requests, 16 MB, take about a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upper bound of the time that the SDK takes for one request, including its retries.
 pub(crate) const ANSWER_TIME_MAX: Duration =
@@ -450,8 +450,8 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .http_client(crate::https::client())
         .retry_config(retries)
         .timeout_config(timeouts)
-        // The time-out of a request already ends stalled requests, and the object store's time-out
-        // ends stalled downloads.
+        // The timeout of a request already ends stalled requests, and the object store's timeout ends stalled
+        // downloads.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(region) = environment_variable("AWS_REGION") {
         config = config.region(Region::new(region));

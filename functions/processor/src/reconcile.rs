@@ -62,8 +62,8 @@ pub struct ReconcileReport {
     pub unreadable_slots: usize,
     /// Items of the slots table whose key is not the key of a slot.
     pub foreign_items: usize,
-    /// Whether every counter was checked. If not, the next run begins with other counters. If that
-    /// does not check counters often enough, increase the function's time-out.
+    /// Whether every counter was checked. If not, the next run begins with other counters. If that does not
+    /// check counters often enough, increase the function's timeout.
     pub complete: bool,
 }
 

@@ -222,7 +222,7 @@ impl Settings {
         self.stream_arn.rsplit_once("/stream/").map_or("", |(_, label)| label)
     }
 
-    /// Returns the name of the table from the stream's ARN; empty if the ARN has another form.
+    /// Returns the name of the table from the stream's ARN; empty if the ARN has a different form.
     #[must_use]
     pub fn table(&self) -> &str {
         let rest = self.stream_arn.split_once(":table/").map(|(_, rest)| rest);

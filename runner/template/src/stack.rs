@@ -425,7 +425,7 @@ pub struct EventSourceMapping {
     pub parallelization_factor: u32,
     /// The length of the tumbling windows: 1 to 900 s, both inclusive.
     pub tumbling_window: Option<Duration>,
-    /// `ReportBatchItemFailures`: whether the function's answer names the records to retry.
+    /// `ReportBatchItemFailures`: whether the function's response names the records to retry.
     pub report_batch_item_failures: bool,
     /// The filter patterns. A record is delivered if at least one pattern matches, or if there are
     /// none.

@@ -47,8 +47,8 @@ const CHUNKS_MAX: usize = 1_000;
 /// Maximum number of hours that a run skips because they cannot be compacted. At the next such hour
 /// the run stops, because probably no hour can be compacted.
 const REFUSED_MAX: usize = 10;
-/// Minimum age of a part: 15 minutes, the longest time-out of Lambda. Every writer that did not see
-/// the part has then ended.
+/// Minimum age of a part: 15 minutes, the longest timeout of Lambda. Every writer that did not see the part
+/// has then ended.
 pub const AGE_SECONDS_MIN: u64 = 900;
 /// Default minimum age of a part. By then the stream has trimmed all records of the part's minute,
 /// so the hour is complete and becomes one object.
@@ -80,8 +80,7 @@ pub struct CompactionReport {
     /// not a part. The run compacts all other hours and then fails with the first reason.
     #[serde(skip)]
     pub refused: Vec<String>,
-    /// Whether all hours were checked. If not, increase the function's time-out, or invoke the
-    /// function again.
+    /// Whether all hours were checked. If not, increase the function's timeout, or invoke the function again.
     pub complete: bool,
 }
 

@@ -281,8 +281,8 @@ impl<T: CopyTables> Copies<T> {
                     if matches!(failure, Failure::Fatal(_)) || deadline.is_over() {
                         break;
                     }
-                    // A throttled table may answer smaller requests, so the next round has half as
-                    // many copies.
+                    // A throttled table may accept smaller requests, so the next round has half as many
+                    // copies.
                     round = (round.min(pending.len()) / 2).max(ROUND_COPIES_MIN);
                 }
             }

@@ -83,7 +83,7 @@ impl RecheckReason {
     /// Returns how long to wait within this invocation before the task is checked again, after `again`
     /// earlier waits. The waits become longer, up to a maximum. Returns `None` if the remaining time is too
     /// short for a wait and a slice; the record must then be redelivered. A wait and a slice together fit
-    /// into the shortest time-out that a plan may have.
+    /// into the shortest timeout that a plan may have.
     pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
         let spare = remaining.saturating_sub(SLICE);
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))

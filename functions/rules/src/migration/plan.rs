@@ -94,14 +94,13 @@ pub struct Plan {
     /// write. A switch waits for this time before it checks that the streams are drained.
     #[serde(default = "settle_seconds", skip_serializing_if = "is_settle_seconds")]
     pub settle_seconds: u32,
-    /// The time-out of the function in seconds, 1 to 900. Tombstones and marks are kept for at
-    /// least this time after the last switch, because an older invocation may still be running.
+    /// The timeout of the function in seconds, 1 to 900. Tombstones and marks are kept for at least this time
+    /// after the last switch, because an older invocation may still be running.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
 }
 
-/// The default time-out of an invocation in seconds, as in the project's `template.yaml` and in local
-/// workers.
+/// The default timeout of an invocation in seconds, as in the project's `template.yaml` and in local workers.
 pub const FUNCTION_SECONDS: u32 = 60;
 
 /// The default number of seconds until a stream contains the record of a write; usually it takes less

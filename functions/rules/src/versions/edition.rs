@@ -145,7 +145,7 @@ pub enum PublishRefusal {
         /// The edition that is current now.
         current: u64,
     },
-    /// The current edition is the result of a roll-back.
+    /// The current edition is the result of a rollback.
     #[error(
         "edition {0} has been current since edition {1} was rolled back; name the edition to switch to with --to"
     )]
@@ -295,9 +295,9 @@ impl EditionHead {
         self.turned_to(edition)
     }
 
-    /// Returns the edition that was current before the current one, for a roll-back. If the previous edition
-    /// has the higher number, the current edition is itself the result of a roll-back. A second roll-back
-    /// would undo the first one, so it is refused.
+    /// Returns the edition that was current before the current one, for a rollback. If the previous edition
+    /// has the higher number, the current edition is itself the result of a rollback. A second rollback would
+    /// undo the first one, so it is refused.
     ///
     /// # Errors
     /// When there is no edition to roll back to.

@@ -41,7 +41,7 @@ const TTL: &str = "ttl";
 /// The kind of change that a version comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// The base: the item before the first known change, or as a back-fill of the table found it.
+    /// The base: the item before the first known change, or as a backfill of the table found it.
     Base,
     /// The item was created.
     Insert,
@@ -92,9 +92,9 @@ pub struct Version {
     pub event: VersionEvent,
     /// The item; `None` if it was deleted.
     pub image: Option<Item>,
-    /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a
-    /// base: the time when a back-fill found the item, although the item may have had this content
-    /// earlier; `None` if the base is known only from the first change.
+    /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a base:
+    /// the time when a backfill found the item, although the item may have had this content earlier; `None`
+    /// if the base is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,

@@ -212,7 +212,7 @@ fn in_words(error: &dyn Error) -> String {
     innermost.to_string()
 }
 
-/// Interprets an answer other than 200.
+/// Interprets a response other than 200.
 fn failure(status: u16, body: &[u8]) -> Failed {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -109,8 +109,8 @@ fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
     (to, said)
 }
 
-/// Returns the answer if the head or the edition has changed. Either the write succeeded and its
-/// response was lost, or another process changed the head.
+/// Returns the result if the head or the edition has changed. Either the write succeeded and its response was
+/// lost, or another process changed the head.
 async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<HeadChange, String> {
     let now = reading::head(place).await?;
     if (now.current, now.previous) == (to.current, to.previous) {

@@ -276,8 +276,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
     }
 
     /// Writes an object. `stands` states whether the object is known to exist; the store's response corrects
-    /// it. There is no concurrent writer: if the object has changed, an earlier request whose answer was lost
-    /// has changed it.
+    /// it. There is no concurrent writer: if the object has changed, an earlier request whose response was
+    /// lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {

@@ -43,7 +43,7 @@ impl StartClaim {
     fn of(state: &State, holder: &str, fingerprint: &str) -> Self {
         match state.phase {
             Phase::None => Self::Claimed,
-            // A migration with the same name has another plan.
+            // A migration with the same name has a different plan.
             _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::ClaimedByOther,
             Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Claimed,
             Phase::Preparing => Self::ClaimedByOther,
@@ -53,7 +53,7 @@ impl StartClaim {
     }
 }
 
-/// Starts a migration. Retries for a while if the store does not answer.
+/// Starts a migration. Retries for a while if the store does not respond.
 ///
 /// # Errors
 /// When the migration cannot be started, or another command is starting it.

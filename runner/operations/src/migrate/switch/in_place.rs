@@ -253,11 +253,11 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the receipts of erasures from the archives of the plan's tables. The function stores
-/// them under the migration's name, so a repeated `complete` returns all of them.
+/// Returns the receipts of erasures from the archives of the plan's tables. The function stores them under
+/// the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
-/// When no function runs here and no answer was passed, or the function failed.
+/// When no function runs here and no response was passed, or the function failed.
 async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
@@ -315,7 +315,7 @@ fn read_answer(path: &Path) -> Result<Value> {
     })
 }
 
-/// Returns the receipt in an answer of the function.
+/// Returns the receipt in a response of the function.
 fn receipt_in(answer: &str) -> Result<Value> {
     let answer: Value = serde_json::from_str(answer)
         .map_err(|error| format!("not a response from `archive-maintenance`: {error}"))?;
