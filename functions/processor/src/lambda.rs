@@ -73,7 +73,7 @@ type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
 pub enum CountersResponse {
     /// The response to a batch.
     Batch(BatchResponse),
-    /// The response to any other event.
+    /// The response to an event that is not a batch: the report of a reconciliation.
     Reconciled {
         /// The reconciliation's report.
         reconciled: ReconcileReport,
@@ -89,7 +89,7 @@ pub enum FanOutResponse {
     Batch(BatchResponse),
     /// The response to a repair request.
     Repaired(Repaired),
-    /// The response to any other event.
+    /// The response to an event that is neither a batch nor a repair request: the report of a self-check.
     Checked {
         /// The self-check's report.
         checked: SelfCheckReport,

@@ -94,7 +94,7 @@ pub struct Reconciler<S, T> {
     pub totals: Totals<T>,
     /// Retry policy of throttled reads.
     pub retry: RetryPolicy,
-    /// Returns the current time in seconds since 1970.
+    /// The clock, which returns the current time in seconds since 1970.
     pub now: fn() -> u64,
 }
 

@@ -44,7 +44,7 @@ pub enum Input {
     Tick,
     /// The stream's shards were listed, all pages.
     Described {
-        /// Whether the stream still takes new records.
+        /// Whether the stream still accepts new records.
         enabled: bool,
         /// Its shards, in any order.
         shards: Vec<ShardDescription>,
@@ -115,7 +115,7 @@ pub struct ShardDescription {
     pub id: ShardId,
     /// The shard that this one continues. It may no longer be listed.
     pub parent: Option<ShardId>,
-    /// Whether the shard takes no more records.
+    /// Whether the shard accepts no more records.
     pub closed: bool,
 }
 

@@ -16,7 +16,7 @@ pub struct Status {
     pub stream_arn: String,
     /// Whether its shards are known.
     pub described: bool,
-    /// Whether the stream takes new records.
+    /// Whether the stream accepts new records.
     pub stream_enabled: bool,
     /// Whether the mapping reads nothing yet, because the start positions of its shards are not durable.
     pub unsaved: bool,

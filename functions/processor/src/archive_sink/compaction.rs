@@ -58,11 +58,11 @@ pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionReport {
-    /// Hours with parts that are old enough.
+    /// Hours with at least one part that is old enough to be compacted.
     pub hours: usize,
     /// Objects written.
     pub objects_written: usize,
-    /// Parts whose rows are in the written objects.
+    /// Parts that were compacted: the written objects contain their rows.
     pub parts_replaced: usize,
     /// Rows in the written objects.
     pub rows: usize,

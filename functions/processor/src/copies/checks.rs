@@ -82,7 +82,7 @@ struct RoundReads<'a> {
 /// maximum size.
 struct BoundedReads<V> {
     rest: BTreeMap<String, V>,
-    /// Items per request if items are small.
+    /// Maximum number of items per request, if items are small.
     most: usize,
     count: usize,
     bytes: usize,

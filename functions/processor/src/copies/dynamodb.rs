@@ -32,7 +32,7 @@ use crate::tables::direct::{Page, answered, page_of, unreadable};
 use crate::tables::dynamodb::{TableName, failure_of};
 use crate::tables::statements::{StatementOutcome, Statements};
 
-/// Concurrent `BatchGetItem` requests: enough to hide their latency.
+/// Maximum number of concurrent `BatchGetItem` requests: enough to hide the latency of a request.
 const READS_AT_ONCE: usize = 4;
 /// Approximate number of copies in a sample. A table is divided into parts with this many copies,
 /// and each sample reads one part.

@@ -113,7 +113,7 @@ impl CopyOutline {
     }
 }
 
-/// A part of the table of copies.
+/// The part of a rule's target table that a sample reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplePart {
     /// The number of this part, from 0.

@@ -107,7 +107,7 @@ struct PageOutcome {
     passed_over: Vec<usize>,
     /// Number of refused copies.
     refused: u64,
-    /// The key of a refused copy, and the reason.
+    /// The key of a copy that DynamoDB refused, and the reason; `None` if DynamoDB refused no copy.
     refusal: Option<(String, String)>,
     /// Number of finished copies before the first unfinished copy.
     visited: usize,

@@ -34,7 +34,7 @@ const NARROW: LoadPlan = LoadPlan { concurrency: 1, needs_max: 10, percent: 33 }
 struct LoadPlan {
     /// Number of concurrent parts.
     concurrency: usize,
-    /// Upper bound of needs in one part.
+    /// Maximum number of needs in one part.
     needs_max: usize,
     /// Percentage of the remaining time for this attempt. Both attempts together take half of the
     /// time; the other half is for the effects.

@@ -30,7 +30,7 @@ pub(crate) struct Throttling(Arc<Mutex<ThrottlingState>>);
 struct ThrottlingState {
     /// Number of throttled attempts.
     attempts: u64,
-    /// The reasons that are not reported yet, by table.
+    /// The reasons for throttling that have not been reported yet, by table.
     unreported: BTreeMap<String, String>,
     /// Current number of concurrent writes.
     concurrency: usize,

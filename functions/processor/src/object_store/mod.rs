@@ -28,7 +28,7 @@ pub struct ObjectEntry {
     pub written_seconds: u64,
 }
 
-/// Some of the objects of a listing.
+/// One page of a listing of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The objects, in the order of their names. The list may be empty although more objects

@@ -10,7 +10,7 @@ use super::declaration::CopyRule;
 /// A problem with a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The number of the rule, from 0.
+    /// The position of the rule in the declaration, from 0.
     pub rule: usize,
     /// The problem, and what to write instead.
     pub text: String,

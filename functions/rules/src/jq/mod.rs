@@ -62,7 +62,7 @@ const TOKENS_OF_CALLER: usize = 60;
 /// The maximum stack size that one token of a program needs in a build without optimisation, in
 /// bytes.
 const STACK_OF_TOKEN: usize = 32 * 1024;
-/// The stack size for everything else, in bytes.
+/// The stack size for everything except the program's tokens, in bytes.
 const STACK_OF_ALL: usize = 1024 * 1024;
 
 impl Program {

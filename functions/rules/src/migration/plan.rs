@@ -154,7 +154,7 @@ pub const PIECE_BYTES_MAX: usize = 390_000;
 pub struct Parts {
     /// The sort key of the profile. The profile is the item with everything that is in no part.
     pub profile: String,
-    /// The parts that are cut out.
+    /// The parts that are cut out of a document.
     pub list: Vec<Part>,
 }
 

@@ -28,7 +28,7 @@ pub const EDITION_REVISION: &str = "revision";
 pub const EDITION_STATE: &str = "state";
 /// The attribute with the time at which the edition last stopped being current.
 pub const EDITION_LEFT_AT: &str = "left_at";
-/// The attribute with the item itself.
+/// The attribute with the image of the item.
 pub const EDITION_IMAGE: &str = "image";
 /// The number of partitions over which the items of an edition are spread, so that no partition holds
 /// all of them.
@@ -36,7 +36,7 @@ pub const EDITION_PARTS: u64 = 16;
 
 /// The head's attribute with the current edition.
 pub const EDITION_CURRENT: &str = "current";
-/// The head's attribute with the previous current edition.
+/// The head's attribute with the edition that was current before the current one.
 pub const EDITION_PREVIOUS: &str = "previous";
 /// The head's attribute with the highest assigned number.
 pub const EDITION_LATEST: &str = "latest";
@@ -59,7 +59,7 @@ pub enum EditionState {
 }
 
 impl EditionState {
-    /// Returns the word in the item.
+    /// Returns the name of the state in the item.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -62,7 +62,7 @@ impl VersionEvent {
         }
     }
 
-    /// Returns the word in a version item.
+    /// Returns the name of the event in a version item.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

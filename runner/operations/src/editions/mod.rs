@@ -116,7 +116,7 @@ struct Place {
     client: Client,
     table: String,
     set: String,
-    /// The time in seconds since 1970.
+    /// The current time, in seconds since 1970.
     now: u64,
 }
 

@@ -73,7 +73,7 @@ impl Failure {
         })
     }
 
-    /// Changes the text and keeps the kind.
+    /// Returns the failure with a changed text and the same kind.
     #[must_use]
     pub(crate) fn with(self, words: impl FnOnce(String) -> String) -> Self {
         match self {

@@ -17,7 +17,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Returns the cells of its row in the report.
+    /// Returns the cells of the difference's row in the report.
     pub(super) fn row(&self) -> Vec<Value> {
         let change = match (&self.from, &self.to) {
             (None, _) => "added",

@@ -89,7 +89,7 @@ pub(super) struct List {
 /// The time of one erasure, and the number of rows that it erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
-    /// The time of completion, in seconds since 1970.
+    /// The time at which the erasure was completed, in seconds since 1970.
     pub seconds: u64,
     /// Erased rows.
     pub rows: usize,

@@ -182,7 +182,7 @@ async fn answered(
     }
 }
 
-/// Names streams of tables for messages.
+/// Formats the names of the tables' streams for a message.
 fn streams(tables: &[&str]) -> String {
     let names: Vec<String> = tables.iter().map(|table| format!("`{table}`")).collect();
     let what = if names.len() == 1 { "the stream of" } else { "the streams of" };

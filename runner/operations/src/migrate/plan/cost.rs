@@ -94,7 +94,7 @@ impl Phase {
         }
     }
 
-    /// Returns the phase for a report.
+    /// Returns the phase as JSON for the report.
     fn json(&self, name: &str, per: Option<&str>) -> Value {
         let round = |units: f64| match per {
             None => units.ceil(),
@@ -152,7 +152,7 @@ impl Cost {
         [&self.backfill, &self.comparison, &self.completion].into_iter()
     }
 
-    /// Returns all phases, in the order in which they run.
+    /// Returns all phases as JSON, in the order in which they run.
     pub(crate) fn json(&self) -> Value {
         json!([
             self.backfill.json("backfill", None),
@@ -186,7 +186,7 @@ impl<'b> Table<'b> {
         self.basis.tables.get(table)
     }
 
-    /// Adds a source item that becomes items of other tables.
+    /// Adds the cost of a source item that becomes items of other tables.
     fn moved(&mut self, cost: &mut Cost, item: &Item) {
         let (migration, times) = (self.basis.migration, self.times);
         self.before.add(item, times);
@@ -225,7 +225,7 @@ impl<'b> Table<'b> {
         Some(Registers::of(source, register).to_item(&key))
     }
 
-    /// Adds an item that is changed in place.
+    /// Adds the cost of an item that is changed in place.
     fn in_place(&mut self, cost: &mut Cost, item: &Item) {
         let times = self.times;
         self.before.add(item, times);
@@ -245,7 +245,7 @@ impl<'b> Table<'b> {
         cost.live.write(place, (Some(item), after.as_ref()), 1.0);
     }
 
-    /// Adds the scans of the phases.
+    /// Adds the cost of the scans in each phase.
     fn scans(&self, cost: &mut Cost) {
         let segments = self.basis.plan.segments;
         cost.backfill.reads += self.before.units(segments);

@@ -113,7 +113,7 @@ pub(crate) async fn activate(
     ))
 }
 
-/// Waits until the store's time is later than a second.
+/// Waits until the store's time is later than `second`, in seconds since 1970.
 pub(crate) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < FENCE_LIMIT {

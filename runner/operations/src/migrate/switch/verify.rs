@@ -237,7 +237,7 @@ pub(crate) struct ComparisonResult {
 }
 
 impl ComparisonResult {
-    /// Returns what the migration's state records of this comparison.
+    /// Returns the part of this result that the migration's state records.
     pub(crate) fn verified(&self) -> Verified {
         Verified {
             run: self.run,

@@ -117,7 +117,7 @@ struct SampleResults {
     outputs: u64,
     /// Bytes that are written.
     bytes: u64,
-    /// Number of items in place that need no change.
+    /// Number of items that a change in place leaves unchanged.
     kept: u64,
     /// Number of items that the plan's program drops.
     dropped: u64,
