@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
+use crate::console::{self, ConsoleArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::init::{self, InitArguments};
@@ -92,6 +93,8 @@ enum Verb {
     Logs(LogsArguments),
     /// Show the progress of each mapping
     Status(StatusArguments),
+    /// Serve web pages about the tables, streams and mappings of a store
+    Console(ConsoleArguments),
     /// Read, verify, restore, compact and erase archived items
     Archive(Box<ArchiveArguments>),
     /// Read a counter, fold its slots, cast and recount votes
@@ -232,6 +235,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Invoke(arguments) => Box::pin(invoke::run(&arguments)).await,
         Verb::Logs(arguments) => Box::pin(logs::run(&arguments, output)).await,
         Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
         Verb::Archive(arguments) => {
             Box::pin(archive::run(
                 *arguments,

@@ -9,7 +9,7 @@ use crate::{assert_none, root};
 
 /// Every crate of this project, and the project's crates that it may use. The same as in
 /// ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("locks", &[]),
     ("model", &[]),
     ("rules", &["model", "locks"]),
@@ -31,8 +31,23 @@ const ARROWS: [(&str, &[&str]); 21] = [
         &["client", "template", "mapping", "control", "rules", "model", "platform", "locks"],
     ),
     (
+        "console",
+        &[
+            "local",
+            "operations",
+            "client",
+            "template",
+            "mapping",
+            "control",
+            "server",
+            "model",
+            "locks",
+        ],
+    ),
+    (
         "runner",
         &[
+            "console",
             "local",
             "operations",
             "client",

@@ -168,6 +168,7 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("invoke", Short),
     ("logs", UntilInterrupted),
     ("status", Short),
+    ("console", UntilInterrupted),
     ("archive ls", Short),
     ("archive get", Short),
     ("archive ddl", Short),

@@ -33,6 +33,9 @@ pub struct Running {
     /// The endpoint of Lambda's Invoke API.
     #[serde(default)]
     pub lambda: String,
+    /// The address of the console; empty for an earlier version.
+    #[serde(default)]
+    pub console: String,
     /// The data folder.
     #[serde(default)]
     pub directory: PathBuf,

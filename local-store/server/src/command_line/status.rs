@@ -186,24 +186,8 @@ fn render(status: &Value) -> String {
             Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
         };
-        let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
         let log = replica.get("log_bytes").and_then(Value::as_u64).unwrap_or_default();
-        let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
-        let mut notes = match incarnation {
-            0 => Vec::new(),
-            1 => vec!["was rebuilt once".to_owned()],
-            times => vec![format!("was rebuilt {times} times")],
-        };
-        if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
-            notes.push("disk damaged: the node is rebuilt once its peers allow it".to_owned());
-        }
-        if silent >= SILENCE_MS {
-            notes.push(format!(
-                "no majority has responded for {} s; the replica accepts no writes and no strongly consistent reads",
-                silent / 1_000
-            ));
-        }
-        let note = notes.join("; ");
+        let note = notes(replica).join("; ");
         let log = format!("{} MB", log / 1_000_000);
         rows.push(vec![
             text("node"),
@@ -243,9 +227,32 @@ fn render(status: &Value) -> String {
     text
 }
 
+/// Returns what an operator must know about a replica: that its node was rebuilt, is damaged, or is isolated.
+#[must_use]
+pub fn notes(replica: &Value) -> Vec<String> {
+    let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
+    let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
+    let mut notes = match incarnation {
+        0 => Vec::new(),
+        1 => vec!["was rebuilt once".to_owned()],
+        times => vec![format!("was rebuilt {times} times")],
+    };
+    if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
+        notes.push("disk damaged: the node is rebuilt once its peers allow it".to_owned());
+    }
+    if silent >= SILENCE_MS {
+        notes.push(format!(
+            "no majority has responded for {} s; the replica accepts no writes and no strongly consistent reads",
+            silent / 1_000
+        ));
+    }
+    notes
+}
+
 /// Returns the percentage of its files that a replica has verified with checksums, in the current pass or the
 /// last one.
-fn verified(replica: &Value) -> String {
+#[must_use]
+pub fn verified(replica: &Value) -> String {
     let number = |name: &str| replica.get("scrub").and_then(|scrub| scrub.get(name)?.as_u64());
     match (number("begun_ms"), number("passes")) {
         (Some(_), _) => {

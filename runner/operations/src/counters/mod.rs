@@ -12,6 +12,7 @@ mod generate;
 mod reading;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod totals;
 mod voting;
 
 use std::time::Duration;

@@ -24,6 +24,9 @@ pub enum Failure {
     Fatal(String),
 }
 
+/// The text of the failure that the control table does not exist.
+const NOT_STARTED: &str = "no migration was started in this store";
+
 /// The result of a step of a migration.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -45,7 +48,7 @@ impl Failure {
     {
         // The table is missing because no migration has created it yet.
         if is_not_found(error) {
-            return Self::Fatal("no migration was started in this store".to_owned());
+            return Self::Fatal(NOT_STARTED.to_owned());
         }
         let text = format!("{doing}: {}", error_text(error));
         let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
@@ -56,6 +59,11 @@ impl Failure {
             // Without a response, an attempt may have been applied.
             None => Self::Unknown(text),
         }
+    }
+
+    /// Returns true if the failure is that the control table does not exist.
+    pub(crate) fn is_of_missing_table(&self) -> bool {
+        matches!(self, Self::Fatal(text) if text == NOT_STARTED)
     }
 
     /// Returns the failure of a change whose expected state differs from the migration's state.

@@ -7,6 +7,7 @@ mod absent;
 mod backfill;
 pub mod check;
 mod difference;
+pub mod history;
 pub mod reading;
 mod recheck;
 mod restore;

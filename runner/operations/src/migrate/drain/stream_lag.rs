@@ -61,7 +61,7 @@ pub(crate) struct Watcher {
 }
 
 /// The result of a pass over the streams.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
     /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
     pub(crate) told: Value,
@@ -189,7 +189,7 @@ impl Watcher {
             }
             Err(problem) => return failed(problem),
         };
-        if direction == Direction::Reverse {
+        if direction == Direction::Reverse && !context.is_read_only {
             inverse_check::note(context, plan, state, &looked, now).await;
         }
         let mut is_followed = self.applied.is_followed(Instant::now());

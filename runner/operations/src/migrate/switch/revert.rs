@@ -32,6 +32,10 @@ pub(crate) struct RevertArguments {
     with_differences: bool,
 }
 
+/// What `revert` would do.
+pub(crate) const CONSEQUENCE: &str =
+    "writers would be blocked until everything is drained, then use the sources";
+
 /// Switches back to the sources.
 pub(crate) async fn revert(
     context: &Context,
@@ -73,9 +77,7 @@ pub(crate) async fn revert(
         }
     }
     if arguments.dry_run {
-        say(
-            "writers would be blocked until everything is drained, then use the sources; nothing was written",
-        );
+        say(&format!("{CONSEQUENCE}; nothing was written"));
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "revert", name).await?;
