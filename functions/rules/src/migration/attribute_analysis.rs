@@ -33,8 +33,8 @@ impl PossibleResults {
     const NOTHING: Self = Self(0);
     /// A value that depends only on attributes whose names are recorded.
     const OTHER: Self = Self(1);
-    /// The item, possibly with other values under some names. These names are literals of the
-    /// program, or the other values also have them.
+    /// The item, in which some attributes may have been changed. The names of these attributes are literals
+    /// of the program or come from a value of the kind `OTHER`.
     const ITEM: Self = Self(2);
     /// A value that may contain the item.
     const INSIDE: Self = Self(4);

@@ -367,8 +367,8 @@ fn without_room(key: &str, target: &str) -> MoveResult {
     ))
 }
 
-/// Returns why a transaction was cancelled, if a retry would fail too. Its first item is the
-/// deletion of the slot, which fails after a vote. Its second item is the addition to the target,
+/// Returns why a transaction was cancelled, if a retry would fail too. The transaction's first operation is
+/// the deletion of the slot, which fails after a vote. The second operation is the addition to the target,
 /// which also fails if the target's expiry changed.
 fn refusal(
     error: &SdkError<TransactWriteItemsError>,
