@@ -132,7 +132,7 @@ fn query(console: &Console) {
         .unwrap();
     let next = rest.split('"').next().unwrap().replace("&amp;", "&");
     let page = console.page(&next);
-    assert!(page.contains("Rush") && !page.contains("Gravity"), "{page}");
+    assert!(page.contains("<i>S</i> Rush") && !page.contains("<i>S</i> Gravity"), "{page}");
     assert!(page.contains("First page") && page.contains("AWS CLI"), "{page}");
 }
 

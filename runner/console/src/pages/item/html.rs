@@ -13,6 +13,8 @@ use crate::query::href;
 const ATTRIBUTES_BYTES_MAX: usize = 26 * 1024;
 /// The most bytes of the text in the form. With the list and the frame the page stays below 60 KB.
 const EDITOR_BYTES_MAX: usize = 22 * 1024;
+/// How often the page and its frame have the key of the item.
+const KEYS: usize = 8;
 /// The most characters of a value, and of a name.
 const VALUE_CHARACTERS_MAX: usize = 1_000;
 const NAME_CHARACTERS_MAX: usize = 200;
@@ -49,7 +51,9 @@ fn json_address(view: &View, found: &Found) -> String {
 fn attributes(view: &View, found: &Found) -> Markup {
     let item = &found.item.0;
     let first = view.first.min(item.len().saturating_sub(1));
-    let mut left = ATTRIBUTES_BYTES_MAX;
+    // The page and its frame have the key several times.
+    let keys = KEYS * href(&[], &[("key", &found.key.text())]).len();
+    let mut left = ATTRIBUTES_BYTES_MAX.saturating_sub(keys);
     let built = item.iter().skip(first).map(|(name, value)| attribute(name, value));
     let fitting = built.enumerate().map_while(|(position, row)| {
         // One attribute is always shown.

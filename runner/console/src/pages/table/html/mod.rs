@@ -15,6 +15,8 @@ use crate::table_shape::{Keys, TableShape};
 
 /// The most bytes of the content. With the frame the page stays below 60 KB.
 const BYTES_MAX: usize = 54 * 1024;
+/// How often the frame has the address of the page: once in each of its forms.
+const FRAME_ADDRESSES: usize = 3;
 /// The most bytes of the four programs. Beyond that, only the JSON twin has them.
 const CODE_BYTES_MAX: usize = 14 * 1024;
 /// The most characters of a name.
@@ -29,7 +31,9 @@ pub(crate) fn html(view: &View) -> Markup {
         @if let Some(problem) = &view.problem { (wrong(problem)) }
     };
     let code = html! { @if let Some(asked) = &view.asked { (code(asked)) } };
-    let left = BYTES_MAX.saturating_sub(head.0.len() + code.0.len());
+    let address = view.form.href(&["tables", &view.table.name]);
+    let left = BYTES_MAX.saturating_sub(FRAME_ADDRESSES * address.len());
+    let left = left.saturating_sub(head.0.len() + code.0.len());
     html! {
         (head)
         @if let Some(items) = &view.result { (result(view, items, left)) }

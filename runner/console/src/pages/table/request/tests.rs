@@ -176,77 +176,80 @@ fn every_operator_of_a_filter_has_its_expression() {
     }
 }
 
+/// Query strings, and how the problem of each begins.
+const WRONG: [(&str, &str); 25] = [
+    (
+        "index=by-name",
+        "Index: the table has no index `by-name` -> the table, or one of by-hash, by-two",
+    ),
+    (
+        "pk=abc",
+        "Partition key `year`: `abc` is not a number -> a number of at most 38 digits, such as 2013 or -1.5e3",
+    ),
+    (
+        "index=by-hash&pk=A",
+        "Partition key `hash`: `A` is not base64 -> base64 with its padding, such as AAEC",
+    ),
+    ("index=by-two&pk=x", "Partition key `b`: the value is missing -> a value of type N"),
+    (
+        "sk=a",
+        "Sort key: a condition on the sort key needs a partition -> a value of the partition key too, or no condition on the sort key",
+    ),
+    (
+        "index=by-hash&pk=AQ%3D%3D&sk=x",
+        "Sort key: there is no sort key -> no condition on a sort key, or an index with one",
+    ),
+    (
+        "pk=1&sk=a&sk_op=%3C%3E",
+        "Sort key `ti'tle`: unknown operator `<>` -> =, <, <=, >, >=, between, begins_with",
+    ),
+    (
+        "pk=1&sk=a&sk_op=between",
+        "Sort key `ti'tle`, upper bound: the value is missing -> a value of type S",
+    ),
+    (
+        "order=desc",
+        "Order: a Scan has no order -> a value of the partition key, or the order `forward`",
+    ),
+    ("order=up", "Order: unknown order `up` -> asc or desc"),
+    ("limit=0", "Limit: `0` is not a limit -> a whole number from 1 to 100"),
+    ("limit=101", "Limit: `101` is not a limit -> a whole number from 1 to 100"),
+    ("limit=x", "Limit: `x` is not a limit -> a whole number from 1 to 100"),
+    (
+        "filter_value=1",
+        "Filter: the filter has no attribute -> the name of an attribute, such as rating or info.rating",
+    ),
+    ("filter=a&filter_op=like", "Filter: unknown operator `like` -> "),
+    (
+        "filter=a&filter_type=X",
+        "Filter type: unknown type `X` -> S, N, B, BOOL, NULL, M, L, SS, NS, BS",
+    ),
+    (
+        "filter=a&filter_type=L&filter_value=1",
+        "Filter value: the operator has no operand of type L -> the type S, N, B, BOOL or NULL",
+    ),
+    (
+        "filter=a&filter_type=BOOL&filter_value=yes",
+        "Filter value: `yes` is not a Boolean -> true or false",
+    ),
+    ("filter=a&filter_op=size+%3D&filter_value=x", "Filter value: `x` is not a number -> "),
+    (
+        "filter=a&filter_op=in&filter_value=%5B%5D",
+        "Filter value: `in` has 0 values -> 1 to 100 values",
+    ),
+    ("filter=a&filter_op=in&filter_value=%5B1", "Filter value: not a JSON array: "),
+    ("filter=a..b", "Filter: a name is missing -> "),
+    ("project=a,,b", "Projection: a name is missing -> "),
+    ("after=%7B", "after: not JSON: "),
+    (
+        "after=%7B%22a%22:%7B%22L%22:%5B%5D%7D%7D",
+        "after: a key has only values of the types S, N and B -> ",
+    ),
+];
+
 #[test]
 fn a_wrong_field_says_what_to_write() {
-    for (query, expected) in [
-        (
-            "index=by-name",
-            "Index: the table has no index `by-name` -> the table, or one of by-hash, by-two",
-        ),
-        (
-            "pk=abc",
-            "Partition key `year`: `abc` is not a number -> a number of at most 38 digits, such as 2013 or -1.5e3",
-        ),
-        (
-            "index=by-hash&pk=A",
-            "Partition key `hash`: `A` is not base64 -> base64 with its padding, such as AAEC",
-        ),
-        ("index=by-two&pk=x", "Partition key `b`: the value is missing -> a value of type N"),
-        (
-            "sk=a",
-            "Sort key: a condition on the sort key needs a partition -> a value of the partition key too, or no condition on the sort key",
-        ),
-        (
-            "index=by-hash&pk=AQ%3D%3D&sk=x",
-            "Sort key: there is no sort key -> no condition on a sort key, or an index with one",
-        ),
-        (
-            "pk=1&sk=a&sk_op=%3C%3E",
-            "Sort key `ti'tle`: unknown operator `<>` -> =, <, <=, >, >=, between, begins_with",
-        ),
-        (
-            "pk=1&sk=a&sk_op=between",
-            "Sort key `ti'tle`, upper bound: the value is missing -> a value of type S",
-        ),
-        (
-            "order=desc",
-            "Order: a Scan has no order -> a value of the partition key, or the order `forward`",
-        ),
-        ("order=up", "Order: unknown order `up` -> asc or desc"),
-        ("limit=0", "Limit: `0` is not a limit -> a whole number from 1 to 100"),
-        ("limit=101", "Limit: `101` is not a limit -> a whole number from 1 to 100"),
-        ("limit=x", "Limit: `x` is not a limit -> a whole number from 1 to 100"),
-        (
-            "filter_value=1",
-            "Filter: the filter has no attribute -> the name of an attribute, such as rating or info.rating",
-        ),
-        ("filter=a&filter_op=like", "Filter: unknown operator `like` -> "),
-        (
-            "filter=a&filter_type=X",
-            "Filter type: unknown type `X` -> S, N, B, BOOL, NULL, M, L, SS, NS, BS",
-        ),
-        (
-            "filter=a&filter_type=L&filter_value=1",
-            "Filter value: the operator has no operand of type L -> the type S, N, B, BOOL or NULL",
-        ),
-        (
-            "filter=a&filter_type=BOOL&filter_value=yes",
-            "Filter value: `yes` is not a Boolean -> true or false",
-        ),
-        ("filter=a&filter_op=size+%3D&filter_value=x", "Filter value: `x` is not a number -> "),
-        (
-            "filter=a&filter_op=in&filter_value=%5B%5D",
-            "Filter value: `in` has 0 values -> 1 to 100 values",
-        ),
-        ("filter=a&filter_op=in&filter_value=%5B1", "Filter value: not a JSON array: "),
-        ("filter=a..b", "Filter: a name is missing -> "),
-        ("project=a,,b", "Projection: a name is missing -> "),
-        ("after=%7B", "after: not JSON: "),
-        (
-            "after=%7B%22a%22:%7B%22L%22:%5B%5D%7D%7D",
-            "after: a key has only values of the types S, N and B -> ",
-        ),
-    ] {
+    for (query, expected) in WRONG {
         let found = body(query);
         assert!(found.starts_with(expected), "{query}: {found}");
     }
