@@ -1,6 +1,6 @@
 //! Lambda's Invoke operation: `aws lambda invoke --endpoint-url ...`.
 //!
-//! There is one endpoint for all functions. Requests are not authenticated, so it listens only on
+//! There is one endpoint for all functions. Requests are not authenticated, so the endpoint listens only on
 //! loopback. An asynchronous invocation (`Event`) is attempted once; Lambda would retry it twice.
 //!
 //! Source: AWS Lambda API reference, Invoke.
@@ -51,7 +51,7 @@ impl InvokeEndpoint {
         Self { listener: Listener::serve(bound, settings, service) }
     }
 
-    /// Returns the address, with the real port.
+    /// Returns the address with the port that was bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()

@@ -39,8 +39,8 @@ use crate::poller::{Invoke, request_id};
 /// means a caller without a limit, which Lambda would throttle, too.
 const WAITING_MAX: usize = 1_000;
 
-/// The maximum number of instances that may exit before they receive an invocation; after it, the
-/// invocation fails. The number is generous: once no idle instance is left, an instance is started for
+/// The maximum number of instances that may exit before they receive an invocation. After that many exits,
+/// the invocation fails. The number is generous: once no idle instance is left, an instance is started for
 /// this invocation.
 const DELIVERY_ATTEMPTS: usize = 8;
 

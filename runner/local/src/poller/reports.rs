@@ -25,7 +25,8 @@ pub struct Observer {
     pub pages: Option<Arc<dyn PageWatcher>>,
 }
 
-/// An observer of the records that a mapping reads. It must be quick, because the mapping waits for it.
+/// An observer of the records that a mapping reads. The observer must be quick, because the mapping waits for
+/// it.
 pub trait PageWatcher: std::fmt::Debug + Send + Sync {
     /// Called for each page of a shard.
     fn page(&self, shard: &ShardId, records: &[Record], now: Now);

@@ -37,7 +37,7 @@ const STOP_MS: u64 = 10_000;
 
 /// The pause in milliseconds before a failed save is retried.
 const SAVE_RETRY_MS: u64 = 1_000;
-/// The maximum time in milliseconds without a successful save. After it, the mapping ends, because the
+/// The maximum time in milliseconds without a successful save. After this time, the mapping ends, because the
 /// next run would redeliver everything since the last save.
 const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
 

@@ -17,7 +17,7 @@ use client::output::{self, Output, counted, say};
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 
-/// Advice on how to name another table of jobs.
+/// Advice on how to name a different table of jobs.
 const JOBS_FLAG: &str =
     "name the table of jobs with --jobs-table, for example --jobs-table fan-out-jobs";
 

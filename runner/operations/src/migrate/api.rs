@@ -207,7 +207,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
 /// Returns every item of a table as readers see it, without tombstones and marks.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the table cannot be read.
 pub async fn scan(client: &aws_sdk_dynamodb::Client, table: &str) -> Result<Vec<model::Item>> {
     let schema = tables::schema(client, table).await?;
     let items = tables::sample(client, table, u64::MAX).await?;

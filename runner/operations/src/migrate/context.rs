@@ -50,7 +50,7 @@ impl Context {
     /// Creates the control table if it is absent.
     ///
     /// # Errors
-    /// When the store refuses it or does not answer.
+    /// When the store refuses to create the table, or does not respond.
     pub async fn ensure_control_table(&self) -> Result<()> {
         self.control.ensure().await
     }

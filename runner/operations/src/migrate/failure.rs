@@ -9,8 +9,8 @@ use client::sdk_error::{error_text, is_not_found, is_throttle};
 /// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled or other processes
-    /// wrote.
+    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled the request or another process
+    /// wrote at the same time.
     #[error("{0}")]
     Retry(String),
     /// Nothing was done. A retry fails until the operator changes what the text names.
@@ -66,7 +66,7 @@ impl Failure {
         matches!(self, Self::Fatal(text) if text == NOT_STARTED)
     }
 
-    /// Returns the failure of a change that found another state than it expected.
+    /// Returns the failure of a change whose expected state differs from the migration's state.
     pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Self {
         Self::Refused(match broken {
             UnexpectedState::OtherPhase { phase } => {
@@ -81,7 +81,7 @@ impl Failure {
         })
     }
 
-    /// Changes the text and keeps the kind.
+    /// Returns the failure with a changed text and the same kind.
     #[must_use]
     pub(crate) fn with(self, words: impl FnOnce(String) -> String) -> Self {
         match self {

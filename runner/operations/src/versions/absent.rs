@@ -1,8 +1,7 @@
-//! Explains why there is no history, with advice: the table, the key, or only the history is
-//! missing.
+//! Explains why there is no history, with advice: the table, the key, or only the history is missing.
 //!
-//! It is used only after a read found nothing. A history may outlive its table, and its reader may
-//! have no permission to describe the table.
+//! This module is used only after a read has found nothing. A history may outlive its table, and its reader
+//! may have no permission to describe the table.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +42,7 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
 /// Returns the names of the store's tables, up to a limit.
 ///
 /// # Errors
-/// When they cannot be listed.
+/// When the tables cannot be listed.
 pub(super) async fn table_names(client: &Client) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
     let mut listed = client.list_tables().into_paginator().items().send();
@@ -61,7 +60,7 @@ pub(super) fn versioned(names: &BTreeSet<String>) -> impl Iterator<Item = &Strin
     names.iter().filter(|name| names.contains(&history_of(name)))
 }
 
-/// Returns the message for a missing table of histories. It lists the tables that have versions;
+/// Returns the message for a missing table of histories. The message lists the tables that have versions;
 /// `reason` is the store's error.
 pub(super) async fn no_table(place: &Place, reason: &str) -> String {
     match table_names(&place.client).await {

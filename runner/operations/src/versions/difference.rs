@@ -29,7 +29,7 @@ impl Difference {
         }
     }
 
-    /// Returns the cells of its row in the report.
+    /// Returns the cells of the difference's row in the report.
     pub(super) fn row(&self) -> Vec<Value> {
         let text = |value: &Option<AttributeValue>| {
             value.as_ref().map_or(Value::Null, |value| {

@@ -120,7 +120,7 @@ async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duratio
     Ok(Exit::Done)
 }
 
-/// Removes tombstones and marks from the sources after a revert, while clients use them.
+/// Removes tombstones and marks from the sources after a revert, while clients use the sources.
 pub(crate) async fn clean(
     context: &Context,
     plan: &Plan,

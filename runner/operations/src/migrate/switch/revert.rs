@@ -1,6 +1,6 @@
 //! `weir migrate revert`: checks before readers and writers are switched back to the sources.
 //!
-//! `executor` performs the switch. `in_place` does it for changes in place.
+//! `executor` performs the switch. `in_place` reverts changes in place.
 
 use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
