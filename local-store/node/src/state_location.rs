@@ -61,7 +61,7 @@ pub struct DirectoryLocation {
     storages: Mutex<Storages>,
 }
 
-impl fmt::Debug for DirectoryHome {
+impl fmt::Debug for DirectoryLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the states in {}", self.directory.display())
     }
@@ -72,7 +72,7 @@ impl fmt::Debug for DirectoryHome {
 struct Storages {
     state: u64,
     last_staged: u64,
-    /// The state, if it is open for the next [`StorageHome::open`].
+    /// The state, if it is open for the next [`StateLocation::open`].
     kept: Option<Arc<dyn Storage>>,
     /// For each open storage, whether its directory is removed when its last user drops it.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,
@@ -114,7 +114,7 @@ impl DirectoryLocation {
         Ok(location)
     }
 
-    /// Keeps the state, which was opened to check it, for the next [`StorageHome::open`].
+    /// Keeps the state, which was opened to check it, for the next [`StateLocation::open`].
     pub fn keep(&self, state: Arc<dyn Storage>) {
         self.lock().kept = Some(state);
     }

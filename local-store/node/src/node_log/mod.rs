@@ -266,7 +266,7 @@ impl NodeLog {
         if mutation::is_active(Mutation::ShortenTooFar) {
             upto = first_kept.saturating_sub(1);
         }
-        state.queue.push(Item::Shorten(upto));
+        state.queue.push(QueuedItem::Shorten(upto));
         self.shared.schedule(state);
         Ok(())
     }
@@ -284,7 +284,7 @@ impl NodeLog {
         {
             let mut state = self.shared.lock();
             state.check()?;
-            state.queue.extend([Item::Shrink, Item::Done(Completion::Signal(signal))]);
+            state.queue.extend([QueuedItem::Shrink, QueuedItem::Done(Completion::Signal(signal))]);
             self.shared.schedule(&mut state);
         }
         durable.await.map_err(|_| io::Error::other("the log has stopped"))?;
@@ -478,7 +478,7 @@ impl Shared {
                 QueuedItem::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
                 // The receiver may have stopped waiting.
                 QueuedItem::Done(Completion::Signal(signal)) => drop(signal.send(())),
-                QueuedItem::Record(_) | QueuedItem::Shorten(_) | Item::Shrink => {}
+                QueuedItem::Record(_) | QueuedItem::Shorten(_) | QueuedItem::Shrink => {}
             }
         }
         let mut state = self.lock();
@@ -501,8 +501,8 @@ impl Shared {
                     let last = log.last_index();
                     log.truncate_prefix((*upto).min(last))
                 }
-                Item::Shrink => log.shrink(),
-                Item::Record(_) | Item::Done(_) => Ok(()),
+                QueuedItem::Shrink => log.shrink(),
+                QueuedItem::Record(_) | QueuedItem::Done(_) => Ok(()),
             };
             match changed {
                 // Nothing has changed, and a later truncation frees the space.

@@ -88,7 +88,7 @@ impl MaintenanceThread {
 
     /// Requests a merge of all tables if that frees much space. Does not wait.
     pub(super) fn start_reclaiming(&self) {
-        *self.work.lock() = ToDo::Space;
+        *self.work.lock() = PendingWork::Space;
         self.work.changed.notify_all();
     }
 
@@ -162,9 +162,9 @@ impl Work {
             let task = std::mem::replace(&mut *to_do, PendingWork::Nothing);
             drop(to_do);
             let done = match task {
-                ToDo::End => return,
-                ToDo::Space => self.write_and_merge().and_then(|()| self.reclaim()),
-                ToDo::Nothing | ToDo::Tables => self.write_and_merge(),
+                PendingWork::End => return,
+                PendingWork::Space => self.write_and_merge().and_then(|()| self.reclaim()),
+                PendingWork::Nothing | PendingWork::Tables => self.write_and_merge(),
             };
             let failed = done.err();
             let to_do = self.lock();

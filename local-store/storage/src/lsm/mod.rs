@@ -484,7 +484,7 @@ impl Storage for LsmStorage {
     }
 
     fn reclaim(&self) {
-        self.upkeep.start_reclaiming();
+        self.maintenance.start_reclaiming();
     }
 
     fn view(&self) -> Box<dyn View + Send + Sync> {
