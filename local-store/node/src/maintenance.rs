@@ -22,15 +22,15 @@ const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between attempts of a damaged node to transfer leadership. It is also the time-out for
 /// a peer's status.
 const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
-/// Size of the log's files in bytes beyond which the log is truncated to the entries that the state
-/// lacks. A peer that is behind then needs a snapshot.
+/// Size of the log's files in bytes from which the log keeps only entries that the state lacks. A
+/// peer that is behind then needs a snapshot.
 const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
 
 /// The parts of a replica that its maintenance uses.
 pub(super) struct Maintenance {
     pub(super) raft: Raft,
     pub(super) arc: ArcId,
-    /// Notified when the state has to be persisted.
+    /// The notification that the state has to be persisted.
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) before_recent: RecentBoundary,
@@ -58,8 +58,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         tokio::select! {
             biased;
             changed = metrics.changed() => {
-                // If the consensus ends without a panic, the consensus reports a state, which is
-                // checked above.
+                // A consensus that ends without a panic reports an error state first, which is
+                // checked above. This is the case of a panic.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
                     return on_failure.report("the consensus panicked, which is a defect of this program");
                 }
@@ -78,7 +78,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
                 }
             }
             // An arc with few writes must not prevent the truncation of the common log. This check
-            // also covers the entries that the log had at the start, which no other code counts.
+            // also covers entries from before the start, which do not count towards the other
+            // triggers.
             _ = log_check.tick() => {
                 if log.usage().1 > LOG_BYTES_KEPT
                     && log.is_held_by(*arc)
@@ -91,7 +92,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     }
 }
 
-/// Waits for the next tick of an interval, or forever without one.
+/// Waits for the next tick of an interval, or forever if there is no interval.
 async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         Some(interval) => {
@@ -103,8 +104,8 @@ async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
 
 impl Maintenance {
     /// Transfers leadership from this node, if it leads, to the peer with an undamaged disk that
-    /// has the most entries. Without such a peer it continues to lead, so that its undamaged data
-    /// can be served.
+    /// has the most entries. Without such a peer, this node continues to lead, so that its
+    /// undamaged data can be served.
     async fn hand_over(&self) {
         let peers: Vec<(NodeId, Option<u64>)> = {
             let metrics = self.raft.metrics();
@@ -149,8 +150,8 @@ async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>
     let (snapshot, matched) = {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
-        // A peer still needs the entries that it has not acknowledged. Without them the peer would
-        // need a snapshot, and another snapshot after that.
+        // Keep the entries that a peer has not acknowledged. Without them the peer would need a
+        // snapshot, and by the time that snapshot is installed, perhaps another one.
         let peers = metrics.replication.iter().flat_map(BTreeMap::values);
         let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
         (metrics.snapshot.as_ref().map_or(0, |at| at.index), matched.unwrap_or(u64::MAX))

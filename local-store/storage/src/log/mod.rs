@@ -1,8 +1,8 @@
 //! The log: entries with contiguous indexes, durable when [`Log::sync`] returns.
 //!
-//! It starts no thread, has no clock and does not interpret payloads. One log serves a whole node:
-//! each payload names the consensus group that it belongs to. `docs/formats/log.md` draws the
-//! bytes.
+//! The module starts no thread, has no clock and does not interpret payloads. One log serves a
+//! whole node: each payload names the consensus group that it belongs to. `docs/formats/log.md`
+//! draws the bytes.
 //!
 //! # Group commit
 //!
@@ -30,13 +30,14 @@
 //! The log alone cannot detect three cases: the newest group is damaged and nothing was written
 //! after it (it looks torn); the newest segments are missing as a whole; segments before the oldest
 //! are missing (that looks truncated). The caller has the remaining evidence, the applied index of
-//! its state: it must reject a state that lacks entries that the log does not have any more. A
-//! state that is ahead of the log is none of these cases; `node::replica` checks for it.
+//! its state: it must reject a state that lacks entries which the log no longer has. A state that
+//! is ahead of the log is a different case, which `node::replica` handles.
 //!
 //! Recovery does not assume that the entries it finds are durable: after a crash of the process
-//! alone, or a failed sync, they may be only in the page cache. Before it returns, it rewrites the
-//! entries that no record confirms, and syncs. After it has cut something off, it continues in a
-//! new segment, so that the bytes that were cut off can never be read as a continuation.
+//! alone, or a failed sync, they may be only in the page cache. Before [`Log::open`] returns, it
+//! rewrites and syncs the entries that no `synced_end` confirms. If it has cut off a torn end, it
+//! continues in a new segment, so that the bytes that were cut off can never be read as a
+//! continuation.
 //!
 //! # Errors
 //!
@@ -64,11 +65,11 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// The largest payload for any segment size. This bound limits the memory of a reader, and is
-/// larger than any payload that a node writes.
+/// The largest payload, whatever the segment size. The bound limits the memory of a reader, and no
+/// node writes larger payloads.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Bytes that a segment with one record has in addition to the payload.
+/// Bytes that a segment with a single record needs in addition to the payload.
 pub const SEGMENT_HEAD_BYTES: u64 = DATA_OFFSET + record::HEADER_BYTES as u64;
 
 /// The limit of segment offsets, which are stored in memory as 4 bytes in units of 8.
@@ -81,7 +82,7 @@ const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 /// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The size of a segment file; a multiple of 4,096 from 8,192 to 16 GiB.
+    /// The size of a segment file in bytes: a multiple of 4,096 from 8,192 to 16 GiB.
     pub segment_bytes: u64,
     /// The most files that are kept for reuse after a truncation.
     pub spares_max: usize,
@@ -90,9 +91,9 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Segments of 64 MiB hold some seconds of writing at full speed. That makes switching rare,
-    /// and truncation in steps of that size wastes little space. There are two spares: one for the
-    /// next switch, and one for a truncation in between. Indexes begin at 1.
+    /// Segments of 64 MiB hold a few seconds of writes at full speed. Therefore new segments are
+    /// rare, and truncating by whole segments wastes little space. There are two spares: one for
+    /// the next switch, and one for a truncation in between. Indexes begin at 1.
     fn default() -> Self {
         Options { segment_bytes: 64 * 1024 * 1024, spares_max: 2, first_index: 1 }
     }
@@ -136,10 +137,10 @@ pub struct Log {
     spare_number_next: u64,
     /// The highest id of any file that the directory has had.
     segment_id_last: u64,
-    /// Entries below this index are durable.
+    /// The end of the durable entries, exclusive: all entries below this index are durable.
     synced_end: u64,
     buffer: Vec<u8>,
-    /// Set permanently by the first fatal error.
+    /// Set permanently by the first fatal error, after which the log rejects every change.
     stopped: bool,
     recovery: Recovery,
 }
@@ -184,7 +185,7 @@ impl Log {
 
     /// Appends a group of entries, with one write unless they do not fit into the current segment.
     ///
-    /// The entries can be read when this function returns, and are durable when the next
+    /// The entries can be read when this function returns, but are durable only when the next
     /// [`Log::sync`] returns. After a crash in between, a prefix of them exists.
     /// # Errors
     ///
@@ -221,7 +222,8 @@ impl Log {
         })
     }
 
-    /// Makes all appended entries durable, with one sync; without a sync if there are none.
+    /// Makes all appended entries durable with one sync. Does nothing if all entries are durable
+    /// already.
     ///
     /// # Errors
     ///
@@ -263,7 +265,7 @@ impl Log {
     /// function returns.
     ///
     /// If `upto` is beyond the last entry, all entries are removed and the log continues at `upto +
-    /// 1`, which is necessary when a snapshot replaces entries that this node never had.
+    /// 1`, which is necessary after a snapshot that contains entries that this node never had.
     ///
     /// # Errors
     ///
@@ -275,7 +277,7 @@ impl Log {
                 log.begin_segment(end, 0)?;
                 log.synced_end = end;
             }
-            // Removes the oldest segment first, so that a crash leaves no gap.
+            // Removing the oldest segment first leaves no gap after a crash.
             while log.segments.get(1).is_some_and(|second| second.header.first_index <= end) {
                 log.retire(0)?;
             }
@@ -304,8 +306,8 @@ impl Log {
         entries.iter().take_while(fits).count()
     }
 
-    /// Creates the files that these entries will need, so that a full disk is detected before
-    /// anything is written.
+    /// Creates the files that these entries will need, so that a full disk is detected before any
+    /// entry is written.
     fn reserve(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let mut needed = 0;
         let mut free_bytes = self.segments.last().map_or(0, Segment::free_bytes);
@@ -328,8 +330,8 @@ impl Log {
         self.segments.last().map_or(0, |segment| segment.header.id)
     }
 
-    /// Ends the last segment and begins a new one, both durably. The rename makes the segment part
-    /// of the log; before, the file is only a spare.
+    /// Ends the last segment and begins a new one, both durably. The rename makes the file a
+    /// segment of the log; before that, it is only a spare.
     fn begin_segment(&mut self, first_index: u64, previous_id: u64) -> Result<(), Error> {
         let spare = match self.spares.pop() {
             Some(spare) => spare,
@@ -360,8 +362,8 @@ impl Log {
         Ok(())
     }
 
-    /// Creates a file that can become a segment, and returns its name. Its valid header
-    /// distinguishes it from an incomplete file, and differs from that of any segment.
+    /// Creates a file that can become a segment, and returns its name. A spare has a valid header,
+    /// which distinguishes it from an incomplete file and from every segment.
     fn create_spare(&mut self) -> Result<String, Error> {
         let name = self.next_spare_name();
         let size_bytes = self.options.segment_bytes;
@@ -380,8 +382,8 @@ impl Log {
         name
     }
 
-    /// Continues in a new segment, so that bytes after the last entry are never read as a
-    /// continuation. If the last segment has no entries, the new segment replaces it.
+    /// Switches to a new segment, so that leftover bytes after the last entry are never read as
+    /// entries. If the last segment has no entries, the new segment replaces it.
     fn leave_last_segment(&mut self) -> Result<(), Error> {
         let (last, next_index) = (self.segments.len().saturating_sub(1), self.next_index());
         let header = self.segments.last().map(|segment| segment.header);
