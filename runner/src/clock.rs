@@ -8,12 +8,12 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::status;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
 use client::output::{self, Output};
 use client::running::RunningState;
+use local::status;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// The maximum advance without `--yes`. A longer advance is probably a mistake in the unit: it is

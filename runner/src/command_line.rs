@@ -12,12 +12,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
+use crate::console::{self, ConsoleArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::init::{self, InitArguments};
 use crate::invoke::{self, InvokeArguments};
 use crate::local_workers::OnLocalRuntime;
 use crate::logs::{self, LogsArguments};
+use crate::mcp::{self, McpArguments};
 use crate::partitions::{self, PartitionsArguments};
 use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
@@ -92,6 +94,10 @@ enum Verb {
     Logs(LogsArguments),
     /// Show the progress of each mapping
     Status(StatusArguments),
+    /// Serve web pages about the tables, streams and mappings of a store
+    Console(ConsoleArguments),
+    /// Serve the console's pages to an assistant, by the Model Context Protocol
+    Mcp(McpArguments),
     /// Read, verify, restore, compact and erase archived items
     Archive(Box<ArchiveArguments>),
     /// Read a counter, fold its slots, cast and recount votes
@@ -131,8 +137,9 @@ impl Verb {
 
 /// Runs the command line and returns the exit code.
 pub async fn run() -> ExitCode {
-    let filter = EnvFilter::try_from_env("WEIR_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,aws=warn,hyper=warn,openraft=error,s3s=warn"));
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| {
+        EnvFilter::new("info,aws=warn,hyper=warn,openraft=error,rmcp=warn,s3s=warn")
+    });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -232,6 +239,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Invoke(arguments) => Box::pin(invoke::run(&arguments)).await,
         Verb::Logs(arguments) => Box::pin(logs::run(&arguments, output)).await,
         Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
+        Verb::Mcp(arguments) => Box::pin(mcp::run(&arguments)).await,
         Verb::Archive(arguments) => {
             Box::pin(archive::run(
                 *arguments,

@@ -6,12 +6,14 @@
 pub mod check;
 pub mod clock;
 pub mod command_line;
+pub mod console;
 pub mod demo;
 pub mod doctor;
 pub mod init;
 pub mod invoke;
 mod local_workers;
 pub mod logs;
+pub mod mcp;
 pub mod partitions;
 pub mod status;
 pub mod streams;

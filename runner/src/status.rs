@@ -4,41 +4,26 @@
 //! load to the system.
 
 mod counts;
-pub(crate) mod hindrance;
 mod settled;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::streams::redrives::{self, Redriven};
 use client::exit::Exit;
 use client::output::{self, Output};
 use client::running::Running;
-use local::poller::tick_ms;
-use local::system::System;
-use mapping::{Phase, ShardStatus};
-use template::Absent;
+use local::status::{PERIOD, hindrance, last, list, machine_ms};
 
 use self::settled::{SettledCheck, SettledSearch};
 
-/// The interval at which `weir up` writes the file.
-const PERIOD: Duration = Duration::from_millis(500);
-/// The time in milliseconds for which a shard counts as caught up after a read reached its end. If the
-/// next read takes longer, the shard counts as unreachable. On AWS, an idle shard is read twenty times
-/// in this period; on this machine, more often.
-const TIP_MS_MAX: u64 = 5_000;
-/// The maximum time that `--exit-code` waits for a status that is newer than the command. An idle shard
-/// is read several times a second, an unreachable shard every 10 s.
+/// The maximum time that `--exit-code` waits for a status that is newer than the command. An idle shard is
+/// read several times a second, an unreachable one every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
-
-/// The file below the data folder.
-const FILE: &str = "status.json";
 
 /// Arguments of `weir status`.
 #[derive(Clone, Debug, Args)]
@@ -50,143 +35,6 @@ pub struct StatusArguments {
     /// second until all earlier writes are accounted for
     #[arg(long)]
     pub exit_code: bool,
-}
-
-/// Deletes the status file of an earlier run.
-pub(crate) fn forget(directory: &Path) {
-    // If the file cannot be removed, `keep` overwrites it at once.
-    let _ = std::fs::remove_file(directory.join(FILE));
-}
-
-/// Writes the file regularly. Never returns.
-pub(crate) async fn keep(system: &System, directory: &Path) {
-    let path = directory.join(FILE);
-    let part = path.with_extension("json.part");
-    let mut is_told = false;
-    loop {
-        let text = format!("{}\n", describe(system));
-        // Renaming replaces the file atomically. A failed write is retried in the next period.
-        let written = match tokio::fs::write(&part, &text).await {
-            Ok(()) => tokio::fs::rename(&part, &path).await,
-            failed => failed,
-        };
-        if let Err(error) = &written
-            && !is_told
-        {
-            tracing::warn!(
-                "cannot write `{}`: {error}; until a write succeeds, `weir status` and `weir streams explain` show an old state",
-                path.display()
-            );
-        }
-        is_told = written.is_err();
-        tokio::time::sleep(PERIOD).await;
-    }
-}
-
-/// Returns milliseconds since 1970 by the machine's clock.
-fn machine_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn describe(system: &System) -> Value {
-    // The values of the status are not older than this time.
-    let taken_ms = machine_ms();
-    let (statuses, tick_ms) = (system.statuses(), tick_ms());
-    let mappings = statuses.into_iter().map(|(name, function, end, status)| {
-        let totals = &status.totals;
-        // A mapping that has ended reads no shard, so its tick has no meaning.
-        let tick_ms = if end.is_some() { 0 } else { tick_ms };
-        json!({
-            "mapping": name,
-            "function": function,
-            "stream": status.stream_arn,
-            "described": status.described,
-            "unavailable": status.unavailable,
-            "unsaved": status.unsaved,
-            "ended": end.is_some(),
-            "end": end,
-            "totals": {
-                "read": totals.read, "filtered": totals.filtered, "done": totals.done,
-                "invocations": totals.invocations, "failures": totals.failures,
-                "discarded": totals.discarded, "gaps": totals.gaps,
-            },
-            "shards": status.shards.iter().map(|it| shard(it, tick_ms)).collect::<Vec<_>>(),
-        })
-    });
-    let stack = system.stack();
-    let disabled = stack.mappings.iter().filter(|mapping| !mapping.enabled).map(|mapping| {
-        json!({
-            "mapping": mapping.logical_id, "function": mapping.function,
-            "table": stack.table_of(&mapping.stream),
-        })
-    });
-    let not_run = stack.not_run.iter().filter(|absent| absent.what == Absent::Mapping);
-    let not_run = not_run.map(|absent| {
-        json!({
-            "mapping": absent.resource, "function": absent.function, "reason": absent.reason,
-            "accepted": absent.accepted,
-            "table": absent.stream.as_ref().and_then(|stream| stack.table_of(stream)),
-        })
-    });
-    json!({
-        "schema": "weir.status/v1",
-        "taken_ms": taken_ms,
-        "tick_ms": tick_ms,
-        "journal_fault": system.journal_fault(),
-        "mappings": mappings.collect::<Vec<_>>(),
-        "disabled": disabled.collect::<Vec<_>>(),
-        "not_run": not_run.collect::<Vec<_>>(),
-    })
-}
-
-fn shard(shard: &ShardStatus, tick_ms: u64) -> Value {
-    json!({
-        "id": shard.id.as_str(),
-        "state": state(shard, tick_ms),
-        "waiting": shard.waiting,
-        "in_flight": shard.in_flight,
-        "lag_ms": shard.lag_ms,
-        "failed_attempts": shard.failed_attempts,
-        "tip_tick_ms": shard.tip_tick_ms,
-        "lacks_child": shard.lacks_child,
-        "last_read": shard.last_read.as_ref().map(|sequence| sequence.as_str()),
-        "checkpoint": shard.checkpoint.as_ref().map(|sequence| sequence.as_str()),
-    })
-}
-
-fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
-    let is_read = shard.tip_tick_ms.is_none_or(|tip| tick_ms.saturating_sub(tip) <= TIP_MS_MAX);
-    match shard.phase {
-        Phase::Waiting => "waits for its parent",
-        Phase::Done { .. } => "done",
-        Phase::Gap => "gap",
-        Phase::Reading if shard.unreachable => "unreachable",
-        Phase::Reading if shard.failed_attempts > 0 => "retrying",
-        Phase::Reading if shard.waiting == 0 && shard.at_tip && !is_read => "waits for an answer",
-        Phase::Reading if shard.waiting == 0 && shard.at_tip => "caught up",
-        Phase::Reading => "working",
-    }
-}
-
-/// Returns the number of waiting records in the file, for each mapping that has waiting records.
-pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
-    let status = read(directory).unwrap_or_default();
-    let of_shard = |shard: &Value| {
-        let count = |name: &str| shard.get(name).and_then(Value::as_u64).unwrap_or(0);
-        count("waiting") + count("in_flight")
-    };
-    let of_mapping = |mapping: &Value| {
-        let name = mapping.get("mapping").and_then(Value::as_str).unwrap_or_default();
-        (name.to_owned(), list(mapping, "shards").iter().map(of_shard).sum::<u64>())
-    };
-    list(&status, "mappings").iter().map(of_mapping).filter(|(_, count)| *count > 0).collect()
-}
-
-/// Returns the status in the file. The system may have ended since.
-pub(crate) fn read(directory: &Path) -> Option<Value> {
-    let text = std::fs::read_to_string(directory.join(FILE)).ok()?;
-    serde_json::from_str(&text).ok()
 }
 
 /// Shows the status.
@@ -207,38 +55,8 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
     Ok(if arguments.exit_code && !shown.is_well { Exit::Differences } else { Exit::Done })
 }
 
-fn last(directory: &Path) -> Result<Value, String> {
-    let mut status = read(directory).ok_or_else(|| {
-        let why = hindrance::now(directory);
-        why.unwrap_or_else(|| "`weir up` has not written its status yet".to_owned())
-    })?;
-    note_redrives(&mut status, || redrives::since_the_start(directory));
-    Ok(status)
-}
-
-/// Adds to each mapping of the status the number of its discarded records that were redriven.
-fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Redriven>) {
-    let given_up = |it: &Value| it.pointer("/totals/discarded").and_then(Value::as_u64);
-    if list(status, "mappings").iter().all(|mapping| given_up(mapping).unwrap_or(0) == 0) {
-        return;
-    }
-    let redriven = count();
-    let mappings = status.get_mut("mappings").and_then(Value::as_array_mut);
-    for mapping in mappings.into_iter().flatten() {
-        let own = mapping.get("mapping").and_then(Value::as_str);
-        let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
-        // If the journal lacks some of the discarded records, the number of redriven records is unknown
-        // and counts as 0.
-        let has_all = given_up(mapping) == Some(own.discarded);
-        let done = if has_all { own.done } else { 0 };
-        if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
-            totals.insert("redriven".to_owned(), json!(done));
-        }
-    }
-}
-
-/// Polls the status until it is certain that all earlier writes have been processed, including the
-/// writes that functions made in response. Returns at once if a record waits or something failed.
+/// Polls the status until it is certain that all earlier writes are processed, and everything that functions
+/// wrote because of them. Returns at once if a record waits or something failed.
 fn settled(directory: &Path, output: Output) -> Result<StatusView, String> {
     let began = Instant::now();
     let mut settling = SettledSearch::asked_at(machine_ms());
@@ -282,14 +100,7 @@ const ENDED: &str = "ended";
 /// The state of a mapping with `Enabled: false`; AWS uses the same word.
 const DISABLED: &str = "disabled";
 
-/// Returns whether a mapping is disabled in the running system.
-pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
-    let is_it = |it: &Value| it.get("mapping").and_then(Value::as_str) == Some(mapping);
-    list(status, "disabled").iter().any(is_it)
-}
-
-/// The rows and remarks of a status, and whether the system is healthy: no failure and no waiting
-/// record.
+/// The rows and remarks of a status, and whether everything is well: no failure and no waiting record.
 struct StatusView {
     /// One row for each shard. It ends with the counts of the shard's mapping.
     rows: Vec<Vec<Value>>,
@@ -460,8 +271,4 @@ impl StatusView {
             && discarded == redriven
             && gaps == 0;
     }
-}
-
-pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

@@ -2,6 +2,9 @@
 //!
 //! `system` runs the template; this module starts and stops the system.
 
+mod console;
+mod published;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -10,13 +13,13 @@ use platform::standard_input;
 use server::gate::AllowList;
 use server::traffic::Throughput;
 
-use crate::status;
+use ::console::Console;
 use client::interruption;
 use client::output;
-use client::running::{RUNNING_FILE, Running, RunningState};
+use client::running::{RUNNING_FILE, RunningState};
+use local::status;
 use local::system::{Options, System};
-use operations::archive::maintenance;
-use template::{Absent, Code, EventSourceMapping, Function, Stack, StreamSource};
+use template::{Code, Function, Stack};
 
 /// Default port of the Invoke API.
 pub(crate) const INVOKE_PORT: u16 = 9001;
@@ -39,6 +42,13 @@ pub struct UpArguments {
     /// Port of Lambda's Invoke API; 0 for a free one [default: 9001, or a free one with --port 0]
     #[arg(long)]
     pub invoke_port: Option<u16>,
+    /// Port of the console, the web pages about tables, streams and mappings; 0 for a free one
+    /// [default: 9002, or a free one if 9002 is in use]
+    #[arg(long)]
+    pub console_port: Option<u16>,
+    /// Let the console change tables with --store aws; on the local store it always may
+    #[arg(long)]
+    pub allow_writes: bool,
     /// Data folder
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/up")]
     pub directory: PathBuf,
@@ -95,6 +105,11 @@ impl UpArguments {
         self.invoke_port.unwrap_or(if self.port == Some(0) { 0 } else { INVOKE_PORT })
     }
 
+    /// Returns the console's port; `None` if the user did not choose it.
+    fn console_port(&self) -> Option<u16> {
+        self.console_port.or((self.port == Some(0)).then_some(0))
+    }
+
     fn store_port(&self) -> u16 {
         self.port.unwrap_or(STORE_PORT)
     }
@@ -128,8 +143,12 @@ impl UpArguments {
             StoreChoice::Aws => 0,
             StoreChoice::Local => self.store_port(),
         };
-        let ports =
-            [("--port", store), ("--s3-port", self.s3_port), ("--invoke-port", self.invoke_port())];
+        let ports = [
+            ("--port", store),
+            ("--s3-port", self.s3_port),
+            ("--invoke-port", self.invoke_port()),
+            ("--console-port", self.console_port().unwrap_or(0)),
+        ];
         for (at, (flag, port)) in ports.iter().enumerate() {
             let earlier = ports.iter().take(at).find(|(_, other)| other == port);
             if let (Some((other, _)), 1..) = (earlier, port) {
@@ -215,7 +234,8 @@ pub async fn run(
         output::say(&line);
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
-    // From here on, Ctrl-C shuts the system down gracefully, even while functions are compiled.
+    let console_port = console::take_port(arguments.console_port()).await?;
+    // From here on Ctrl-C shuts the system down in an orderly way, even while functions are being compiled.
     let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
@@ -225,14 +245,21 @@ pub async fn run(
         store.traffic().set_throughput(arguments.throughput.unwrap_or(Throughput::Count));
     }
     status::forget(&arguments.directory);
+    let mut running = published::of(&system, arguments, template);
     // Another `weir up` may have started while functions were compiled.
     let written = refuse_beside_another()
-        .and_then(|()| write_running(&system, arguments, template))
-        .and_then(|()| write_environments(&system, arguments, template.folder));
-    if let Err(error) = written {
-        system.shutdown().await;
-        return Err(error);
-    }
+        .and_then(|()| console::start(console_port, arguments, &system, &mut running))
+        .and_then(|console| published::write(&running).map(|()| console))
+        .and_then(|console| {
+            write_environments(&system, arguments, template.folder).map(|()| console)
+        });
+    let console = match written {
+        Ok(console) => console,
+        Err(error) => {
+            system.shutdown().await;
+            return Err(error);
+        }
+    };
     say_how_to_reach(&system, arguments);
     output::next(next_commands(arguments.store));
     tokio::select! {
@@ -244,9 +271,9 @@ pub async fn run(
     );
     let again = tokio::spawn(interruption::requested());
     let ended = tokio::select! {
-        () = system.shutdown() => Ok(()),
-        // The next start redelivers unfinished batches, as after a crash.
-        _ = again => Err("interrupted during invocations; the next start redelivers their batches".to_owned()),
+        () = shut_down(console, system) => Ok(()),
+        // The next start delivers unfinished batches again, as after a crash.
+        _ = again => Err("interrupted during invocations; the next start delivers their batches again".to_owned()),
     };
     // The file may have been removed, or may belong to a different `weir up`.
     let own = std::process::id();
@@ -256,7 +283,13 @@ pub async fn run(
     ended
 }
 
-/// Returns a warning for each option that has no effect with this template.
+/// Ends the console before the system that it shows.
+async fn shut_down(console: Console, system: System) {
+    console.shutdown().await;
+    system.shutdown().await;
+}
+
+/// Returns a line for each option that has no effect on a template.
 fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
     let has_mapping = stack.mappings.iter().any(|mapping| mapping.enabled);
     let no_mapping = "the template has no event source mapping that is enabled";
@@ -322,45 +355,8 @@ fn refuse_beside_another() -> Result<(), String> {
     }
 }
 
-/// Returns the tables whose streams a function archives. Such a function has the environment variable
-/// for the archive's bucket.
-fn archived_tables(stack: &Stack) -> Vec<String> {
-    tables_with(stack, "ARCHIVE_BUCKET")
-}
-
-/// Returns the bucket and the key prefix of the archive that the maintenance function compacts and
-/// erases rows from. Both are environment variables of this function.
-fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
-    let of_id = |function: &&Function| function.logical_id == maintenance::FUNCTION;
-    let environment = &stack.functions.iter().find(of_id)?.environment;
-    let prefix = environment.get("ARCHIVE_PREFIX").map_or("archive/", String::as_str);
-    Some((environment.get("ARCHIVE_BUCKET")?.clone(), prefix.to_owned()))
-}
-
-/// Returns the tables whose streams the migration function reads. This function has the environment
-/// variable for the control table.
-fn migrated_tables(stack: &Stack) -> Vec<String> {
-    tables_with(stack, "CONTROL_TABLE")
-}
-
-/// Returns the tables whose streams go to a function with this environment variable.
-fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
-    let is_meant = |mapping: &&EventSourceMapping| {
-        let function = stack.function(&mapping.function);
-        mapping.enabled
-            && function.is_some_and(|function| function.environment.contains_key(variable))
-    };
-    let table = |mapping: &EventSourceMapping| match &mapping.stream {
-        StreamSource::StreamOf(id) => stack.table(id).map(|table| table.name.clone()),
-        _ => None,
-    };
-    let tables: BTreeSet<String> =
-        stack.mappings.iter().filter(is_meant).filter_map(table).collect();
-    tables.into_iter().collect()
-}
-
-/// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would rebuild
-/// after each change of the data.
+/// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would compile again
+/// after each change of it.
 fn keep_from_watchers(running: &Path) -> Result<(), String> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
@@ -416,56 +412,6 @@ fn ignores_data(project: &Path) -> bool {
         let text = std::fs::read_to_string(project.join(name)).unwrap_or_default();
         text.lines().any(|line| line.trim().trim_matches('/') == ".weir")
     })
-}
-
-/// Writes the addresses of the system for other commands in this folder.
-fn write_running(
-    system: &System,
-    arguments: &UpArguments,
-    template: &Template<'_>,
-) -> Result<(), String> {
-    let functions = system.stack().functions.iter();
-    let (archive_bucket, archive_prefix) = maintained_archive(system.stack()).unwrap_or_default();
-    let running = Running {
-        schema: "weir.running/v1".to_owned(),
-        process: std::process::id(),
-        dynamodb: match arguments.store {
-            StoreChoice::Local => system.dynamodb_url().unwrap_or_default().to_owned(),
-            StoreChoice::Aws => String::new(),
-        },
-        aws: system.aws_url().unwrap_or_default().to_owned(),
-        s3: system.s3_url(),
-        lambda: system.lambda_url(),
-        directory: arguments.directory.clone(),
-        functions: functions.map(|found| (found.logical_id.clone(), found.name.clone())).collect(),
-        buckets: system.stack().buckets.iter().map(|bucket| bucket.name.clone()).collect(),
-        archive_bucket,
-        archive_prefix,
-        archived: archived_tables(system.stack()),
-        migrated: migrated_tables(system.stack()),
-        not_run: system
-            .stack()
-            .not_run
-            .iter()
-            .filter(|absent| absent.what == Absent::Function)
-            .map(|absent| (absent.resource.clone(), absent.reason.clone()))
-            .collect(),
-        // If the path cannot be resolved or is not UTF-8, commands take no parameters from this file.
-        template: std::fs::canonicalize(template.path)
-            .ok()
-            .filter(|path| path.to_str().is_some())
-            .unwrap_or_default(),
-        parameters: template.parameters.clone(),
-    };
-    let path = Path::new(RUNNING_FILE);
-    let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;
-    // A rename is atomic, so a reader finds either the complete file or no file.
-    let whole = path.with_extension("json.new");
-    path.parent()
-        .map_or(Ok(()), std::fs::create_dir_all)
-        .and_then(|()| std::fs::write(&whole, format!("{json}\n")))
-        .and_then(|()| std::fs::rename(&whole, path))
-        .map_err(|error| format!("cannot write `{RUNNING_FILE}`: {error}"))
 }
 
 #[cfg(test)]
@@ -544,17 +490,5 @@ mod tests {
             next_commands(store).iter().any(|(command, _)| command.starts_with("weir clock"))
         };
         assert!(offers(StoreChoice::Local) && !offers(StoreChoice::Aws));
-    }
-
-    #[test]
-    fn the_tables_that_are_archived_are_those_of_the_function_with_the_bucket() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
-        let text = std::fs::read_to_string(path).unwrap();
-        let stack = read("template.yaml", &text, &Context::default()).unwrap();
-        assert_eq!(archived_tables(&stack), ["movies"]);
-        assert_eq!(migrated_tables(&stack), ["movies", "weir-migrations"]);
-        let (bucket, prefix) = maintained_archive(&stack).unwrap();
-        assert!(stack.buckets.iter().any(|known| known.name == bucket), "{bucket}");
-        assert_eq!(prefix, "archive/");
     }
 }

@@ -12,6 +12,10 @@
 
 mod archive;
 mod bad_input;
+mod console;
+mod console_jobs;
+mod console_streams;
+mod console_tables;
 mod crash;
 mod documented_commands;
 mod editions;

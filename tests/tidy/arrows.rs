@@ -9,7 +9,7 @@ use crate::{assert_none, root};
 
 /// Every crate of this project, and the project's crates that it may use. The same as in
 /// ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("locks", &[]),
     ("model", &[]),
     ("rules", &["model", "locks"]),
@@ -17,6 +17,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("processor", &["control", "rules", "model", "locks"]),
     ("expression", &["model"]),
     ("partition", &["expression", "model"]),
+    ("base2histogram", &[]),
     ("platform", &[]),
     ("storage", &["partition", "platform", "locks"]),
     ("node", &["storage", "partition", "expression", "model", "locks"]),
@@ -31,8 +32,23 @@ const ARROWS: [(&str, &[&str]); 21] = [
         &["client", "template", "mapping", "control", "rules", "model", "platform", "locks"],
     ),
     (
+        "console",
+        &[
+            "local",
+            "operations",
+            "client",
+            "template",
+            "mapping",
+            "control",
+            "server",
+            "model",
+            "locks",
+        ],
+    ),
+    (
         "runner",
         &[
+            "console",
             "local",
             "operations",
             "client",

@@ -16,7 +16,7 @@ const REPORTED_BY: &[(&str, &str)] = &[
     ("archive check", "runner/operations/src/archive/check.rs"),
     ("archive restore", "runner/operations/src/archive/restore.rs"),
     ("archive compact", "runner/operations/src/archive/maintenance.rs"),
-    ("archive erase", "runner/operations/src/archive/maintenance.rs"),
+    ("archive erase", "runner/operations/src/archive/erasure.rs"),
     ("counters fold", "runner/operations/src/counters/fold.rs"),
     ("counters recount", "runner/operations/src/counters/ballots.rs"),
     ("counters generate", "runner/operations/src/counters/generate.rs"),

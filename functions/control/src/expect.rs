@@ -1,4 +1,4 @@
-//! The precondition of a change that moves a migration to another phase.
+//! The precondition of a change that moves a migration to a different phase.
 
 use rules::migration::Phase;
 
@@ -19,7 +19,7 @@ pub struct Expect<'e> {
 /// The reason why a state is not the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnexpectedState {
-    /// The migration is in another phase.
+    /// The migration is in a different phase.
     OtherPhase {
         /// The current phase.
         phase: Phase,

@@ -21,7 +21,7 @@ pub struct JournalLine {
     pub to: Phase,
     /// The reason for the change, as text for operators.
     pub why: String,
-    /// The time in seconds since 1970, by the store's clock.
+    /// The time of the change in seconds since 1970, by the store's clock.
     pub at: i64,
     /// The user and the machine of the command, such as `ada@build-7`.
     pub by: String,

@@ -1,8 +1,7 @@
 //! The lag of a function behind the stream of a table.
 //!
 //! Item `*` / `LAG#<table>`: `seconds`, the lag, and `at`, the time of its measurement, in seconds since
-//! 1970. Functions write it while the lag is more than [`LAG_SECONDS_MAX`], and backfills wait while it
-//! is.
+//! 1970. While the lag is more than [`LAG_SECONDS_MAX`], functions write this item and backfills wait.
 
 use rules::migration::plan::{LAG_FRESH_SECONDS, LAG_SECONDS_MAX};
 use serde::{Deserialize, Serialize};

@@ -29,7 +29,7 @@ pub enum Move {
     Copy,
     /// The backfill has read every segment.
     Tail {
-        /// The time in seconds since 1970, by the store's clock.
+        /// The time of the move in seconds since 1970, by the store's clock.
         at: i64,
     },
     /// The backfill is paused.
@@ -60,7 +60,7 @@ pub enum Move {
         /// After a cut-over: the second, since 1970, after which functions apply records of the
         /// targets.
         back_since: Option<i64>,
-        /// The wall-clock time, in seconds since 1970.
+        /// The wall-clock time of the switch, in seconds since 1970.
         switched_at: u64,
     },
     /// A committed switch is finished.

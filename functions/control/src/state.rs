@@ -37,8 +37,9 @@ pub struct State {
     /// The second, since 1970, after which functions apply records of the sources.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: i64,
-    /// After a cut-over: the second, since 1970, after which functions apply records of the
-    /// targets. For a migration in place: the same for the run that changes items back.
+    /// After a cut-over: the second, since 1970, after which functions apply records of the targets. For a
+    /// migration in place: the second after which functions apply records for the run that changes items
+    /// back.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_since: i64,
     /// The item count of each source when the backfill began, to report the progress.

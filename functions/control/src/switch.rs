@@ -1,13 +1,12 @@
 //! The cut-over and the revert: one switch with two directions, as a state machine.
 //!
-//! The switch blocks writers, drains their writes from the streams, commits with one write, and
-//! opens the route to the other side. A failure before the commit causes a roll-back, and writers
-//! continue on their old side. After the commit, the switch can only be finished, by running the
-//! command again. If the commit gets no response, the roll-back checks whether the commit was
-//! written.
+//! The switch blocks writers, drains their writes from the streams, commits with one write, and opens the
+//! route to the other side. A failure before the commit causes a rollback, and writers continue on their old
+//! side. After the commit, the switch can only be finished, by running the command again. If the commit gets
+//! no response, the rollback checks whether the commit was written.
 //!
-//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that
-//! follows. This module does not read, write or wait.
+//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that follows. This
+//! module does not read, write or wait.
 
 use rules::migration::{Direction, Phase};
 
@@ -78,7 +77,7 @@ pub enum Outcome {
     TimedOut,
     /// The step failed, its result is unknown, or a person interrupted the command.
     Failed,
-    /// Only for a roll-back: the commit was written, although its response did not arrive.
+    /// Only for a rollback: the commit was written, although its response did not arrive.
     Committed,
 }
 
@@ -93,7 +92,7 @@ pub enum End {
     TimedOut,
     /// A step failed; the switch changed nothing, or was rolled back.
     Failed,
-    /// A step failed, and the roll-back failed too: writers may be blocked.
+    /// A step failed, and the rollback failed too: writers may be blocked.
     Stuck,
     /// The switch is committed but not finished: writers may be blocked until an operator runs the
     /// command again.
@@ -111,7 +110,7 @@ pub enum Next {
     End(End),
 }
 
-/// The cause of a roll-back, which determines the result after it.
+/// The cause of a rollback, which determines the result after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cause(Option<Outcome>);
 
@@ -204,7 +203,7 @@ impl Switch {
         }
     }
 
-    /// Returns what follows a step with this outcome. Stores the cause of a roll-back in `cause`.
+    /// Returns what follows a step with this outcome. Stores the cause of a rollback in `cause`.
     pub fn next(self, known: SwitchFacts, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
         if step == Step::RollBack {
             return self.after_roll_back(outcome, *cause);

@@ -69,9 +69,9 @@ pub fn decide_verb(name: &str, kind: Kind, verb: Verb, phase: Phase) -> VerbDeci
 
 type PhaseDecision = Result<VerbDecision, &'static str>;
 
-/// The reason for a migration that was never started.
+/// The reason to refuse a verb for a migration that was never started.
 const NOT_BEGUN: &str = "start it with `weir migrate start`";
-/// The reason for a migration whose switch is committed but not finished.
+/// The reason to refuse a verb for a migration whose switch is committed but not finished.
 const FINISH_CUTOVER: &str =
     "the switch is committed but not finished: run `weir migrate cutover NAME` again";
 const FINISH_REVERT: &str =

@@ -150,7 +150,7 @@ impl Attempts {
         self.made
     }
 
-    /// Resets the number of attempts, because the operation made progress.
+    /// Resets the number of attempts. Callers use this after the operation has made progress.
     pub fn restart(&mut self) {
         self.made = 0;
     }

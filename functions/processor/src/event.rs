@@ -43,7 +43,7 @@ struct Envelope<'p> {
 /// Decodes an event.
 ///
 /// # Errors
-/// Fatal when it is not an object, or when its `Records` is not an array.
+/// Fatal when the event is not an object, or when its `Records` is not an array.
 pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     if let Some(records) = split_lambda_event(payload) {
         return Ok(Event::Batch(records.into_iter().map(BatchRecord::of).collect()));
@@ -84,8 +84,8 @@ pub fn decode_each<L: Default>(
     if whole.is_some() {
         return Ok((Event::Batch(batch), left));
     }
-    // An unusual event cannot be read in one pass. The values that `look` has accumulated are
-    // dropped.
+    // The event does not have the form that one pass can read, so it is decoded again as a whole. The values
+    // that `look` has accumulated are dropped.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {

@@ -54,7 +54,7 @@ use crate::totals::Totals;
 const SDK_ATTEMPTS: u32 = 3;
 /// Upper bound of the SDK's wait between two attempts.
 const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
-/// Time-out of one attempt. The largest requests, 16 MB, take about a second.
+/// Timeout of one attempt. The largest requests, 16 MB, take about a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upper bound of the time that the SDK takes for one request, including its retries.
 pub(crate) const ANSWER_TIME_MAX: Duration =
@@ -73,7 +73,7 @@ type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
 pub enum CountersResponse {
     /// The response to a batch.
     Batch(BatchResponse),
-    /// The response to any other event.
+    /// The response to an event that is not a batch: the report of a reconciliation.
     Reconciled {
         /// The reconciliation's report.
         reconciled: ReconcileReport,
@@ -89,7 +89,7 @@ pub enum FanOutResponse {
     Batch(BatchResponse),
     /// The response to a repair request.
     Repaired(Repaired),
-    /// The response to any other event.
+    /// The response to an event that is neither a batch nor a repair request: the report of a self-check.
     Checked {
         /// The self-check's report.
         checked: SelfCheckReport,
@@ -196,7 +196,7 @@ async fn check_copies(
             (repaired.checked.clone(), FanOutResponse::Repaired(repaired))
         }
         None => {
-            // The draw selects the sample. Any number is correct if it differs from run to run.
+            // The draw selects the sample. Any number is suitable, provided that it differs from run to run.
             let draw = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let draw = draw.map_or(0, |since| since.as_secs() / 60);
             let checked = function.executor.check_sample(draw, deadline).await?;
@@ -450,8 +450,8 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .http_client(crate::https::client())
         .retry_config(retries)
         .timeout_config(timeouts)
-        // The time-out of a request already ends stalled requests, and the object store's time-out
-        // ends stalled downloads.
+        // The timeout of a request already ends stalled requests, and the object store's timeout ends stalled
+        // downloads.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(region) = environment_variable("AWS_REGION") {
         config = config.region(Region::new(region));
@@ -469,7 +469,7 @@ fn start_log() {
     let filter = environment_variable("RUST_LOG")
         .or_else(|| environment_variable("AWS_LAMBDA_LOG_LEVEL"))
         .unwrap_or_else(|| "info".to_owned());
-    // Lambda's level FATAL does not exist in `tracing`.
+    // `tracing` lacks Lambda's level FATAL, so FATAL becomes ERROR.
     let filter = filter.to_lowercase().replace("fatal", "error");
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

@@ -26,8 +26,8 @@ use crate::totals::Totals;
 const COUNTERS_AT_ONCE: usize = 25;
 /// Maximum number of groups of counters that are checked concurrently.
 const GROUPS_AT_ONCE: usize = 4;
-/// Maximum number of slots that all groups check concurrently. A slot takes about 2 KB while it is
-/// read, including its entry in the total, so they take 20 MB of the function's 256 MB.
+/// Maximum number of slots that all groups check concurrently. A slot takes about 2 KB while it is read,
+/// including its entry in the total, so this many slots take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
 /// Maximum number of attempts to check a counter whose total other writers change at the same time.
 /// If all attempts fail, the next run checks the counter.
@@ -62,8 +62,8 @@ pub struct ReconcileReport {
     pub unreadable_slots: usize,
     /// Items of the slots table whose key is not the key of a slot.
     pub foreign_items: usize,
-    /// Whether every counter was checked. If not, the next run begins with other counters. If that
-    /// does not check counters often enough, increase the function's time-out.
+    /// Whether every counter was checked. If not, the next run begins with other counters. If that does not
+    /// check counters often enough, increase the function's timeout.
     pub complete: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Reconciler<S, T> {
     pub totals: Totals<T>,
     /// Retry policy of throttled reads.
     pub retry: RetryPolicy,
-    /// Returns the current time in seconds since 1970.
+    /// The clock, which returns the current time in seconds since 1970.
     pub now: fn() -> u64,
 }
 
@@ -150,7 +150,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             refusals.extend(refusal);
             report.add(&part);
         }
-        // One group may contain a counter that the database refuses. If it refuses all groups, the
+        // One group may contain a counter that the database refuses. If the database refuses all groups, the
         // deployment is wrong.
         if begun == refusals.len()
             && let Some(refusal) = refusals.pop()

@@ -114,7 +114,7 @@ impl fmt::Display for SettingsError {
     }
 }
 
-/// A function that returns the value of an environment variable.
+/// A function that returns the value of an environment variable, or `None` if the variable is not set.
 pub type Lookup<'l> = &'l dyn Fn(&str) -> Option<String>;
 
 /// Settings of the function `migration`.

@@ -21,8 +21,8 @@ use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
 /// Maximum number of totals that are written concurrently: enough to hide the latency of a write.
 const WRITES_AT_ONCE: usize = 16;
-/// Maximum number of slots in the totals that are written concurrently. A slot takes about 3 KB
-/// meanwhile, so they take 15 MB of the function's 256 MB.
+/// Maximum number of slots in the totals that are written concurrently. A slot takes about 3 KB until its
+/// total is written, so this many slots take 15 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 5_000;
 
 /// Maximum number of slots that one load reads at a time. Four loads run concurrently (see the

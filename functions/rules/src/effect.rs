@@ -24,7 +24,7 @@ pub trait Join {
 /// A statement without content, for effects that consist only of their target.
 impl Join for () {
     fn join(&mut self, (): ()) {
-        // Two equal statements need no join.
+        // Both statements are empty, so there is nothing to join.
     }
 }
 

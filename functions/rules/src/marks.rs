@@ -10,8 +10,8 @@ use model::{AttributeValue, Item};
 use crate::archive::restored;
 use crate::{fan_out, migration};
 
-/// Returns whether a name is reserved for a mark. Rules and plans must not write other values under
-/// such a name.
+/// Returns whether a name is reserved for a mark. Rules and plans must not write other values under a
+/// reserved name.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     [migration::MARK, migration::TOUCH, restored::RESTORED].contains(&name)

@@ -13,12 +13,12 @@ use thiserror::Error;
 /// The number of digits of the revision at the end of a reconciler's stamp. Every `u64` fits.
 const REVISION_DIGITS: usize = 20;
 
-/// A place in the order of all changes of one item. It is a text, and the texts sort in this order.
+/// A place in the order of all changes of one item. Stamps are texts that sort in this order.
 ///
-/// - of a stream record: `<stream label>/<sequence number, 40 digits>`. A stream that was disabled and
-///   enabled again has a later label, so its records sort after all earlier ones.
-/// - of a reconciler: `<stamp of a record>+<revision, 20 digits>`: after that record and before every
-///   later one.
+/// - The stamp of a stream record is `<stream label>/<sequence number, 40 digits>`. A stream that was
+///   disabled and enabled again has a later label, so its records sort after all earlier ones.
+/// - The stamp of a reconciler is `<stamp of a record>+<revision, 20 digits>`: after that record and before
+///   every later one.
 ///
 /// The lowest stamp has an empty label. It is used for a value that comes from no record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,5 @@
-//! Maintenance of a replica: reports its failure, persists its state, truncates the log, and
-//! transfers leadership when its disk is damaged.
+//! Maintenance of a replica: reports its failure, persists its state, truncates the log, gives disk
+//! space back after the last write, and transfers leadership when its disk is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::failure::FailureHandler;
 use crate::node_log::NodeLog;
 use crate::raft::Raft;
-use crate::replica::recent_entries::RecentBoundary;
+use crate::replica::{self, recent_entries::RecentBoundary};
 use crate::ring::ArcId;
 use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::{NodeId, TypeConfig};
 
-/// Interval at which a node checks whether its arc prevents the truncation of the log.
-const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which a node checks whether its arc prevents the truncation of the log, and whether
+/// it is quiet.
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between attempts of a damaged node to transfer leadership. It is also the time-out for
 /// a peer's status.
 const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
@@ -33,6 +34,9 @@ pub(super) struct Maintenance {
     /// The notification that the state has to be persisted.
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
+    pub(super) state: Arc<replica::Shared>,
+    /// See [`crate::Settings::quiet`].
+    pub(super) quiet: Duration,
     pub(super) before_recent: RecentBoundary,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) id: NodeId,
@@ -45,8 +49,10 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     let Maintenance { raft, arc, due, log, .. } = &maintenance;
     let damage = on_failure.damage();
     let mut hand_over = None;
-    let mut metrics = raft.metrics();
-    let mut log_check = tokio::time::interval(LOG_CHECK_INTERVAL);
+    let mut lull = Lull::new();
+    // These metrics, unlike those of the replication, do not change with each entry.
+    let (metrics, mut changes) = (raft.metrics(), raft.server_metrics());
+    let mut log_check = tokio::time::interval(LOG_CHECK_INTERVAL.min(maintenance.quiet));
     log_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let state = metrics.borrow_watched().running_state.clone();
@@ -57,9 +63,9 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         }
         tokio::select! {
             biased;
-            changed = metrics.changed() => {
-                // A consensus that ends without a panic reports an error state first, which is
-                // checked above. This is the case of a panic.
+            changed = changes.changed() => {
+                // If the consensus ends without a panic, the consensus reports a state, which is
+                // checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
                     return on_failure.report("the consensus panicked, which is a defect of this program");
                 }
@@ -81,10 +87,12 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
             // also covers entries from before the start, which do not count towards the other
             // triggers.
             _ = log_check.tick() => {
-                if log.usage().1 > LOG_BYTES_KEPT
-                    && log.is_held_by(*arc)
-                    && let Err(error) = make_durable(&maintenance).await
-                {
+                let checked = if log.usage().1 > LOG_BYTES_KEPT && log.is_held_by(*arc) {
+                    make_durable(&maintenance).await
+                } else {
+                    lull.check(&maintenance).await
+                };
+                if let Err(error) = checked {
                     tracing::debug!(%error, "a node stopped before its state was persisted");
                 }
             }
@@ -103,6 +111,19 @@ async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
 }
 
 impl Maintenance {
+    fn progress(&self) -> Progress {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let peers = metrics.replication.iter().flat_map(BTreeMap::values);
+        let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
+        Progress {
+            last_log: metrics.last_log_index,
+            applied: metrics.last_applied.as_ref().map(|at| at.index),
+            snapshot: metrics.snapshot.as_ref().map(|at| at.index),
+            matched: matched.unwrap_or(u64::MAX),
+        }
+    }
+
     /// Transfers leadership from this node, if it leads, to the peer with an undamaged disk that
     /// has the most entries. Without such a peer, this node continues to lead, so that its
     /// undamaged data can be served.
@@ -142,20 +163,66 @@ impl Maintenance {
     }
 }
 
+/// The time since the last new entry of a replica.
+struct Lull {
+    last_log: Option<u64>,
+    since: Instant,
+    /// Whether everything is done until the next entry.
+    is_done: bool,
+}
+
+impl Lull {
+    fn new() -> Self {
+        Self { last_log: None, since: Instant::now(), is_done: false }
+    }
+
+    /// Once the replica is quiet, gives back the disk space that neither the state nor a peer needs:
+    /// persists the state, purges the log, and merges the files of the state.
+    async fn check(&mut self, maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
+        let Maintenance { raft, log, state, quiet, .. } = maintenance;
+        let Progress { last_log, applied, snapshot, matched } = maintenance.progress();
+        if last_log != self.last_log {
+            *self = Self { last_log, since: Instant::now(), is_done: false };
+        }
+        if self.is_done || self.since.elapsed() < *quiet || applied != last_log {
+            return Ok(());
+        }
+        if !log.is_small() {
+            if snapshot < applied {
+                // The next check continues.
+                return raft.trigger().snapshot().await;
+            }
+            if let Some(before) = snapshot.map(|snapshot| snapshot.min(matched)) {
+                raft.trigger().purge_log(before).await?;
+            }
+            if let Err(error) = log.shrink().await {
+                tracing::debug!(%error, "a node stopped before its log was truncated");
+            }
+        }
+        state.storage().reclaim();
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+/// Log indexes of a replica.
+struct Progress {
+    last_log: Option<u64>,
+    applied: Option<u64>,
+    /// The entry up to which the state is persisted.
+    snapshot: Option<u64>,
+    /// On a leader, the last entry that every peer has. A peer still needs the entries that it has
+    /// not acknowledged. Without them it would need a snapshot, and another one after that.
+    matched: u64,
+}
+
 /// Persists the state. Truncates the log even below the usual number of entries if the entries or
 /// the log are large, because freed files are reused, whereas new files have to be filled with
 /// zeros first.
 async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
     let Maintenance { raft, log, before_recent, .. } = maintenance;
-    let (snapshot, matched) = {
-        let metrics = raft.metrics();
-        let metrics = metrics.borrow_watched();
-        // Keep the entries that a peer has not acknowledged. Without them the peer would need a
-        // snapshot, and by the time that snapshot is installed, perhaps another one.
-        let peers = metrics.replication.iter().flat_map(BTreeMap::values);
-        let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
-        (metrics.snapshot.as_ref().map_or(0, |at| at.index), matched.unwrap_or(u64::MAX))
-    };
+    let Progress { snapshot, matched, .. } = maintenance.progress();
+    let snapshot = snapshot.unwrap_or(0);
     let (_, log_bytes) = log.usage();
     let before = match log_bytes > LOG_BYTES_KEPT {
         true => snapshot,

@@ -5,6 +5,7 @@
 //! them, or at the next start after a crash.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -52,8 +53,7 @@ pub trait StateLocation: Send + Sync + 'static {
 /// The name of the pointer file, which contains the name of the state's directory.
 const CURRENT: &str = "current";
 
-/// A location in directories `state-<number>`, with a pointer file that names the current one.
-#[derive(Debug)]
+/// A location in directories `state-<number>`, with a file that names the current one.
 pub struct DirectoryLocation {
     directory: PathBuf,
     cache: BlockCache,
@@ -61,11 +61,19 @@ pub struct DirectoryLocation {
     storages: Mutex<Storages>,
 }
 
+impl fmt::Debug for DirectoryHome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the states in {}", self.directory.display())
+    }
+}
+
 /// The number of the state, and the staged storages.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Storages {
     state: u64,
     last_staged: u64,
+    /// The state, if it is open for the next [`StorageHome::open`].
+    kept: Option<Arc<dyn Storage>>,
     /// For each open storage, whether its directory is removed when its last user drops it.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,
 }
@@ -101,9 +109,14 @@ impl DirectoryLocation {
     pub fn new(directory: PathBuf, cache: BlockCache, damage: Damage) -> Result<Self, Error> {
         let mut location = Self { directory, cache, damage, storages: Mutex::default() };
         let number = location.read_current().map_err(|error| location.fail("open", &error))?;
-        let temporary = BTreeMap::new();
-        location.storages = Mutex::new(Storages { state: number, last_staged: number, temporary });
+        location.storages =
+            Mutex::new(Storages { state: number, last_staged: number, ..Storages::default() });
         Ok(location)
+    }
+
+    /// Keeps the state, which was opened to check it, for the next [`StorageHome::open`].
+    pub fn keep(&self, state: Arc<dyn Storage>) {
+        self.lock().kept = Some(state);
     }
 
     fn options(&self) -> LsmOptions {
@@ -216,6 +229,9 @@ impl DirectoryLocation {
 impl StateLocation for DirectoryLocation {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         let mut storages = self.lock();
+        if let Some(kept) = storages.kept.take() {
+            return Ok(kept);
+        }
         let number = storages.state;
         self.remove_others(number).map_err(|error| self.fail("open", &error))?;
         storages.open(&self.path(number), number, &self.options())

@@ -97,6 +97,7 @@ impl History {
         let machine = Machine::open(&*storage.view()).map_err(|e| e.to_string())?;
         let options = log::Options {
             segment_bytes: 16 * 1024,
+            first_segment_bytes: 8 * 1024,
             spares_max: random.up_to(2),
             ..log::Options::default()
         };

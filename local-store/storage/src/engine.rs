@@ -61,6 +61,10 @@ pub trait Storage: Send + Sync + 'static {
         self.view()
     }
 
+    /// Gives back the disk space of replaced and deleted rows if there is much of it and that takes at
+    /// most some seconds. Does not wait for it.
+    fn reclaim(&self) {}
+
     /// Verifies the checksums of the first file after `after`, and returns that file; `None` after
     /// the last one. An engine without files always returns `None`.
     ///

@@ -169,7 +169,7 @@ fn address_of(url: &str) -> &str {
 /// Sends a request to the admin endpoint of a store and returns the JSON of the response.
 ///
 /// # Errors
-/// When the endpoint does not answer, or refuses the request.
+/// When the endpoint does not respond, or refuses the request.
 pub async fn admin(
     method: Method,
     endpoint: &str,

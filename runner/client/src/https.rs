@@ -1,6 +1,6 @@
 //! The HTTP client of the AWS SDK's clients.
 //!
-//! It encrypts with `ring` instead of `aws-lc`, the SDK's default: `ring` compiles in a third of the
+//! The client encrypts with `ring` instead of `aws-lc`, the SDK's default: `ring` compiles in a third of the
 //! time and gives smaller binaries. The module opens no connection.
 
 use aws_smithy_http_client::Builder;

@@ -1,8 +1,8 @@
 //! Handles Ctrl-C and SIGTERM, in the same way for all verbs.
 //!
-//! On a signal, a long verb prints its progress and how to resume it, and exits with the code that
-//! shells expect. Its completed work is kept, so the verb can be run again. `NATURES` has an entry for
-//! every verb; a test compares it with the command line.
+//! On a signal, a long verb prints its progress and how to resume it, and exits with the code that shells
+//! expect. Its completed work is kept, so the verb can be run again. `NATURES` has an entry for every verb; a
+//! test compares this list with the command line.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -168,6 +168,8 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("invoke", Short),
     ("logs", UntilInterrupted),
     ("status", Short),
+    ("console", UntilInterrupted),
+    ("mcp", UntilInterrupted),
     ("archive ls", Short),
     ("archive get", Short),
     ("archive ddl", Short),

@@ -23,7 +23,7 @@ const ACCESS_KEY: &str = "local";
 const SECRET_KEY: &str = "local";
 /// The environment variable that selects the keys for endpoints outside AWS.
 const VARIABLE: &str = "WEIR_KEYS";
-/// The only valid value of that variable.
+/// The only valid value of [`VARIABLE`].
 const OWN: &str = "own";
 
 /// Validates the environment variables for keys.
@@ -39,7 +39,8 @@ fn is_own(said: Option<&OsStr>) -> Result<bool, String> {
     match said {
         Some(value) if value == OWN => Ok(true),
         Some(value) if !value.is_empty() => Err(format!(
-            "{VARIABLE}={}: write {OWN}, which signs with the keys that AWS tools find, or unset it",
+            "unknown value of {VARIABLE}: `{}`; set it to `{OWN}` to sign with your AWS credentials \
+             (default credential chain), or unset {VARIABLE}",
             value.display()
         )),
         _ => Ok(false),
@@ -172,6 +173,6 @@ mod tests {
         assert_eq!(is_own(Some(OsStr::new(""))), Ok(false));
         assert_eq!(is_own(Some(OsStr::new("own"))), Ok(true));
         let said = is_own(Some(OsStr::new("aws"))).unwrap_err();
-        assert!(said.starts_with("WEIR_KEYS=aws: write own"), "{said}");
+        assert!(said.starts_with("unknown value of WEIR_KEYS: `aws`; set it to `own`"), "{said}");
     }
 }

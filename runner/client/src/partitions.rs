@@ -11,7 +11,7 @@ use crate::endpoint;
 /// Returns the description of the partitions of `table`, as the store's admin endpoint gives it.
 ///
 /// # Errors
-/// When the store does not answer or has no such table.
+/// When the store does not respond or has no such table.
 pub async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
     endpoint::admin(Method::GET, endpoint, &format!("partitions/{table}"), &Value::Null).await
 }
@@ -19,17 +19,17 @@ pub async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
 /// Splits a partition of `table` with the parameters in `request`.
 ///
 /// # Errors
-/// When the store does not answer or refuses the split.
+/// When the store does not respond or refuses the split.
 pub async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value, String> {
     let path = format!("partitions/{table}/split");
     endpoint::admin(Method::POST, endpoint, &path, request).await
 }
 
-/// Splits a partition of `table`; the random number `draw` selects the partition and the token.
-/// Returns false if no partition can be split.
+/// Splits a partition of `table`; the random number `draw` selects the partition and the token. Returns false
+/// if no partition can be split.
 ///
 /// # Errors
-/// When the store does not answer or refuses the split.
+/// When the store does not respond or refuses the split.
 pub async fn split_somewhere(endpoint: &str, table: &str, draw: u64) -> Result<bool, String> {
     let described = describe(endpoint, table).await?;
     let partitions = members(&described, "/partitions");
@@ -51,7 +51,7 @@ pub async fn split_somewhere(endpoint: &str, table: &str, draw: u64) -> Result<b
     Ok(true)
 }
 
-/// Returns the array at a JSON pointer; an empty one if it is absent.
+/// Returns the array at a JSON pointer; an empty array if there is none.
 #[must_use]
 pub fn members<'a>(described: &'a Value, pointer: &str) -> &'a [Value] {
     described.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)

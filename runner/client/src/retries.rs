@@ -38,7 +38,7 @@ pub fn config() -> RetryConfig {
 /// The result of an attempt, as far as it shows whether the endpoint is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AttemptResult {
-    /// Any response, also an error response.
+    /// Any response, including an error response.
     Answer,
     /// No connection was accepted.
     Refused,

@@ -33,6 +33,9 @@ pub struct Running {
     /// The endpoint of Lambda's Invoke API.
     #[serde(default)]
     pub lambda: String,
+    /// The address of the console; empty for an earlier version.
+    #[serde(default)]
+    pub console: String,
     /// The data folder.
     #[serde(default)]
     pub directory: PathBuf,
@@ -154,14 +157,14 @@ impl Running {
         format!("`weir up` (process {}) was killed or crashed; start it again", self.process)
     }
 
-    /// Returns the endpoint of its store, also on AWS; `None` for an earlier version on AWS, which
-    /// does not publish it.
+    /// Returns the endpoint of the store that this `weir up` uses, also on AWS. Returns `None` for a `weir
+    /// up` of an earlier version on AWS, which does not publish the endpoint.
     pub fn store(&self) -> Option<&str> {
         [&self.dynamodb, &self.aws].into_iter().find(|url| !url.is_empty()).map(String::as_str)
     }
 
-    /// Returns true if its store has this address. On AWS, DynamoDB has several host names per region,
-    /// none of which identifies the account.
+    /// Returns true if the store of this `weir up` has this address. On AWS, DynamoDB has several host names
+    /// per region, none of which identifies the account.
     pub fn is_at(&self, url: &str) -> bool {
         let is_same_region = |own: &str| {
             let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
@@ -234,7 +237,7 @@ fn process_runs(process: u32) -> Option<bool> {
     Some(!matches!(state, Some('Z' | 'X')))
 }
 
-/// Returns true if a process listens at this address, as far as it is on this machine.
+/// Returns true if a process listens at this address, or if the address is on a different machine.
 fn is_listening(url: &str) -> bool {
     let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
     // An address on a different machine cannot be checked quickly, so it counts as listening.

@@ -29,7 +29,7 @@ pub struct Stream {
     pub table: String,
     /// The view type of the stream, such as `NEW_IMAGE`.
     pub view: String,
-    /// Whether new records are written to it.
+    /// Whether new records are written to the stream.
     pub enabled: bool,
     /// Time of creation in seconds since 1970; `None` if the service does not return it.
     pub made_at: Option<i64>,

@@ -24,7 +24,7 @@ pub struct Checkpoints {
 pub struct ShardCheckpoint {
     /// The shard that must be finished before this one.
     pub parent: Option<ShardId>,
-    /// How far the shard is done.
+    /// The position up to which the shard is done.
     pub position: CheckpointPosition,
     /// The open window with its state; `None` without tumbling windows.
     pub window: Option<OpenWindow>,
@@ -43,7 +43,7 @@ pub enum CheckpointPosition {
     /// The whole shard is done. The checkpoint is kept as a tombstone, so that the shard is not
     /// read again while the stream still lists it.
     Closed {
-        /// When it was done, in milliseconds of the store's time.
+        /// When the shard was done, in milliseconds of the store's time.
         at_ms: i64,
     },
 }

@@ -44,7 +44,7 @@ pub enum Input {
     Tick,
     /// The stream's shards were listed, all pages.
     Described {
-        /// Whether the stream still takes new records.
+        /// Whether the stream still accepts new records.
         enabled: bool,
         /// Its shards, in any order.
         shards: Vec<ShardDescription>,
@@ -67,7 +67,7 @@ pub enum Input {
     Page {
         /// The shard that was read.
         shard: ShardId,
-        /// Its records in ascending order. The page of an open shard may be empty.
+        /// The page's records in ascending order. The page of an open shard may be empty.
         records: Vec<Record>,
         /// Whether the shard has ended: there is no next iterator. The records of this page still
         /// count.
@@ -115,7 +115,7 @@ pub struct ShardDescription {
     pub id: ShardId,
     /// The shard that this one continues. It may no longer be listed.
     pub parent: Option<ShardId>,
-    /// Whether the shard takes no more records.
+    /// Whether the shard accepts no more records.
     pub closed: bool,
 }
 
@@ -241,7 +241,7 @@ pub enum Event {
         count: usize,
         /// The first of them.
         first: SequenceNumber,
-        /// The last of them; records in between may have passed.
+        /// The last record that did not pass. Records before it may have passed.
         last: SequenceNumber,
     },
     /// An attempt was successful.

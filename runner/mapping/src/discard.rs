@@ -123,8 +123,8 @@ impl Lane {
         self.stage = Stage::Delivering(delivering);
     }
 
-    /// Handles the result of a delivery. `refused` is the reason why the destination did not store
-    /// it. Returns true if the delivery belongs to this lane.
+    /// Handles the result of a delivery. `refused` is the reason why the destination did not store the
+    /// failure record. Returns true if the delivery belongs to this lane.
     pub(super) fn delivered(
         &mut self,
         delivery: DeliveryId,

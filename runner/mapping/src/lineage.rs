@@ -165,7 +165,7 @@ impl Lineage {
     }
 }
 
-/// Returns true if the shard is done and listed, and no child of it is listed.
+/// Returns true if the shard is done and listed, and none of its children is listed.
 pub(super) fn is_childless(shard: &Shard) -> bool {
     shard.is_done() && shard.listed && !shard.has_child
 }

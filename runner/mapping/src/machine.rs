@@ -38,9 +38,9 @@ pub struct Mapping {
     /// The tick since which the store reports that the stream does not exist.
     missing_since: Option<u64>,
     gone: Option<String>,
-    /// Number of requested listings when all known shards were done.
+    /// The number of listings that had been requested when all known shards became done.
     done_at: Option<u64>,
-    /// Number of requested listings when the last reply to a listing arrived.
+    /// The number of listings that had been requested when the last reply to a listing arrived.
     listed_at: u64,
     /// Number of consecutive listings that failed or lacked a child.
     describe_tries: u32,
@@ -50,7 +50,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Returns a mapping that resumes from its checkpoints; without checkpoints it is new. It does
+    /// Returns a mapping that resumes from its checkpoints; without checkpoints it is new. The mapping does
     /// nothing before the first [`step`](Self::step), which may be a [`Tick`](Input::Tick).
     #[must_use]
     pub fn new(settings: Settings, checkpoints: Option<Checkpoints>) -> Self {
@@ -132,7 +132,8 @@ impl Mapping {
                     shard.accept_read_failure(failure, known, &mut context);
                 }
             }
-            // At most one shard has this attempt or delivery; no shard has it if it is outdated.
+            // At most one shard owns this attempt or delivery. If the attempt or delivery is outdated, no
+            // shard does.
             Input::Invoked { batch, outcome } => {
                 shards
                     .values_mut()
@@ -266,7 +267,7 @@ impl Mapping {
         self.lineage.shards.values().any(Shard::is_resting)
     }
 
-    /// Returns true if the stream was disabled and every record of it is done.
+    /// Returns true if the stream was disabled and all its records are done.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over

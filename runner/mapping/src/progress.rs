@@ -47,8 +47,8 @@ impl Progress {
         place
     }
 
-    /// Adds a record that did not pass the filter. It is done when every record before it is done.
-    /// Returns true if it is done already.
+    /// Adds a record that did not pass the filter. Such a record is done as soon as every earlier record is
+    /// done. Returns true if this is already the case.
     pub(super) fn skip_filtered(&mut self, sequence: SequenceNumber) -> bool {
         match self.entries.back_mut() {
             Some(before) => {

@@ -11,7 +11,7 @@ use super::record::{self, Delivery, EVENT_BYTES_MAX};
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub(super) record: Arc<Delivery>,
-    /// Its place in the shard's `Progress`.
+    /// The record's place in the shard's `Progress`.
     pub(super) place: u64,
 }
 
@@ -22,8 +22,8 @@ pub(super) struct BatchLimits {
     pub(super) records: usize,
     /// Maximum bytes of the event.
     pub(super) event_bytes: usize,
-    /// Only records made before this second; `None` if all. A record without a creation time always
-    /// fits.
+    /// The batch takes only records made before this second; `None` for no limit. A record without a creation
+    /// time is always taken.
     pub(super) end_s: Option<i64>,
 }
 
@@ -48,7 +48,7 @@ impl Queue {
         self.records.is_empty()
     }
 
-    /// Returns the size of its records, in bytes of JSON.
+    /// Returns the size of the queued records, in bytes of JSON.
     pub(super) fn json_bytes(&self) -> usize {
         self.json_bytes
     }
@@ -57,7 +57,7 @@ impl Queue {
         self.records.front()
     }
 
-    /// Returns true if its next batch is full.
+    /// Returns true if the next batch is full.
     pub(super) fn holds_full_batch(&self, batch_size: usize) -> bool {
         self.len() >= batch_size
             || record::event_bytes(self.len(), self.json_bytes) >= EVENT_BYTES_MAX

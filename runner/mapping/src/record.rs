@@ -20,10 +20,10 @@ const EVENT_END: &str = "}";
 /// One record of a page, as it was read from a shard.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Its sequence number in the shard.
+    /// The record's sequence number in the shard.
     pub sequence: SequenceNumber,
-    /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down). `None` if the
-    /// stream did not return it; the record then has no age.
+    /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down). `None` if the stream did
+    /// not return the time; the record then has no age.
     pub creation_s: Option<i64>,
     keys: Option<Box<str>>,
     json: Box<str>,
@@ -34,7 +34,7 @@ pub struct Record {
 /// record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its sequence number in the shard.
+    /// The record's sequence number in the shard.
     pub sequence: SequenceNumber,
     /// The creation time, as in [`Record::creation_s`].
     pub creation_s: Option<i64>,

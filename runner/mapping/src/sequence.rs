@@ -32,7 +32,7 @@ impl SequenceNumber {
     /// Parses a sequence number: 1 to 40 (inclusive) decimal digits.
     ///
     /// # Errors
-    /// When the text has another form.
+    /// When the text has a different form.
     pub fn parse(text: &str) -> Result<Self, InvalidSequenceNumber> {
         let digits_only = text.bytes().all(|byte| byte.is_ascii_digit());
         if text.is_empty() || text.len() > DIGITS_MAX || !digits_only {

@@ -78,7 +78,7 @@ pub struct Settings {
     pub tumbling_window_s: Option<u32>,
     /// Whether to split a batch in two when the function fails on it.
     pub bisect_on_function_error: bool,
-    /// Maximum number of retries of a failed batch; `None`: it is retried until its records expire.
+    /// Maximum number of retries of a failed batch. `None` retries the batch until its records expire.
     pub retry_attempts: Option<u32>,
     /// Maximum age of a record in milliseconds; older records are discarded. `None`: records are
     /// discarded when they expire.
@@ -222,7 +222,7 @@ impl Settings {
         self.stream_arn.rsplit_once("/stream/").map_or("", |(_, label)| label)
     }
 
-    /// Returns the name of the table from the stream's ARN; empty if the ARN has another form.
+    /// Returns the name of the table from the stream's ARN; empty if the ARN has a different form.
     #[must_use]
     pub fn table(&self) -> &str {
         let rest = self.stream_arn.split_once(":table/").map(|(_, rest)| rest);

@@ -27,11 +27,11 @@ const KEPT_MS: i64 = 23 * 3600 * 1000;
 pub enum Phase {
     /// Its parent is not done.
     Waiting,
-    /// It is being read and processed.
+    /// The shard is being read and processed.
     Reading,
     /// Every record is done. The shard is kept as a tombstone.
     Done {
-        /// When it was done, in milliseconds of the store's time.
+        /// When the shard was done, in milliseconds of the store's time.
         at_ms: i64,
     },
     /// Records are lost. The shard is blocked until the gap is accepted.
@@ -76,7 +76,7 @@ pub(super) struct Shard {
     ended: bool,
     /// When the last read was requested, if it reached the end of the shard's records; otherwise `None`.
     pub(super) tip_requested_at: Option<u64>,
-    /// Whether the last listing contained it.
+    /// Whether the last listing contained the shard.
     pub(super) listed: bool,
     pub(super) has_child: bool,
 }
@@ -84,8 +84,8 @@ pub(super) struct Shard {
 /// A shard that the stream reports as missing.
 #[derive(Debug, Clone)]
 struct Missing {
-    /// The tick since which it is missing. A successful read or a listing that contains it resets
-    /// this.
+    /// The tick since which the shard is missing. A successful read resets this, as does a listing that
+    /// contains the shard.
     since: u64,
     /// Number of requested listings when a read last found the shard missing.
     listings: u64,
@@ -276,7 +276,7 @@ impl Shard {
         now.max(self.read_issued.saturating_add(pace.read_ms))
     }
 
-    /// Returns true if an announcement would make it read sooner, because its last read found all
+    /// Returns true if an announcement would make the shard read sooner, because its last read found all
     /// records.
     pub(super) fn is_resting(&self) -> bool {
         self.phase == Phase::Reading
@@ -352,9 +352,9 @@ impl Shard {
         }
     }
 
-    /// Returns true if a read with a new iterator certainly fails when records are lost. It does if
-    /// there is a position, because the stream rejects a position whose next record is trimmed.
-    /// Without a position, no record can be lost within a day of the last page.
+    /// Returns true if a read with a new iterator certainly fails when records are lost. With a position, the
+    /// read fails, because the stream rejects a position whose next record is trimmed. Without a position, no
+    /// record can be lost within a day of the last page.
     fn may_prove_loss(&self, context: &Context<'_>) -> bool {
         let has_position = self.last_read.is_some() || self.work.checkpoint().is_some();
         let is_recent =
@@ -369,7 +369,7 @@ impl Shard {
         context.report(Event::Gap { shard: self.id.clone(), after, reason });
     }
 
-    /// Returns true if a read found the shard missing and no listing was requested since.
+    /// Returns true if a read found the shard missing and no listing has been requested since then.
     pub(super) fn needs_listing(&self, listings: u64) -> bool {
         self.missing.as_ref().is_some_and(|missing| missing.listings == listings)
     }

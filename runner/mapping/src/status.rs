@@ -16,11 +16,11 @@ pub struct Status {
     pub stream_arn: String,
     /// Whether its shards are known.
     pub described: bool,
-    /// Whether the stream takes new records.
+    /// Whether the stream accepts new records.
     pub stream_enabled: bool,
-    /// Whether it reads nothing yet because the start positions of its shards are not durable.
+    /// Whether the mapping reads nothing yet, because the start positions of its shards are not durable.
     pub unsaved: bool,
-    /// Why the stream cannot be listed; `None` if it can.
+    /// Why the stream cannot be listed; `None` if the stream can be listed.
     pub unavailable: Option<String>,
     /// Every known shard, by id.
     pub shards: Vec<ShardStatus>,

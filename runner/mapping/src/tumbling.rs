@@ -38,7 +38,7 @@ const STATE_AT_START: &str = "{}";
 pub struct Window {
     /// The first second.
     pub start_s: i64,
-    /// The second after the last one.
+    /// The exclusive end of the window.
     pub end_s: i64,
 }
 
@@ -56,9 +56,9 @@ pub struct OpenWindow {
 pub struct WindowInvocation {
     /// The window and its state before this invocation.
     pub open: OpenWindow,
-    /// Whether it is the window's last invocation.
+    /// Whether this is the window's last invocation.
     pub is_final: bool,
-    /// Whether it is the last invocation because the state has become too large.
+    /// Whether this is the last invocation because the state has become too large.
     pub is_terminated_early: bool,
 }
 

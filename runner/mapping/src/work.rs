@@ -76,7 +76,7 @@ impl Work {
         self.lanes.iter().filter_map(Lane::oldest).min_by_key(|record| &record.sequence)
     }
 
-    /// Returns the size of its waiting records, in bytes of JSON.
+    /// Returns the size of the waiting records, in bytes of JSON.
     pub(super) fn queued_bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.queue.json_bytes()).sum()
     }
@@ -139,8 +139,8 @@ impl Work {
         self.lanes.iter_mut().any(|lane| lane.invoked(batch, outcome, &mut context))
     }
 
-    /// Handles the result of a delivery. `refused` is the reason why the destination did not store
-    /// it. Returns true if the delivery belongs to this shard.
+    /// Handles the result of a delivery. `refused` is the reason why the destination did not store the
+    /// failure record. Returns true if the delivery belongs to this shard.
     pub(super) fn delivered(
         &mut self,
         shard: &ShardId,

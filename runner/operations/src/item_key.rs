@@ -1,6 +1,6 @@
 //! Parses an item's key, or attributes, from the command line.
 //!
-//! It does not know the table's key.
+//! This module does not know the key schema of the table.
 
 use model::{AttributeValue, Item, json};
 
@@ -9,7 +9,7 @@ use crate::load::typing::item_from_plain_json;
 /// Parses a key in plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
 ///
 /// # Errors
-/// When the text is neither, or does not have one or two attributes of types S, N, B.
+/// When the text is neither plain JSON nor DynamoDB JSON, or is not one or two attributes of types S, N, B.
 pub fn parse(text: &str) -> Result<Item, String> {
     let wrong = |reason: String| {
         format!(
@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Item, String> {
 /// Parses attributes in plain JSON, or in DynamoDB JSON if each value is an object.
 ///
 /// # Errors
-/// When the text is neither.
+/// When the text is neither plain JSON nor DynamoDB JSON.
 pub fn attributes(text: &str) -> Result<Item, String> {
     let plain = item_from_plain_json(text)?;
     let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));

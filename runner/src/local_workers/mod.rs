@@ -251,8 +251,8 @@ struct Invoker(Arc<Function>);
 
 #[async_trait]
 impl Invoke for Invoker {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
-        self.0.invoke(payload).await
+    async fn invoke(&self, request: &str, payload: Bytes) -> InvokeOutcome {
+        self.0.invoke_as(request, payload).await
     }
 }
 

@@ -8,7 +8,7 @@
 
 use serde_json::Value;
 
-use super::list;
+use local::status::list;
 
 /// The result of examining one status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

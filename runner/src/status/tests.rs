@@ -59,48 +59,11 @@ fn all_is_well_when_nothing_waits_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_shard_that_was_not_read_for_long_is_not_caught_up() {
-    let shard = |tip: u64| ShardStatus {
-        id: mapping::ShardId::new("s"),
-        parent: None,
-        phase: Phase::Reading,
-        last_read: None,
-        checkpoint: None,
-        at_tip: true,
-        tip_tick_ms: Some(tip),
-        in_flight: 0,
-        waiting: 0,
-        failed_attempts: 0,
-        unreachable: false,
-        lag_ms: 0,
-        lacks_child: false,
-    };
-    assert_eq!(state(&shard(1_000), 1_000 + TIP_MS_MAX), "caught up");
-    assert_eq!(state(&shard(1_000), 1_001 + TIP_MS_MAX), "waits for an answer");
-    assert_eq!(state(&shard(2_000), 1_000), "caught up");
-}
-
-#[test]
-fn redrives_are_counted_only_if_records_were_discarded() {
-    let mut none = status("caught up", &json!({"discarded": 0}), &json!([]));
-    note_redrives(&mut none, || unreachable!("nothing was discarded"));
-    let mut some = status("caught up", &json!({"discarded": 2}), &json!([]));
-    for (discarded, is_well) in [(2, true), (1, false), (3, false)] {
-        let own = Redriven { discarded, done: 2 };
-        note_redrives(&mut some, || [("M".to_owned(), own)].into());
-        let expected = if is_well { json!(2) } else { json!(0) };
-        assert_eq!(some.pointer("/mappings/0/totals/redriven"), Some(&expected));
-        assert_eq!(show(&some, Output::Json).is_well, is_well);
-    }
-}
-
-#[test]
 fn a_disabled_mapping_is_shown_and_is_no_failure() {
     let status = json!({"mappings": [], "disabled": [{"mapping": "M", "function": "F"}]});
     let shown = show(&status, Output::Table);
     assert_eq!(shown.rows[0][..3], [json!("M"), Value::Null, json!("disabled")]);
     assert!(shown.is_well && shown.remarks[0].contains("`F`"), "{:?}", shown.remarks);
-    assert!(is_disabled(&status, "M") && !is_disabled(&status, "N"));
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! `weir streams`: shows streams and explains what happened to each record.
 
-mod discarded;
 mod explain;
 mod listing;
 mod redrive;
-pub(crate) mod redrives;
-
 mod since;
 mod tail;
 

@@ -1,16 +1,16 @@
-//! Parses a SAM or CloudFormation template and returns a [`Stack`]: the resolved values that the
-//! local runner needs.
+//! Parses a SAM or CloudFormation template and returns a [`Stack`]: the resolved values that the local runner
+//! needs.
 //!
-//! The caller passes the text of the template. The crate runs nothing, and only opens files below
-//! the template's folder that show how a function is built.
+//! The caller passes the text of the template. The crate runs nothing, and only opens files below the
+//! template's folder that show how a function is built.
 //!
-//! It has three passes. A pass runs only if the previous one found no error:
+//! Parsing has three passes. A pass runs only if the previous pass found no error:
 //!
 //! 1. `syntax`: parses the text into a tree whose nodes have their places.
-//! 2. `declarations`: checks that every referenced name exists, even in resources that are not
-//!    emulated and in branches that are not taken.
-//! 3. `resources`: evaluates (`evaluation`) and checks (`checks`) the properties that the runner
-//!    uses. All other resources and properties are listed as not emulated.
+//! 2. `declarations`: checks that every referenced name exists, even in resources that are not emulated and
+//!    in branches that are not taken.
+//! 3. `resources`: evaluates (`evaluation`) and checks (`checks`) the properties that the runner uses. All
+//!    other resources and properties are listed as not emulated.
 
 mod checks;
 mod context;

@@ -12,7 +12,8 @@ pub struct NotEmulated {
     pub kind: String,
     /// The path of the property below the resource; empty for the whole resource.
     pub property: String,
-    /// Its place. A setting in SAM's globals that several resources have is placed there.
+    /// The place of the setting in the template. For a setting that several resources have from SAM's
+    /// globals, this is the place in the globals.
     pub at: Span,
     /// What happens on this machine instead.
     pub instead: String,

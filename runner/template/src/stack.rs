@@ -48,7 +48,7 @@ pub struct NotRun {
     pub stream: Option<StreamSource>,
     /// The reason.
     pub reason: String,
-    /// Whether the template accepts the warning about it.
+    /// Whether the template accepts the warning that this function, mapping or schedule does not run here.
     pub accepted: bool,
     /// Its place.
     pub at: Span,
@@ -59,9 +59,9 @@ pub struct NotRun {
 pub enum Absent {
     /// A function.
     Function,
-    /// A mapping of such a function.
+    /// A mapping of a function that does not run here.
     Mapping,
-    /// A schedule of such a function.
+    /// A schedule of a function that does not run here.
     Schedule,
 }
 
@@ -138,7 +138,7 @@ pub struct Table {
     pub indexes: Vec<Index>,
     /// How throughput is billed.
     pub billing: Billing,
-    /// The stream, if it is on.
+    /// The view type of the stream; `None` if the table has no stream.
     pub stream: Option<StreamViewType>,
     /// The place of the stream's view type in the template.
     pub stream_at: Option<Span>,
@@ -425,7 +425,7 @@ pub struct EventSourceMapping {
     pub parallelization_factor: u32,
     /// The length of the tumbling windows: 1 to 900 s, both inclusive.
     pub tumbling_window: Option<Duration>,
-    /// `ReportBatchItemFailures`: whether the function's answer names the records to retry.
+    /// `ReportBatchItemFailures`: whether the function's response names the records to retry.
     pub report_batch_item_failures: bool,
     /// The filter patterns. A record is delivered if at least one pattern matches, or if there are
     /// none.

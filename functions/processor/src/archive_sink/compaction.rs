@@ -47,8 +47,8 @@ const CHUNKS_MAX: usize = 1_000;
 /// Maximum number of hours that a run skips because they cannot be compacted. At the next such hour
 /// the run stops, because probably no hour can be compacted.
 const REFUSED_MAX: usize = 10;
-/// Minimum age of a part: 15 minutes, the longest time-out of Lambda. Every writer that did not see
-/// the part has then ended.
+/// Minimum age of a part: 15 minutes, the longest timeout of Lambda. Every writer that did not see the part
+/// has then ended.
 pub const AGE_SECONDS_MIN: u64 = 900;
 /// Default minimum age of a part. By then the stream has trimmed all records of the part's minute,
 /// so the hour is complete and becomes one object.
@@ -58,11 +58,11 @@ pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionReport {
-    /// Hours with parts that are old enough.
+    /// Hours with at least one part that is old enough to be compacted.
     pub hours: usize,
     /// Objects written.
     pub objects_written: usize,
-    /// Parts whose rows are in the written objects.
+    /// Parts that were compacted: the written objects contain their rows.
     pub parts_replaced: usize,
     /// Rows in the written objects.
     pub rows: usize,
@@ -70,8 +70,8 @@ pub struct CompactionReport {
     pub bytes_before: u64,
     /// Bytes of the written objects.
     pub bytes_after: u64,
-    /// Removed parts whose rows an object contained already, because an earlier run was interrupted
-    /// or the store did not respond to it.
+    /// Removed parts whose rows an object contained already, because an earlier run was interrupted or the
+    /// store did not respond to that run.
     pub leftovers_removed: usize,
     /// Hours that the next run must compact, because of a concurrent change or because the store
     /// did not respond. A day or a table that could not be listed counts as one hour.
@@ -80,8 +80,7 @@ pub struct CompactionReport {
     /// not a part. The run compacts all other hours and then fails with the first reason.
     #[serde(skip)]
     pub refused: Vec<String>,
-    /// Whether all hours were checked. If not, increase the function's time-out, or invoke the
-    /// function again.
+    /// Whether all hours were checked. If not, increase the function's timeout, or invoke the function again.
     pub complete: bool,
 }
 
@@ -281,7 +280,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // A single part may be a leftover of an earlier run, which is removed. The hour then has
+        // A single part may be a leftover of an earlier run, which this run must remove. Such an hour has
         // compacted objects.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);

@@ -1,20 +1,18 @@
-//! Erasure: permanently removes the rows of a key or a tenant from the archive, and writes a
-//! receipt.
+//! Erasure: permanently removes the rows of a key or a tenant from the archive, and writes a receipt.
 //!
-//! Every object of the table is read. An object that contains such a row is replaced by a copy
-//! without the row, unless the object changed after it was read. The copy keeps the event ids of
-//! erased rows, so that a redelivered record does not restore its row; an event id reveals nothing
-//! about the item. Passes over the table repeat until one finds no such row. Each pass after the
-//! first reads only what was written since the previous pass began. Finally, an erasure in a
-//! versioned bucket removes all noncurrent versions of the table's objects, because these may
-//! contain the rows too.
+//! Every object of the table is read. An object that contains a matching row is replaced by a copy without
+//! the row, unless the object changed after it was read. The copy keeps the event ids of erased rows, so that
+//! a redelivered record does not restore its row; an event id reveals nothing about the item. Passes over the
+//! table repeat until a pass finds no matching row. Each pass after the first reads only what was written
+//! since the previous pass began. Finally, an erasure in a versioned bucket removes all noncurrent versions
+//! of the table's objects, because these may contain the rows too.
 //!
-//! An erasure with a name keeps its progress and one receipt, which lists each row before the row
-//! is erased. So the erasure can be interrupted at any point and resumed by the same request, and
-//! the receipt still lists all rows.
+//! An erasure with a name keeps its progress and one receipt, which lists each row before the row is erased.
+//! So the erasure can be interrupted at any point and resumed by the same request, and the receipt still
+//! lists all rows.
 //!
-//! Compaction must not run at the same time. One function with a reserved concurrency of one
-//! performs both. Copies of the archive in other places are not erased.
+//! Compaction must not run at the same time. One function with a reserved concurrency of one performs both.
+//! Copies of the archive in other places are not erased.
 
 mod kept_columns;
 mod pass;

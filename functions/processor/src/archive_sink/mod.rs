@@ -58,7 +58,7 @@ pub struct ArchiveSink<O> {
 }
 
 impl<O: ObjectStore> ArchiveSink<O> {
-    /// Returns the archive under `prefix` of `store`.
+    /// Returns a sink that writes into the archive under `prefix` of `store`.
     pub fn new(store: O, prefix: String, retry: RetryPolicy) -> Self {
         Self { store, prefix, retry, known: Mutex::default(), reads: Reads::default() }
     }

@@ -127,7 +127,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     serde_json::from_str(text).map(Some).map_err(wrong)
 }
 
-/// Returns the text of a metadata key.
+/// Returns the value of a metadata key; `None` if the key is missing.
 pub(super) fn text_of<'m>(metadata: &'m [KeyValue], key: &str) -> Option<&'m str> {
     metadata.iter().find(|entry| entry.key == key)?.value.as_deref()
 }

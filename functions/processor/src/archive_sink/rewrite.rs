@@ -42,7 +42,7 @@ impl ObjectReader {
     /// Opens an object.
     ///
     /// # Errors
-    /// When it is not Parquet.
+    /// When the object is not Parquet.
     pub(super) fn open(object: Bytes) -> Result<Self, ParquetError> {
         Self::build(ParquetRecordBatchReaderBuilder::try_new(object)?)
     }
@@ -50,7 +50,7 @@ impl ObjectReader {
     /// Opens an object, and reads only these columns.
     ///
     /// # Errors
-    /// When it is not Parquet.
+    /// When the object is not Parquet.
     pub(super) fn open_columns(object: Bytes, names: &[&str]) -> Result<Self, ParquetError> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(object)?;
         let columns = ProjectionMask::columns(builder.parquet_schema(), names.iter().copied());

@@ -99,7 +99,7 @@ impl UnitedColumns {
     /// Returns the text of the object's metadata about typed columns.
     ///
     /// # Errors
-    /// When they cannot be encoded.
+    /// When the columns cannot be encoded.
     pub(super) fn metadata_text(&self) -> Result<String, ParquetError> {
         serde_json::to_string(&self.column_metadata)
             .map_err(|error| ParquetError::General(error.to_string()))

@@ -29,9 +29,9 @@ use crate::frame::{TargetOutcome, in_order};
 /// Maximum number of copies that are checked in one round. Twenty requests read the copies and
 /// their origins.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Upper bound of the bytes of whole copies that a round holds. A round also holds jobs and
-/// origins, which it stops reading at 4 MB, the last [`LARGE_AT_ONCE`] of these items, and the text
-/// of a response: in total 36 MB of the function's 256 MB.
+/// Upper bound of the bytes of whole copies that a round holds. A round also holds jobs and origins. It stops
+/// reading them after 4 MB, but the last request may still return [`LARGE_AT_ONCE`] items of 400 KB. With the
+/// text of a response, this is 36 MB of the function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of items per request while items may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
@@ -82,7 +82,7 @@ struct RoundReads<'a> {
 /// maximum size.
 struct BoundedReads<V> {
     rest: BTreeMap<String, V>,
-    /// Items per request if items are small.
+    /// Maximum number of items per request, if items are small.
     most: usize,
     count: usize,
     bytes: usize,
@@ -110,8 +110,8 @@ impl<V> BoundedReads<V> {
     }
 }
 
-/// Keeps the first copies in `wanted`: as many as a round may hold, and at least one. Returns the
-/// others.
+/// Keeps the first copies in `wanted`: as many as a round may hold, and at least one. Returns the remaining
+/// copies.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, CopyOutline>,
@@ -281,8 +281,8 @@ impl<T: CopyTables> Copies<T> {
                     if matches!(failure, Failure::Fatal(_)) || deadline.is_over() {
                         break;
                     }
-                    // A throttled table may answer smaller requests, so the next round has half as
-                    // many copies.
+                    // A throttled table may accept smaller requests, so the next round has half as many
+                    // copies.
                     round = (round.min(pending.len()) / 2).max(ROUND_COPIES_MIN);
                 }
             }

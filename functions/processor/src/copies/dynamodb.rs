@@ -32,7 +32,7 @@ use crate::tables::direct::{Page, answered, page_of, unreadable};
 use crate::tables::dynamodb::{TableName, failure_of};
 use crate::tables::statements::{StatementOutcome, Statements};
 
-/// Concurrent `BatchGetItem` requests: enough to hide their latency.
+/// Maximum number of concurrent `BatchGetItem` requests: enough to hide the latency of a request.
 const READS_AT_ONCE: usize = 4;
 /// Approximate number of copies in a sample. A table is divided into parts with this many copies,
 /// and each sample reads one part.
@@ -55,9 +55,8 @@ fn is_condition_failed(code: Option<&str>) -> bool {
     code == Some("ConditionalCheckFailedException")
 }
 
-/// Returns why DynamoDB permanently refuses a write of one copy: the copy would be too large, or
-/// have a value that an index does not accept. Returns `None` for a wrong key, because it concerns
-/// all copies.
+/// Returns why DynamoDB permanently refuses a write of one copy: the copy would be too large, or have a value
+/// that an index does not accept. Returns `None` for a wrong key, because a wrong key concerns all copies.
 fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
     let error = error.as_service_error()?;
     let message = error.message().unwrap_or_default();

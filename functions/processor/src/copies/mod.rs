@@ -81,7 +81,8 @@ impl CopyPage {
         self.keys.len() > COPIES_AT_ONCE
     }
 
-    /// Returns the key after which a page begins that lacks the first `count` copies of this page.
+    /// Returns the exclusive start key of the page that begins after the first `count` copies of this page;
+    /// `None` if `count` is 0.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
         let mut place = self.keys.get(position)?.clone();
@@ -112,7 +113,7 @@ impl CopyOutline {
     }
 }
 
-/// A part of the table of copies.
+/// The part of a rule's target table that a sample reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplePart {
     /// The number of this part, from 0.
@@ -200,7 +201,7 @@ pub trait CopyTables: Send + Sync {
         keys: &BTreeMap<String, Item>,
     ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
 
-    /// Reads the same copies, but keeps only their origins and sizes.
+    /// Reads copies as `copies` does, but keeps only their origins and sizes.
     fn glimpses(
         &self,
         rule: &CopyRule,
@@ -292,8 +293,8 @@ impl OperationAttempts {
     }
 }
 
-/// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11
-/// random bits. The highest bit is set, so the number is also greater than any number of checks.
+/// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11 random bits.
+/// The highest bit is set, so the number is also greater than any revision that checks increment.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = u64::try_from(since.as_micros()).unwrap_or(0);

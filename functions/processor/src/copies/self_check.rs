@@ -1,11 +1,11 @@
-//! The self-check: checks some copies of each rule, different ones in each run, and repairs those
-//! that differ.
+//! The self-check: checks some copies of each rule, different ones in each run, and repairs those that
+//! differ.
 //!
-//! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page
-//! by page until the time is over, and returns where to resume. Both find copies that no record
-//! reported, because the index did not contain the copy yet when the job read the index, or because
-//! records were discarded. A copy may also differ because its job is still in progress; writing the
-//! copy is correct in that case too.
+//! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page by page
+//! until the time is over, and returns where to resume. The self-check and the repair find copies that no
+//! record reported, because the index did not contain the copy yet when the job read the index, or because
+//! records were discarded. A copy may also differ because its job is still in progress; writing the copy is
+//! correct in that case too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;

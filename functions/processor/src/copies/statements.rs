@@ -1,13 +1,12 @@
-//! Writes of copies as PartiQL statements, so that one request contains many writes, each with its
-//! own condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch
-//! operations".
+//! Writes of copies as PartiQL statements, so that one request contains many writes, each with its own
+//! condition. Source: DynamoDB developer guide, "PartiQL update statements", "Running batch operations".
 //!
-//! If a write cannot be expressed as a statement, or if its statement fails, other code sends a
-//! separate request for it.
+//! If a write cannot be expressed as a statement, or if its statement fails, other code sends a separate
+//! request for it.
 //!
-//! A value that all copies share is written as a literal in the statement's text if it is plain
-//! text. All 25 statements must contain the value anyway, and the local store parses a text that
-//! all statements of a request share only once.
+//! A value that all copies share is written as a literal in the statement's text if it is plain text. Each of
+//! the 25 statements must contain the value in any case. If all statements of a request share one text, the
+//! local store parses this text only once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};

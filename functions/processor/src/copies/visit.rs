@@ -107,7 +107,7 @@ struct PageOutcome {
     passed_over: Vec<usize>,
     /// Number of refused copies.
     refused: u64,
-    /// The key of a refused copy, and the reason.
+    /// The key of a copy that DynamoDB refused, and the reason; `None` if DynamoDB refused no copy.
     refusal: Option<(String, String)>,
     /// Number of finished copies before the first unfinished copy.
     visited: usize,
@@ -148,7 +148,7 @@ const MARKS_AT_ONCE: usize = 10;
 /// deleted copies count as progress.
 const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
-/// The marks of other workers on copies of the same deletion, by the copy's position in the page.
+/// The marks that other workers wrote to copies for the same deletion, by the copy's position in the page.
 type MarksOfOthers = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
@@ -184,7 +184,7 @@ impl<T: CopyTables> Copies<T> {
             let failure = match page {
                 Ok(mut page) => {
                     let update = update_of(rule, origin, &visit.job.state, nonce());
-                    // The next page is read while this one is written.
+                    // The next page is read while the current page is written.
                     let next = page.next.as_ref().filter(|_| !is_last);
                     let read = async {
                         match next {
@@ -314,16 +314,15 @@ impl<T: CopyTables> Copies<T> {
         marked
     }
 
-    /// Deletes the copies that other workers marked after this worker, for the same deletion:
-    /// workers of the same job, or checks. Those workers may have crashed, and their records have
-    /// no effect once the job has continued, so this worker must delete the copies. It replaces
-    /// each mark that it read by its own mark and reads the origin again, because a client may have
-    /// put the copy again meanwhile.
+    /// Deletes the copies that other workers marked after this worker, for the same deletion: workers of the
+    /// same job, or checks. Those workers may have crashed, and their records have no effect once the job has
+    /// continued, so this worker must delete the copies. The worker replaces each mark that it read by its
+    /// own mark and reads the origin again, because a client may have put the copy again meanwhile.
     ///
-    /// If two workers do this concurrently, both finish. The worker that writes the last mark
-    /// deletes the copy, unless the other worker replaces that mark before the delete; the attempts
-    /// of each worker are bounded. Copies after one that still has another worker's mark do not
-    /// count as done. The copies that were read are deleted before further copies are read.
+    /// If two workers do this concurrently, both finish. The worker that writes the last mark deletes the
+    /// copy, unless the other worker replaces that mark before the delete; the attempts of each worker are
+    /// bounded. Copies after one that still has another worker's mark do not count as done. The copies that
+    /// were read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -373,9 +372,9 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Reads the copies at the first of these positions. Returns the number of copies read, and the
-    /// marks of other workers for the same deletion. It reads as many copies as a batch writes
-    /// immediately, or fewer if they are large or the table is throttled.
+    /// Reads the copies at the first of these positions. Returns the number of copies read, and the marks of
+    /// other workers for the same deletion. Reads as many copies as a batch writes immediately, or fewer if
+    /// the copies are large or the table is throttled.
     async fn read_marks_of_others(
         &self,
         rule: &CopyRule,

@@ -15,17 +15,16 @@ use crate::event::BatchRecord;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 
-/// Maximum number of slots that all parts load concurrently. A slot takes about 2 KB while it is
-/// read, so they take 20 MB of the function's 256 MB.
+/// Maximum number of slots that all parts load concurrently. A slot takes about 2 KB while it is read, so
+/// this many slots take 20 MB of the function's 256 MB.
 const SLOTS_AT_ONCE: usize = 10_000;
 /// Number of loaded slots after which no further totals are loaded. Loaded slots are kept until the
 /// batch is done and take about 200 bytes each, and a batch may name thousands of counters with a
 /// thousand slots. The executor reads the other totals when it writes them.
 const SLOTS_MAX: usize = 30_000;
 
-/// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the
-/// latency and leave capacity of the table to others. A quarter of the time is many times what this
-/// needs.
+/// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the latency and
+/// leave capacity of the table to others. A load usually needs only a small part of this quarter of the time.
 const WIDE: LoadPlan = LoadPlan { concurrency: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
 /// The second attempt, if the first one loaded nothing. On a slow table, concurrent parts may all
 /// stay incomplete. Sequential small parts complete one after the other within a few seconds each.
@@ -35,7 +34,7 @@ const NARROW: LoadPlan = LoadPlan { concurrency: 1, needs_max: 10, percent: 33 }
 struct LoadPlan {
     /// Number of concurrent parts.
     concurrency: usize,
-    /// Upper bound of needs in one part.
+    /// Maximum number of needs in one part.
     needs_max: usize,
     /// Percentage of the remaining time for this attempt. Both attempts together take half of the
     /// time; the other half is for the effects.
@@ -84,8 +83,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let loads = parts.iter();
         let loads = loads.map(|part| deadline.limit(self.executor.load(part.needs.clone())));
         let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.concurrency);
-        // If a rule needs heads, its totals are not left out either: it needs all heads, and few of
-        // its records have totals.
+        // A rule that needs heads needs all of them, so no part is left out. Few records of such a rule need
+        // totals.
         let may_leave_out = parts.iter().all(|part| part.needs.heads.is_empty());
         for Part { end, needs } in &parts {
             if may_leave_out && loaded.found.slots() >= SLOTS_MAX {

@@ -150,11 +150,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         self.apply(batch, decided, &found, deadline, outcome).await
     }
 
-    /// Applies the decisions, quarantines refused records, and reports. Both run concurrently: if
-    /// targets use all the time, they are redelivered, and so is a refused record before their
-    /// records, which must then be quarantined already. Records that targets quarantine come
-    /// afterwards. If no time is left for these records, the next delivery has more time for them,
-    /// because targets that were applied already take less time.
+    /// Applies the decisions and quarantines refused records concurrently, then reports. If the quarantine
+    /// came after the targets, slow targets could leave no time for it in any delivery, and a refused record
+    /// at the start of the batch would block the shard. Records that the targets themselves quarantine come
+    /// afterwards. If no time is left for these, the next delivery has more time, because targets that are
+    /// already applied take less time.
     async fn apply(
         &self,
         batch: &[BatchRecord<'_>],
@@ -284,12 +284,12 @@ impl Outcome {
         Self { summary, retry_from: None }
     }
 
-    /// Records that the load failed after it was complete for the first `records` records.
+    /// Marks all records after the first `records` for redelivery, because the load failed for them.
     ///
     /// # Errors
     /// When no record of several is loaded. Lambda halves the batch if the invocation fails
-    /// (`BisectBatchOnFunctionError`). But if the response reports the first record, Lambda
-    /// redelivers the same batch.
+    /// (`BisectBatchOnFunctionError`). But if the response reports the first record, Lambda redelivers the
+    /// same batch.
     fn not_loaded(
         &mut self,
         batch: &[BatchRecord<'_>],

@@ -27,9 +27,9 @@ use crate::tables::{Loaded, load_by};
 
 pub use dynamodb::DynamoDbHistories;
 
-/// Histories written concurrently: enough to hide the latency of one transaction.
+/// Maximum number of histories that are written concurrently: enough to hide the latency of one transaction.
 const WRITES_AT_ONCE: usize = 16;
-/// Versions in one page of a history.
+/// Number of versions in one page of a history.
 pub(crate) const PAGE_VERSIONS: usize = 100;
 
 /// A history table.

@@ -32,9 +32,8 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Number of checks of a mismatch, and the pause between them. Without lag, a stream function
-/// processes a record within a second or two.
-/// processes a record within a second or two.
+/// Number of checks of a mismatch, and the pause between them. Without lag, a stream function processes a
+/// record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
@@ -304,9 +303,9 @@ async fn extras(
         let outputs = match sources.get(&text).map(|item| migration.outputs(&source.table, item)) {
             None => BTreeMap::new(),
             Some(Ok(outputs)) => outputs,
-            // An earlier version of the source produced this target. Whether the next version will
-            // is unknown, so the target cannot be repaired. The reason is reported here, because
-            // the source may be deleted before its own page is compared.
+            // An earlier version of the source produced this target. Whether the next version will produce it
+            // is unknown, so the target cannot be repaired. The reason is reported here, because the source
+            // may be deleted before its own page is compared.
             Some(Err(reason)) => {
                 found.push((item.clone(), Difference::refused(format!("{place}: {reason}"))));
                 continue;
@@ -464,10 +463,10 @@ pub(super) async fn report<S>(
     Ok(())
 }
 
-/// Removes the marks of this migration. Marks of other migrations that write to the same table
-/// stay. In a table that the migration reads, only marks of touches are its own. The location of a
-/// tombstone of this migration is recorded for the clean-up. An earlier, abandoned run wrote the
-/// tombstone, because those of this run have already been removed.
+/// Removes the marks of this migration. Marks of other migrations that write to the same table stay. In a
+/// table that the migration reads, only marks of touches belong to this migration. The location of a
+/// tombstone of this migration is recorded for the clean-up. An earlier, abandoned run wrote the tombstone,
+/// because this run's tombstones have already been removed.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,

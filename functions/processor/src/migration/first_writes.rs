@@ -19,7 +19,7 @@ use crate::tables::statements::{
 
 /// Maximum size of one request in bytes, so that repeating a failed request is cheap.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Number of concurrent writes that count as one concurrent request.
+/// Number of concurrent single writes that one concurrent request of statements replaces.
 const WRITES_PER_REQUEST: usize = 8;
 
 /// Effects that are sent together, and their statements in the same order.

@@ -23,7 +23,7 @@ pub(super) const LEASE: Duration = Duration::from_secs(8);
 /// Interval of renewals. It is longer than a typical slice, which then needs no renewal, and short
 /// enough to retry a failed renewal.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
-/// Time-out of one renewal request. Another request fits into the rest of the lease.
+/// Timeout of one renewal request. Another request fits into the rest of the lease.
 const RENEWAL_MAX: Duration = Duration::from_secs(2);
 /// The wait before a failed renewal is retried. Several waits fit into a lease.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
@@ -143,7 +143,7 @@ async fn renew(control: &Control, task: &Task) -> Result<Option<Task>, Failure> 
     if let Some(renewed) = control.replace(next).await? {
         return Ok(Some(renewed));
     }
-    // The table has another revision. An earlier attempt may have succeeded although its answer was
+    // The table has a different revision. An earlier attempt may have succeeded although its response was
     // lost.
     let found = control.reread(task).await?;
     Ok(found.filter(|found| !found.done && found.owner.is_some() && found.owner == task.owner))

@@ -47,12 +47,12 @@ use control_table::Control;
 use targets::Targets;
 pub(crate) use throttling::Throttling;
 
-/// Time-out of an informational write, such as the entry of a lag. That entry is written after the
-/// deadline of the batch, when one second remains for the response.
+/// Timeout of an informational write, such as the entry of a lag. That entry is written after the deadline of
+/// the batch, when one second remains for the response.
 const NOTE_LIMIT: Duration = Duration::from_millis(300);
 /// The source of the table names, for messages that otherwise name an environment variable.
 const PLAN_TABLE: &str = "the plan of the migration";
-/// Upper bound of cached compiled plans. When it is reached, the cache is cleared.
+/// Upper bound of cached compiled plans. When this number is reached, the cache is cleared.
 const COMPILED_MAX: usize = 64;
 
 /// The function `migration`: its clients, settings and caches.

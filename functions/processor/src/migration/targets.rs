@@ -264,7 +264,7 @@ impl Targets {
         Ok(said_by_all(known))
     }
 
-    /// Puts an item if the current one is unchanged.
+    /// Puts an item, on the condition that the current item is unchanged.
     pub(super) async fn put_over(
         &self,
         target: &Target,

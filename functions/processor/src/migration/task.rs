@@ -80,10 +80,10 @@ impl RecheckReason {
         self.at_most.is_some()
     }
 
-    /// Returns how long to wait within this invocation before the task is checked again, after
-    /// `again` earlier waits. The waits become longer, up to a maximum. Returns `None` if the
-    /// remaining time is too short for a wait and a slice; the record must then be redelivered.
-    /// Both fit into the shortest time-out that a plan may have.
+    /// Returns how long to wait within this invocation before the task is checked again, after `again`
+    /// earlier waits. The waits become longer, up to a maximum. Returns `None` if the remaining time is too
+    /// short for a wait and a slice; the record must then be redelivered. A wait and a slice together fit
+    /// into the shortest timeout that a plan may have.
     pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
         let spare = remaining.saturating_sub(SLICE);
         (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
@@ -168,9 +168,9 @@ fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure it
-/// is half of the page's items. After a page that fits into a slice it doubles. After a page that
-/// takes longer it stays the same, because a larger page might exceed an invocation.
+/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure it is half
+/// of the page's items. After a page that fits into a slice it doubles. After a page that takes longer it
+/// stays the same, because a larger page might take longer than an invocation may.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
@@ -242,7 +242,7 @@ impl Worker<'_> {
                 Ok(page) => page,
                 Err(failure) if cursor == begin => return Err(failure.into()),
                 Err(failure) => {
-                    // The progress before this page is saved.
+                    // The slice ends, and the progress up to the previous page is saved.
                     info!(function = "migration", reason = %failure, "page postponed");
                     break false;
                 }
@@ -262,7 +262,7 @@ impl Worker<'_> {
                 if cursor == begin {
                     return Err(NoProgress { failure, page: Some(most) });
                 }
-                // The progress before this page is saved.
+                // The slice ends, and the progress up to the previous page is saved.
                 info!(function = "migration", reason = %failure, "page postponed");
                 read -= page.len() as u64;
                 break false;

@@ -30,7 +30,7 @@ pub(crate) struct Throttling(Arc<Mutex<ThrottlingState>>);
 struct ThrottlingState {
     /// Number of throttled attempts.
     attempts: u64,
-    /// The reasons that are not reported yet, by table.
+    /// The reasons for throttling that have not been reported yet, by table.
     unreported: BTreeMap<String, String>,
     /// Current number of concurrent writes.
     concurrency: usize,
@@ -47,7 +47,7 @@ impl Default for ThrottlingState {
 struct ErrorBody {
     #[serde(rename = "__type", default)]
     error_type: String,
-    // The two exceptions spell this member differently (AWS API reference).
+    // DynamoDB's throttling exceptions spell this member in two ways (AWS API reference).
     #[serde(rename = "ThrottlingReasons", alias = "throttlingReasons", default)]
     reasons: Vec<Reason>,
 }

@@ -28,7 +28,7 @@ pub struct ObjectEntry {
     pub written_seconds: u64,
 }
 
-/// Some of the objects of a listing.
+/// One page of a listing of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The objects, in the order of their names. The list may be empty although more objects
@@ -67,8 +67,8 @@ pub enum PutOutcome {
 pub enum ChangeOutcome {
     /// The change was made.
     Changed,
-    /// The object has another entity tag or does not exist; nothing was written. The cause may be
-    /// an earlier attempt of the same change whose response was lost.
+    /// The object has a different entity tag or does not exist; nothing was written. The cause may be an
+    /// earlier attempt of the same change whose response was lost.
     Stale,
 }
 

@@ -24,8 +24,8 @@ const FOLDER_PAGES_MAX: usize = 100;
 /// Upper bound of consecutive pages without an object.
 const EMPTY_PAGES_MAX: usize = 1_000;
 
-/// Time-out between two chunks of an object's content. The SDK's time-outs cover only the headers
-/// of a response, so a dead connection would block the invocation until its deadline.
+/// Timeout between two chunks of an object's content. The SDK's timeouts cover only the headers of a
+/// response, so a dead connection would block the invocation until its deadline.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A bucket of S3.
@@ -361,10 +361,10 @@ fn entry_of(object: Object) -> Option<ObjectEntry> {
     })
 }
 
-/// Returns whether the object has another entity tag or does not exist. A 409 does not mean this:
-/// another request for the object was in progress, which may have failed and left the object
-/// unchanged. So a 409 counts as a failure, and the request is retried. Source: S3 user guide, "How
-/// to prevent object overwrites with conditional writes", "How to perform conditional deletes".
+/// Returns whether the object has a different entity tag or does not exist. A 409 does not mean this: another
+/// request for the object was in progress, which may have failed and left the object unchanged. So a 409
+/// counts as a failure, and the request is retried. Source: S3 user guide, "How to prevent object overwrites
+/// with conditional writes", "How to perform conditional deletes".
 fn is_stale<E>(error: &SdkError<E>) -> bool
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -43,8 +43,7 @@ struct Unprocessed<'b> {
 /// Reads items by 1 to 100 distinct keys.
 ///
 /// # Errors
-/// Returns what `failure` returns for a failed request; [`Failure::Retry`] if the answer cannot be
-/// decoded.
+/// Returns what `failure` returns for a failed request; [`Failure::Retry`] if the response cannot be decoded.
 pub(crate) async fn batch_get(
     client: &Client,
     table: &str,

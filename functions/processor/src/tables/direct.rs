@@ -1,9 +1,9 @@
-//! Requests and responses whose items are not converted to the SDK's values. `model::json` encodes
-//! and decodes these items at a fraction of the cost.
+//! Requests and responses whose items are not converted to the SDK's values. `model::json` encodes and
+//! decodes these items at a fraction of the cost.
 //!
-//! The SDK still does everything else: endpoint, credentials, signature, retries, time-outs,
-//! errors. An interceptor replaces the body of a request right before the first attempt, and keeps
-//! the body of a successful response.
+//! The SDK still does everything else: endpoint, credentials, signature, retries, timeouts, errors. An
+//! interceptor replaces the body of a request right before the first attempt, and keeps the body of a
+//! successful response.
 
 use std::fmt::Debug;
 use std::ops::Range;

@@ -313,7 +313,7 @@ impl Schema {
         Self { base: columns.len(), columns }
     }
 
-    /// Returns these columns, followed by discovered ones sorted by name.
+    /// Returns these columns, followed by the discovered columns sorted by name.
     pub(super) fn with_discovered(&self, discovered: Vec<Column>) -> Self {
         let mut columns = self.columns.clone();
         columns.extend(discovered);

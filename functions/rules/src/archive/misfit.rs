@@ -18,7 +18,8 @@ pub(super) fn note(column: &Column, found: AttributeType) -> String {
     note_of(&column.name, column.column_type, found)
 }
 
-/// Returns the same note for a column that is not in a schema.
+/// Returns the note for a value of type `found` that does not fit a column, which is given by its name and
+/// type.
 pub(super) fn note_of(column: &str, column_type: ColumnType, found: AttributeType) -> String {
     note_start(column, found) + &column_type.to_string()
 }

@@ -102,8 +102,8 @@ fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
     }
 }
 
-/// Returns the 128-bit hash of everything except the mark and the time to live. Equal hashes count as
-/// equal items.
+/// Returns the 128-bit hash of everything except the mark and the time to live. Items with equal hashes count
+/// as equal.
 fn fingerprint(item: &Item, ttl_attribute: Option<&str>) -> String {
     let mut content = item.clone();
     content.remove(RESTORED);

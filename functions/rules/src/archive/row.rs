@@ -62,7 +62,7 @@ pub(super) enum CompactValue {
     /// A decimal beyond 64 bits.
     Wide(Box<i128>),
     Boolean(bool),
-    /// A part of the row's bytes.
+    /// A binary value: a part of the row's bytes.
     Binary(Span),
 }
 

@@ -70,7 +70,7 @@ impl Counters {
     /// Parses `<counter>#<slot>`. The name of a counter may contain `#`.
     ///
     /// # Errors
-    /// The text has another form, or the slot is not below the slot count.
+    /// The text has a different form, or the slot is not below the slot count.
     pub fn parse_slot_key<'k>(&self, key: &'k str) -> Result<(&'k str, u32), SlotKeyError> {
         let form = || SlotKeyError::Form(key.to_owned());
         let (counter, slot) = key.rsplit_once('#').ok_or_else(form)?;

@@ -29,8 +29,8 @@ use crate::stamp::Stamp;
 /// evenly, whatever their number.
 const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Returns the index of the counter, of `count` counters, with which the run of a minute begins. If
-/// each run processes one *n*-th of the counters, 2*n* successive runs process them all.
+/// Returns the index of the counter with which the run in this minute begins, below `count`. If each run
+/// processes one *n*-th of the counters, 2*n* successive runs process them all.
 #[must_use]
 pub fn first_in_turn(minute: u64, count: usize) -> usize {
     let count_wide = u128::try_from(count).unwrap_or(u128::MAX >> 64);
@@ -38,8 +38,8 @@ pub fn first_in_turn(minute: u64, count: usize) -> usize {
     usize::try_from(first).unwrap_or(0)
 }
 
-/// Returns the key after which the run of a minute begins to scan for counters. No item needs to have
-/// this key: a scan follows the hashes of keys, and every text has a hash.
+/// Returns the key after which the run in this minute begins to scan for counters. No item needs to have this
+/// key: a scan follows the hashes of keys, and every text has a hash.
 #[must_use]
 pub fn scan_in_turn(minute: u64) -> String {
     format!("{:016x}", place_in_turn(minute))

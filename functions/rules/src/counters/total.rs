@@ -160,8 +160,8 @@ impl Total {
         self.derived().iter().all(|(name, value)| item.get(*name) == value.as_ref())
     }
 
-    /// Returns the item's `total` as text for people, if it is not the sum of its slots. Returns
-    /// `None` if it is.
+    /// Returns the item's `total` as text for people, if it is not the sum of its slots. Returns `None` if it
+    /// equals this sum.
     #[must_use]
     pub fn said_otherwise(&self, item: &Item) -> Option<String> {
         match item.get(TOTAL) {

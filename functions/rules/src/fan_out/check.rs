@@ -10,7 +10,7 @@ use super::declaration::CopyRule;
 /// A problem with a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The number of the rule, from 0.
+    /// The position of the rule in the declaration, from 0.
     pub rule: usize,
     /// The problem, and what to write instead.
     pub text: String,
@@ -67,7 +67,7 @@ fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     }
     let mut done = BTreeSet::new();
     for start in edges.keys() {
-        // The current path. For each place on it, the number of edges that were already followed.
+        // The attributes on the current path, each with the number of its edges that were already followed.
         let mut path = vec![(*start, 0)];
         while let Some((place, next)) = path.last_mut() {
             let Some((target, rule)) = edges.get(place).and_then(|edges| edges.get(*next)) else {

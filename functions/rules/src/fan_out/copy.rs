@@ -66,8 +66,8 @@ pub enum Update {
 }
 
 impl Update {
-    /// Returns the write that must come before this one and before the read of the origin. Returns
-    /// `None` if this one needs no preceding write.
+    /// Returns the write that must precede this write and the read of the origin. Returns `None` if this
+    /// write needs no preceding write.
     #[must_use]
     pub fn marking(&self) -> Option<Self> {
         match self {
@@ -114,7 +114,7 @@ pub enum CheckResult {
 }
 
 impl CopyRule {
-    /// Returns the origin of a copy; `None` if it has none.
+    /// Returns the origin of a copy; `None` if the copy has no origin.
     #[must_use]
     pub fn origin_of(&self, copy: &Item) -> Option<Origin> {
         let key = copy.get(&self.index_key).filter(|key| super::is_key(key))?;
@@ -128,18 +128,18 @@ impl CopyRule {
         pairs.map(|(to, from)| (to.clone(), origin.get(from).cloned())).collect()
     }
 
-    /// Returns whether a copy that was changed from `old` to `new` must be checked. There are three
-    /// reasons: the copy may lack its origin's values, another writer changed copied values, or the copy's
-    /// place in the index changed, and a running job may already have passed the new place.
+    /// Returns whether a copy that was changed from `old` to `new` must be checked. There are three reasons:
+    /// the copy may lack its origin's values, another writer changed copied values, or the copy's place in
+    /// the index changed, and a running job may already have passed the new place.
     ///
-    /// A write by Weir keeps the origin and raises the mark. If the mark became lower or the origin
-    /// changed with it, a client wrote back a whole item that it had read earlier. Such a copy is
-    /// checked even if the values are equal, because a deletion may depend on the mark.
+    /// A write by Weir keeps the origin and raises the mark. If the mark became lower or the origin changed
+    /// with it, a client wrote back a whole item that it had read earlier. Such a copy is checked even if the
+    /// values are equal, because a deletion may depend on the mark.
     ///
-    /// Checks do not cause each other forever. A job writes only over an older mark, and a check
+    /// Checks do not trigger each other endlessly. A job writes only over an older mark, and a check
     /// increments the revision. A check that marks a copy for deletion uses a nonce that is greater than
-    /// every incremented revision. Only if two checks mark the same copy at the same time may the later
-    /// mark be lower. The next check then deletes the copy, or finds the origin and writes a greater mark.
+    /// every incremented revision. Only if two checks mark the same copy at the same time may the later mark
+    /// be lower. The next check then deletes the copy, or finds the origin and writes a greater mark.
     pub(super) fn wants_look(&self, old: Option<&Item>, new: &Item) -> bool {
         let name = super::mark_attribute(&self.name);
         let (Some(mark), Some(origin)) = (text_of(new, &name), new.get(&self.index_key)) else {

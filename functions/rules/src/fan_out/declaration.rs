@@ -45,8 +45,8 @@ pub struct CopyRule {
     pub index: String,
     /// The attribute of a copy that holds its origin's key. It is the partition key of the index.
     pub index_key: String,
-    /// The sort key attributes of the index, possibly none. The declaration does not contain them;
-    /// they come from the description of the table. Jobs page through the copies in its order.
+    /// The sort key attributes of the index, possibly none. The declaration does not contain them; they come
+    /// from the description of the table. Jobs page through the copies in the order of this sort key.
     pub index_sort: Vec<String>,
     /// The copied attributes. The keys are attributes of the copy, and the values are attributes of
     /// the origin.
@@ -337,7 +337,7 @@ fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
             ));
         }
         if is_reserved(&from) {
-            // A rule that copies a mark would write forever, because every write raises a mark.
+            // A rule that copies a mark would never stop writing, because every write raises a mark.
             return Err((
                 at.at,
                 format!("`{from}` is reserved for a mark of Weir and cannot be copied"),

@@ -1,18 +1,17 @@
 //! Fan-out: when declared attributes of an origin change, all its copies follow.
 //!
 //! A record of an origin gives the values that the copies must have, as of the record's stamp. The latest
-//! state of an origin is its **job**, which workers process page by page. A record of a copy may require
-//! a check of this copy: the copy is new, it moved to another origin or another place in the index, or
-//! another writer changed copied values. The processor reads and writes the tables.
+//! state of an origin is its **job**, which workers process page by page. A record of a copy may require a
+//! check of this copy: the copy is new, it moved to another origin or another place in the index, or another
+//! writer changed copied values. The processor reads and writes the tables.
 //!
-//! **Why it terminates.** Weir writes a copy only if this changes the copy, and then its mark changes
-//! too. A record with a changed mark requires no check. At the start, [`check`] refuses rules that feed
-//! each other. Every chain of known rules therefore ends, however long it is. Rules of other deployments
-//! are unknown. Each mark therefore counts its hops: how often its value came from a rule that the writer
-//! of the mark does not know. A value with more than [`HOPS_MAX`] hops is not copied. Each round of a
-//! loop adds at least one hop. A writer outside the rules may also set a copy's origin or overwrite
-//! copied attributes, and so pass a value on. A check therefore also counts the hops of the marks in its
-//! record.
+//! **Why fan-out terminates.** Weir writes a copy only if this changes the copy, and then its mark changes
+//! too. A record with a changed mark requires no check. At the start, [`check`] refuses rules that feed each
+//! other. Every chain of known rules therefore ends, however long it is. Rules of other deployments are
+//! unknown. Each mark therefore counts its hops: how often its value came from a rule that the writer of the
+//! mark does not know. A value with more than [`HOPS_MAX`] hops is not copied. Each round of a loop adds at
+//! least one hop. A writer outside the rules may also set a copy's origin or overwrite copied attributes, and
+//! so pass a value on. A check therefore also counts the hops of the marks in its record.
 
 mod check;
 mod copy;
@@ -221,9 +220,9 @@ impl FanOut {
             return Err(origin.unfit());
         }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        // A mark counts only if attributes that this rule reads or writes changed with it. A new copy
-        // counts as one hop even if it has marks: functions never create copies, so a client has put a
-        // whole item with the marks of another one.
+        // A mark counts only if attributes that this rule reads or writes changed with it. A new copy counts
+        // as one hop even if it has marks: functions never create copies, so a client has put a whole item
+        // that still has the marks of another item.
         let written = |old: &&Item| {
             let mut names = rule.attributes.keys().chain([&rule.index_key]);
             names.any(|name| old.get(name) != image.get(name))

@@ -25,7 +25,7 @@ pub struct TableShape {
 }
 
 impl TableShape {
-    /// Returns the attributes of an index's sort key; empty if it has none.
+    /// Returns the attributes of an index's sort key; empty if the index has no sort key.
     #[must_use]
     pub fn sort_key_of(&self, index: &str) -> &[String] {
         self.indexes.get(index).and_then(|keys| keys.get(1..)).unwrap_or_default()

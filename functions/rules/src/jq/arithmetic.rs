@@ -47,7 +47,7 @@ fn not_possible(left: &Val, right: &Val, what: &str) -> Stop {
     Stop::error(format!("{} and {} cannot be {what}", described(left), described(right)))
 }
 
-/// Returns the result of an operation.
+/// Returns the result of an arithmetic operation.
 pub(super) fn calculate(machine: &Machine, math: Math, left: Val, right: Val) -> Flow<Val> {
     machine.charge(1)?;
     match math {

@@ -101,8 +101,8 @@ pub(super) fn ordered(
     }
 }
 
-/// Sorts by keys. Equal keys keep their order. NaN has no place in a total order, so this merge
-/// sort does not require one.
+/// Sorts by keys. Equal keys keep their order. The standard library's sort requires a total order, which does
+/// not exist with NaN. This merge sort works without a total order.
 fn sort(keyed: &mut Vec<(Val, Val)>) {
     let mut rest = std::mem::take(keyed);
     if rest.len() < 2 {

@@ -22,7 +22,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Returns a value in a format.
+/// Converts a value to text in a format.
 pub(super) fn format(machine: &Machine, format: Format, value: &Val) -> Flow<String> {
     machine.charge(value.nodes())?;
     let plain = || match texts::to_string(value) {

@@ -140,7 +140,7 @@ impl Reader<'_> {
         self.rest = rest;
         match Num::parse(number) {
             Some(number) => Some(Val::Num(number)),
-            // The number is too long, or has another form that only jq's library accepts.
+            // The number is too long, or has a different form that only jq's library accepts.
             None => self.unsure(),
         }
     }

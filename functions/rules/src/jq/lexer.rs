@@ -43,7 +43,7 @@ const SIGNS: [&str; 34] = [
 ];
 /// The maximum number of tokens of a program, which bounds the depth of its tree.
 const TOKENS_MAX: usize = 4_000;
-/// The maximum nesting of strings in strings.
+/// The maximum nesting of strings within interpolations of strings.
 const NESTING_MAX: usize = 32;
 
 /// Returns the tokens of a program with an end token, and their total number, including those

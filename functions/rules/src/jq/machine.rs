@@ -12,8 +12,8 @@ use super::patterns::Regex;
 use super::syntax::{Binding, Pattern, Term};
 use super::value::Val;
 
-/// The maximum number of steps for one value: a few seconds at most. The transform of a usual item takes
-/// some hundred steps.
+/// The maximum number of steps for one value: a few seconds at most. The transform of a typical item takes a
+/// few hundred steps.
 const STEPS_MAX: u64 = 5_000_000;
 /// The maximum size of a text in bytes. An item has 400 KB.
 const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;

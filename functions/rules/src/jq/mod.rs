@@ -1,13 +1,13 @@
 //! jq programs over JSON values, without I/O and with bounded work.
 //!
-//! A program yields the same values as in jq 1.8, and fails where jq fails. Whatever could differ is
-//! refused. A program is refused when it is parsed, if its text shows the difference. Otherwise, the
-//! value is refused during the evaluation ([`Stop::Refused`]), and `try` does not catch the refusal.
-//! `docs/transforms.md` lists the refusals. `testdata/jq/` holds recorded results of jq itself, and
+//! A program yields the same values as in jq 1.8, and fails where jq fails. Anything that could differ is
+//! refused. If the text of a program shows the difference, the program is refused when it is parsed.
+//! Otherwise, the value is refused during the evaluation ([`Stop::Refused`]), and `try` does not catch the
+//! refusal. `docs/transforms.md` lists the refusals. `testdata/jq/` holds recorded results of jq itself, and
 //! `differential_tests` compares this module's results with them.
 //!
-//! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `machine` evaluates. Named
-//! filters are in `filters` and the modules that it names. `migration::view` converts DynamoDB's types.
+//! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `machine` evaluates. Named filters
+//! are in `filters` and the modules that it names. `migration::view` converts DynamoDB's types.
 
 mod arithmetic;
 mod arrays;
@@ -62,7 +62,7 @@ const TOKENS_OF_CALLER: usize = 60;
 /// The maximum stack size that one token of a program needs in a build without optimisation, in
 /// bytes.
 const STACK_OF_TOKEN: usize = 32 * 1024;
-/// The stack size for everything else, in bytes.
+/// The stack size for everything except the program's tokens, in bytes.
 const STACK_OF_ALL: usize = 1024 * 1024;
 
 impl Program {

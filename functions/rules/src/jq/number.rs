@@ -11,8 +11,8 @@ use std::sync::Arc;
 pub(super) const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 /// The maximum length of a literal in characters.
 const LITERAL_CHARS_MAX: usize = 400;
-/// The maximum number of zeros before the first digit in plain notation. Both of jq's number libraries
-/// use it.
+/// The maximum number of zeros before the first digit in plain notation. Both of jq's number libraries use
+/// this maximum.
 const LEADING_ZEROS_MAX: i64 = 5;
 
 /// A number.
@@ -83,7 +83,7 @@ impl Num {
         Some(Self::Literal(Arc::new(literal)))
     }
 
-    /// Returns the value that jq computes with. It may have fewer digits.
+    /// Returns the value that jq computes with. This value may have fewer digits.
     pub(crate) fn rounded(&self) -> f64 {
         match self {
             Self::Float(value) => *value,

@@ -3,7 +3,7 @@
 use super::lexer::Kind;
 use super::syntax::{Change, Comparison, Math, Term};
 
-/// The precedence of an operator. A higher one binds more strongly.
+/// The precedence of an operator. An operator of higher precedence binds more strongly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Pipe,

@@ -121,7 +121,7 @@ pub(super) fn get(value: &Val, path: &[Val]) -> Flow<Val> {
     Ok(found)
 }
 
-/// Returns a value with a new value at a path.
+/// Returns `value` with `new` at a path.
 pub(super) fn set(machine: &Machine, value: Val, path: &[Val], new: Val) -> Flow<Val> {
     let Some((key, rest)) = path.split_first() else { return Ok(new) };
     match (value, key) {

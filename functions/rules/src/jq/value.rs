@@ -208,7 +208,8 @@ impl Val {
         depth <= DEPTH_MAX && nodes <= NODES_MAX
     }
 
-    /// Returns the number of values in this one; at least one.
+    /// Returns the size of the value in nodes: one for the value itself and one for each value within the
+    /// value. A text has one more node for each 64 bytes.
     pub(crate) fn nodes(&self) -> u64 {
         let text = if let Self::Str(text) = self { text.len() as u64 / 64 } else { 0 };
         u64::from(self.extent().nodes) + text + 1

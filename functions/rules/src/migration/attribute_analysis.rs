@@ -33,8 +33,8 @@ impl PossibleResults {
     const NOTHING: Self = Self(0);
     /// A value that depends only on attributes whose names are recorded.
     const OTHER: Self = Self(1);
-    /// The item, possibly with other values under some names. These names are literals of the
-    /// program, or the other values also have them.
+    /// The item, in which some attributes may have been changed. The names of these attributes are literals
+    /// of the program or come from a value of the kind `OTHER`.
     const ITEM: Self = Self(2);
     /// A value that may contain the item.
     const INSIDE: Self = Self(4);
@@ -253,7 +253,7 @@ impl ProgramAnalysis {
             Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
             _ => return self.any(),
         };
-        // If an item is put into another one, or replaces it, the whole item is read.
+        // If an item becomes part of another value or replaces it, the whole item is read.
         let gives = self.term(left, input, vars);
         self.whole(gives);
         let operand = if let Term::Update(..) = term { gives } else { input };

@@ -95,8 +95,8 @@ impl Phase {
     }
 
     /// Returns whether a comparison in this direction may repair. Until the cut-over, the migration may
-    /// repair the targets. After it, writers change the targets and the sources are outdated, so the
-    /// migration may repair the sources until the switch back. No repair may begin during a switch,
+    /// repair the targets. After the cut-over, writers change the targets and the sources are outdated, so
+    /// the migration may repair the sources until the switch back. No repair may begin during a switch,
     /// because it could still be running when the route is opened.
     #[must_use]
     pub fn may_repair(self, direction: Direction) -> bool {

@@ -94,14 +94,13 @@ pub struct Plan {
     /// write. A switch waits for this time before it checks that the streams are drained.
     #[serde(default = "settle_seconds", skip_serializing_if = "is_settle_seconds")]
     pub settle_seconds: u32,
-    /// The time-out of the function in seconds, 1 to 900. Tombstones and marks are kept for at
-    /// least this time after the last switch, because an older invocation may still be running.
+    /// The timeout of the function in seconds, 1 to 900. Tombstones and marks are kept for at least this time
+    /// after the last switch, because an older invocation may still be running.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
 }
 
-/// The default time-out of an invocation in seconds, as in the project's `template.yaml` and in local
-/// workers.
+/// The default timeout of an invocation in seconds, as in the project's `template.yaml` and in local workers.
 pub const FUNCTION_SECONDS: u32 = 60;
 
 /// The default number of seconds until a stream contains the record of a write; usually it takes less
@@ -155,7 +154,7 @@ pub const PIECE_BYTES_MAX: usize = 390_000;
 pub struct Parts {
     /// The sort key of the profile. The profile is the item with everything that is in no part.
     pub profile: String,
-    /// The parts that are cut out.
+    /// The parts that are cut out of a document.
     pub list: Vec<Part>,
 }
 
@@ -230,8 +229,8 @@ impl Plan {
         unique(outputs.map(|output| output.to.as_str()))
     }
 
-    /// Returns the fingerprint of a plan: 32 hexadecimal digits over its JSON. Work of a plan with
-    /// another fingerprint is never resumed.
+    /// Returns the fingerprint of a plan: a hash of its JSON, as 32 hexadecimal digits. A command resumes
+    /// only the work of a plan with the same fingerprint.
     #[must_use]
     pub fn fingerprint(json: &str) -> String {
         format!("{:032x}", xxh3_128(json.as_bytes()))

@@ -43,7 +43,7 @@ pub struct Absent {
     pub path: String,
     /// The name.
     pub name: String,
-    /// The names that exist at the same place.
+    /// The names that items of the sample have at the same place.
     pub known: BTreeSet<String>,
 }
 

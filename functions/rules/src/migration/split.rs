@@ -1,7 +1,7 @@
 //! Splitting: a document becomes a profile and parts in one partition, and is assembled from them again.
 //!
-//! A value that cannot become a part, such as an empty list or a value of another type, stays in the
-//! profile. The assembly of its items therefore restores every document unchanged.
+//! A value that cannot become a part, such as an empty list or a value of a different type, stays in the
+//! profile. The assembly of a document's items therefore restores every document unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -194,8 +194,8 @@ impl Split {
         self.parts.iter().map(|part| AttributePath::of_names(&part.path))
     }
 
-    /// Returns the paths that exist in some documents but are cut in no document, with the types of
-    /// their values. Such values are empty or of another type.
+    /// Returns the paths that exist in some documents but are cut in no document, with the types of their
+    /// values. Such values are empty or of a different type.
     pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
         let uncut = self.parts.iter().filter_map(|part| {
             let values = documents.iter().filter_map(|document| value_at(document, &part.path));

@@ -28,7 +28,7 @@ pub const EDITION_REVISION: &str = "revision";
 pub const EDITION_STATE: &str = "state";
 /// The attribute with the time at which the edition last stopped being current.
 pub const EDITION_LEFT_AT: &str = "left_at";
-/// The attribute with the item itself.
+/// The attribute with the image of the item.
 pub const EDITION_IMAGE: &str = "image";
 /// The number of partitions over which the items of an edition are spread, so that no partition holds
 /// all of them.
@@ -36,7 +36,7 @@ pub const EDITION_PARTS: u64 = 16;
 
 /// The head's attribute with the current edition.
 pub const EDITION_CURRENT: &str = "current";
-/// The head's attribute with the previous current edition.
+/// The head's attribute with the edition that was current before the current one.
 pub const EDITION_PREVIOUS: &str = "previous";
 /// The head's attribute with the highest assigned number.
 pub const EDITION_LATEST: &str = "latest";
@@ -59,7 +59,7 @@ pub enum EditionState {
 }
 
 impl EditionState {
-    /// Returns the word in the item.
+    /// Returns the name of the state in the item.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -145,7 +145,7 @@ pub enum PublishRefusal {
         /// The edition that is current now.
         current: u64,
     },
-    /// The current edition is the result of a roll-back.
+    /// The current edition is the result of a rollback.
     #[error(
         "edition {0} has been current since edition {1} was rolled back; name the edition to switch to with --to"
     )]
@@ -166,7 +166,7 @@ fn named(number: u64) -> String {
 pub struct Digest {
     /// The number of items.
     pub items: u64,
-    /// The sum of the hashes of their texts, modulo 2^64.
+    /// The sum of the hashes of the items' texts, modulo 2^64.
     pub sum: u64,
 }
 
@@ -295,8 +295,8 @@ impl EditionHead {
         self.turned_to(edition)
     }
 
-    /// Returns the edition that was current before the current one, for a roll-back. If its number
-    /// is higher, the current edition is itself the result of a roll-back. A second roll-back would
+    /// Returns the edition that was current before the current one, for a rollback. If the previous edition
+    /// has the higher number, the current edition is itself the result of a rollback. A second rollback would
     /// undo the first one, so it is refused.
     ///
     /// # Errors

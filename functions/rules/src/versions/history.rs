@@ -41,7 +41,7 @@ const TTL: &str = "ttl";
 /// The kind of change that a version comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// The base: the item before the first known change, or as a back-fill of the table found it.
+    /// The base: the item before the first known change, or as a backfill of the table found it.
     Base,
     /// The item was created.
     Insert,
@@ -62,7 +62,7 @@ impl VersionEvent {
         }
     }
 
-    /// Returns the word in a version item.
+    /// Returns the name of the event in a version item.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -92,9 +92,9 @@ pub struct Version {
     pub event: VersionEvent,
     /// The item; `None` if it was deleted.
     pub image: Option<Item>,
-    /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a
-    /// base: the time when a back-fill found the item, although the item may have had this content
-    /// earlier; `None` if the base is known only from the first change.
+    /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a base:
+    /// the time when a backfill found the item, although the item may have had this content earlier; `None`
+    /// if the base is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,
@@ -119,8 +119,8 @@ pub struct Head {
     pub stamp: Stamp,
     /// The number of writes of the history, from 1. The next write is conditional on it.
     pub revision: u64,
-    /// The number of the last version with an expiry; 0 if none has one. All versions before it have an
-    /// expiry too.
+    /// The number of the last version with an expiry; 0 if no version has an expiry. All earlier versions
+    /// have an expiry too.
     pub expiring: u64,
     /// The expiry of that version in seconds since 1970. Expiries never decrease from version to
     /// version, so TTL always removes the beginning of the history.
@@ -186,9 +186,9 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVers
     }
 }
 
-/// Returns whether the time is known since which the item has been as in the version `chosen`. If
-/// neither this version nor an earlier one has a time, [`as_of`] returns the version for any time
-/// before the next version. The item may have been different then.
+/// Returns whether it is known since when the item has had the content of the version `chosen`. If neither
+/// this version nor an earlier one has a time, [`as_of`] returns the version for any time before the next
+/// version. The item may have been different then.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);

@@ -212,13 +212,12 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, PlannedVersion
     places
 }
 
-/// Sets the base to the item before the first change. This replaces the base that came from a later
-/// change or a back-fill. The base is removed if the item did not exist, or if it does not fit into a
-/// version.
+/// Sets the base to the item before the first change. This replaces the base that came from a later change or
+/// a backfill. The base is removed if the item did not exist, or if it does not fit into a version.
 ///
-/// A back-fill records the time at which it found the item. This time is kept if the back-fill found the
-/// same item and the first change came later. In any other case the back-fill found an item that had
-/// already changed, and the time of the base is unknown.
+/// A backfill records the time at which it found the item. This time is kept if the backfill found the same
+/// item and the first change came later. In any other case the backfill found an item that had already
+/// changed, and the time of the base is unknown.
 fn set_base(places: &mut BTreeMap<Stamp, PlannedVersion>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);

@@ -38,7 +38,7 @@ use crate::{maintenance, network, receiver, replica, scrub};
 
 pub use self::settings::{Parts, Settings};
 
-/// Pause between two attempts when there is no leader, or the leader cannot be reached.
+/// Longest pause between two attempts if there is no leader, or the leader cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
 /// Time-out for the leader's response to a forwarded request; long enough for some slow syncs of a
 /// majority.
@@ -147,6 +147,8 @@ impl Node {
             arc,
             due: persist_due,
             log: log.clone(),
+            state: Arc::clone(&shared),
+            quiet: settings.quiet,
             before_recent,
             transport: Arc::clone(&transport),
             id,
@@ -253,7 +255,7 @@ impl Node {
             {
                 return Ok(replies);
             }
-            tokio::time::sleep(RETRY).await;
+            self.wait_to_retry().await;
             if self.inner.damage.is_stopped() {
                 return Err(SubmitError::NotDone("the node has stopped".to_owned()));
             }
@@ -332,7 +334,7 @@ impl Node {
             if let Some(index) = index {
                 return self.applied(index).await;
             }
-            tokio::time::sleep(RETRY).await;
+            self.wait_to_retry().await;
         }
         Err(SubmitError::NotDone("the node has stopped".to_owned()))
     }
@@ -414,16 +416,28 @@ impl Node {
         tokio::select! {
             biased;
             answer = self.inner.transport.call(message, FORWARD_TIMEOUT) => answer,
-            () = self.leader_changes(leader) => {
+            () = self.leader_changes(Some(leader)) => {
                 Err(CallError::Lost(format!("node {leader} is no longer the leader")))
             }
         }
     }
 
-    /// Waits until this node learns of another leader, or learns that there is no leader.
-    async fn leader_changes(&self, leader: NodeId) {
+    /// Waits for the pause between two attempts, which ends early when this node learns of a leader.
+    async fn wait_to_retry(&self) {
+        let pause = tokio::time::sleep(RETRY);
+        match self.leader() {
+            Some(_) => pause.await,
+            None => tokio::select! {
+                () = pause => {}
+                () = self.leader_changes(None) => {}
+            },
+        }
+    }
+
+    /// Waits until this node no longer has this knowledge of the leader.
+    async fn leader_changes(&self, leader: Option<NodeId>) {
         let mut metrics = self.inner.raft.server_metrics();
-        while metrics.borrow_watched().current_leader == Some(leader) {
+        while metrics.borrow_watched().current_leader == leader {
             if metrics.changed().await.is_err() {
                 return;
             }

@@ -31,6 +31,8 @@ pub struct Settings {
     pub snapshot_entries: u64,
     /// Number of applied entries that stay in the log for peers that are slightly behind.
     pub entries_kept: u64,
+    /// Time without a new entry after which a node gives back the disk space that it does not need.
+    pub quiet: Duration,
     /// Time-out for a part of a snapshot, and for the installation after the last part. When a peer
     /// times out, the leader sends it the snapshot again from the first part, and no entries in the
     /// meantime.
@@ -52,6 +54,7 @@ impl Default for Settings {
             election: (Duration::from_millis(300), Duration::from_millis(600)),
             snapshot_entries: 10_000,
             entries_kept: 1_000,
+            quiet: Duration::from_secs(20),
             snapshot_part: Duration::from_secs(30),
             request: Duration::from_secs(10),
             arcs: 1,
@@ -61,6 +64,19 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Returns the settings of nodes that are all in one process. They end together, and a node with
+    /// a damaged disk hands its leadership over. Elections after a time-out are only a fallback, and
+    /// the timers of frequent heartbeats would be most of the CPU time of an idle store.
+    #[must_use]
+    pub fn of_one_process() -> Self {
+        Self {
+            heartbeat: Duration::from_secs(2),
+            // Less than the time-out of a request, even after some missed heartbeats.
+            election: (Duration::from_secs(3), Duration::from_secs(4)),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn config(&self) -> Result<Config, String> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let config = Config {

@@ -1,6 +1,8 @@
 //! Three nodes in one process, with simulated disks and time: elections, crashes, forwarding,
 //! snapshots.
 
+mod log_space;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -133,7 +135,8 @@ impl Cluster {
 
     async fn try_to_start(&mut self, id: NodeId) -> Result<(), String> {
         let disk: Arc<dyn Disk> = Arc::new(self.disks[&id].clone());
-        let options = Options { segment_bytes: 64 * 1024, ..Options::default() };
+        let (segment_bytes, first_segment_bytes) = (64 * 1024, 8 * 1024);
+        let options = Options { segment_bytes, first_segment_bytes, ..Options::default() };
         let log = Log::open(disk, options).unwrap();
         let deaths = Arc::clone(&self.deaths);
         let on_fatal: OnFatal = Arc::new(move |reason| {
@@ -441,38 +444,6 @@ async fn abandoned_submissions_are_not_proposed_late() {
     for (id, node) in &cluster.nodes {
         node.submit(vec![put(&format!("k{id}"))]).await.unwrap();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_is_far_behind_gets_a_snapshot() {
-    let settings = Settings { snapshot_entries: 20, entries_kept: 0, ..Settings::default() };
-    let mut cluster = Cluster::start(settings).await;
-    cluster.nodes[&1].submit(vec![create()]).await.unwrap();
-    let behind = cluster.follower();
-    cluster.crash(behind, 1).await;
-    for number in 0..100 {
-        let leader = cluster.leader();
-        cluster.nodes[&leader].submit(vec![put(&format!("k{number}"))]).await.unwrap();
-    }
-    // The leader retries an absent peer for a while before it truncates the log.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    for number in 100..130 {
-        let leader = cluster.leader();
-        cluster.nodes[&leader].submit(vec![put(&format!("k{number}"))]).await.unwrap();
-    }
-    let leader = cluster.nodes[&cluster.leader()].status();
-    assert!(leader.purged > Some(50), "{leader:?}");
-    cluster.start_node(behind).await;
-    let node = &cluster.nodes[&behind];
-    node.read_index().await.unwrap();
-    assert!((0..130).all(|number| has(node, &format!("k{number}"))));
-    // The node continues from the snapshot, even after it has lost its unsynced writes.
-    cluster.crash(behind, 2).await;
-    cluster.start_node(behind).await;
-    let node = &cluster.nodes[&behind];
-    node.submit(vec![put("last")]).await.unwrap();
-    node.read_index().await.unwrap();
-    assert!((0..130).all(|number| has(node, &format!("k{number}"))) && has(node, "last"));
 }
 
 /// Sends a part of a snapshot, but not the last one, to a follower, and returns whether it was

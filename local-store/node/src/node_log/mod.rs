@@ -60,6 +60,8 @@ enum QueuedItem {
     /// All earlier entries are durable in the state: truncate the log up to this position,
     /// inclusive.
     Shorten(u64),
+    /// Continue in a small file of the log, and remove unused ones.
+    Shrink,
 }
 
 /// A receiver of the notification that all earlier records are durable.
@@ -84,6 +86,8 @@ struct State {
     failed: Option<String>,
     syncs: u64,
     log_bytes: u64,
+    /// See [`log::Options::small_bytes`].
+    small_bytes: u64,
 }
 
 struct Shared {
@@ -131,6 +135,7 @@ impl NodeLog {
             failed: None,
             syncs: 0,
             log_bytes: log.file_bytes(),
+            small_bytes: log.options().small_bytes(),
         };
         let on_failure = on_failure.into();
         let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), on_failure };
@@ -233,8 +238,13 @@ impl NodeLog {
         let mut state = self.shared.lock();
         state.check()?;
         state.push(arc, Record::Purged(upto))?;
-        // The last vote and purge of every group must survive the truncation, so they are appended
-        // again after the part to truncate.
+        self.shorten(&mut state)
+    }
+
+    /// Truncates the files as far as no group needs them.
+    fn shorten(&self, state: &mut State) -> io::Result<()> {
+        // The other records that must survive are appended again, so that they are after the
+        // truncated part.
         let last: Vec<(ArcId, Record)> = state
             .groups
             .iter()
@@ -253,9 +263,32 @@ impl NodeLog {
         if mutation::is_active(Mutation::ShortenTooFar) {
             upto = first_kept.saturating_sub(1);
         }
-        state.queue.push(QueuedItem::Shorten(upto));
-        self.shared.schedule(&mut state);
+        state.queue.push(Item::Shorten(upto));
+        self.shared.schedule(state);
         Ok(())
+    }
+
+    /// Returns whether the files are so small that [`NodeLog::shrink`] would not change them.
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        let state = self.shared.lock();
+        state.log_bytes <= state.small_bytes
+    }
+
+    /// Gives the space of the files back that no group needs. Later records begin in a small file.
+    pub(super) async fn shrink(&self) -> io::Result<()> {
+        let (signal, durable) = oneshot::channel();
+        {
+            let mut state = self.shared.lock();
+            state.check()?;
+            state.queue.extend([Item::Shrink, Item::Done(Completion::Signal(signal))]);
+            self.shared.schedule(&mut state);
+        }
+        durable.await.map_err(|_| io::Error::other("the log has stopped"))?;
+        // The records of the truncation are now behind everything that it removes.
+        let mut state = self.shared.lock();
+        state.check()?;
+        self.shorten(&mut state)
     }
 
     /// Reads the records after a position from disk, about `bytes_max` bytes and at least one, and
@@ -442,7 +475,7 @@ impl Shared {
                 QueuedItem::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
                 // The receiver may have stopped waiting.
                 QueuedItem::Done(Completion::Signal(signal)) => drop(signal.send(())),
-                QueuedItem::Record(_) | QueuedItem::Shorten(_) => {}
+                QueuedItem::Record(_) | QueuedItem::Shorten(_) | Item::Shrink => {}
             }
         }
         let mut state = self.lock();
@@ -460,9 +493,18 @@ impl Shared {
         let mut log = self.lock_log();
         log.sync()?;
         for item in items {
-            if let QueuedItem::Shorten(upto) = item {
-                let last = log.last_index();
-                log.truncate_prefix((*upto).min(last))?;
+            let changed = match item {
+                QueuedItem::Shorten(upto) => {
+                    let last = log.last_index();
+                    log.truncate_prefix((*upto).min(last))
+                }
+                Item::Shrink => log.shrink(),
+                Item::Record(_) | Item::Done(_) => Ok(()),
+            };
+            match changed {
+                // Nothing has changed, and a later truncation frees the space.
+                Err(log::Error::OutOfSpace(_)) => {}
+                changed => changed?,
             }
         }
         Ok((log.next_index(), log.file_bytes()))

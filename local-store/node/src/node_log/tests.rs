@@ -266,6 +266,35 @@ async fn records_queued_together_share_a_sync() {
     assert!(node.usage().0 <= 2, "{} syncs", node.usage().0);
 }
 
+/// Goal: a log without needed entries keeps one small file, with its last vote and purge.
+#[tokio::test(start_paused = true)]
+async fn a_log_shrinks_to_what_is_needed() {
+    let disk = SimulatedDisk::new();
+    let open = || {
+        let first_segment_bytes = 8 * 1024;
+        let options =
+            Options { segment_bytes: 64 * 1024, first_segment_bytes, ..Options::default() };
+        let log = Log::open(Arc::new(disk.clone()), options).unwrap();
+        NodeLog::open(log, Arc::new(TaskWorker::start(Duration::from_micros(100))), die()).unwrap()
+    };
+    let node = open();
+    let mut log = node.group(ARC);
+    log.save_vote(&vote(3)).await.unwrap();
+    append(&mut log, (0..200).map(|index| entry(index, 1_000)).collect()).await;
+    assert!(!node.is_small());
+    log.purge(log_id(1, 199)).await.unwrap();
+    node.shrink().await.unwrap();
+    append(&mut log, vec![entry(200, 100)]).await;
+    assert!(node.is_small() && node.usage().1 == 8 * 1024);
+    assert_eq!(disk.list().unwrap().len(), 1);
+    drop((node, log));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    disk.power_cut(1);
+    let node = open();
+    assert_eq!(node.position(ARC), (3, Some(200)));
+    assert_eq!(indexes(&mut node.group(ARC)).await, [200]);
+}
+
 /// Goal: the queue for a blocked disk is bounded.
 #[tokio::test(start_paused = true)]
 async fn appending_waits_for_a_slow_disk() {

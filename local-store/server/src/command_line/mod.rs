@@ -3,7 +3,7 @@
 //! An error in a flag is reported in one line that says what to write instead.
 
 mod member;
-mod status;
+pub mod status;
 
 use std::env;
 use std::net::{IpAddr, SocketAddr};

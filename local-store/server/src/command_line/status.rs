@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 /// unreachable.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time in milliseconds after which a leader without a majority's response counts as isolated.
-/// A leader sends ten heartbeats in this time.
-const SILENCE_MS: u64 = 1_000;
+/// The time in milliseconds after which a leader without a majority's response counts as isolated. In this
+/// time it sends at least two heartbeats.
+const SILENCE_MS: u64 = 5_000;
 
 /// The flags of the command.
 #[derive(Debug, Args)]
@@ -185,24 +185,8 @@ fn render(status: &Value) -> String {
             Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
         };
-        let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
         let log = replica.get("log_bytes").and_then(Value::as_u64).unwrap_or_default();
-        let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
-        let mut notes = match incarnation {
-            0 => Vec::new(),
-            1 => vec!["was rebuilt once".to_owned()],
-            times => vec![format!("was rebuilt {times} times")],
-        };
-        if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
-            notes.push("disk damaged: the node is rebuilt once its peers allow it".to_owned());
-        }
-        if silent >= SILENCE_MS {
-            notes.push(format!(
-                "no majority has responded for {} s; the replica accepts no writes and no strongly consistent reads",
-                silent / 1_000
-            ));
-        }
-        let note = notes.join("; ");
+        let note = notes(replica).join("; ");
         let log = format!("{} MB", log / 1_000_000);
         rows.push(vec![
             text("node"),
@@ -242,9 +226,32 @@ fn render(status: &Value) -> String {
     text
 }
 
-/// Returns the percentage of a replica's files that the scrub has verified with checksums, in the
-/// current pass, or in the last one if none is in progress.
-fn verified(replica: &Value) -> String {
+/// Returns what an operator must know about a replica: that its node was rebuilt, is damaged, or is isolated.
+#[must_use]
+pub fn notes(replica: &Value) -> Vec<String> {
+    let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
+    let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
+    let mut notes = match incarnation {
+        0 => Vec::new(),
+        1 => vec!["was rebuilt once".to_owned()],
+        times => vec![format!("was rebuilt {times} times")],
+    };
+    if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
+        notes.push("disk damaged: the node is rebuilt once its peers allow it".to_owned());
+    }
+    if silent >= SILENCE_MS {
+        notes.push(format!(
+            "no majority has responded for {} s; the replica accepts no writes and no strongly consistent reads",
+            silent / 1_000
+        ));
+    }
+    notes
+}
+
+/// Returns the percentage of its files that a replica has verified with checksums, in the current pass or the
+/// last one.
+#[must_use]
+pub fn verified(replica: &Value) -> String {
     let number = |name: &str| replica.get("scrub").and_then(|scrub| scrub.get(name)?.as_u64());
     match (number("begun_ms"), number("passes")) {
         (Some(_), _) => {
@@ -311,7 +318,7 @@ mod tests {
     fn an_isolated_leader_is_marked() {
         for (silent_ms, note) in [
             (json!(null), ""),
-            (json!(999), ""),
+            (json!(4_999), ""),
             (json!(61_500), "no majority has responded for 61 s"),
         ] {
             let replica =

@@ -2,8 +2,10 @@
 //! new identity to a node that lost its data.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use super::directory::{self, Host, Identity, NodeFiles, Problem};
@@ -37,14 +39,7 @@ pub(super) async fn start(
 ) -> Result<(Vec<Replicas>, Rebuild), String> {
     let host_of_all = host;
     let host = &host_of_all;
-    let mut files = BTreeMap::new();
-    for slot in 1..=replicas {
-        let opened = match replicas {
-            1 => open_only(data, slot, host).await?,
-            _ => open_slot(data, slot, host).await?,
-        };
-        files.extend(opened.map(|opened| (slot, opened)));
-    }
+    let files = open_slots(data, replicas, host).await?;
     if files.values().all(|files| files.log.is_fresh()) {
         refuse_beside_set_aside(data, replicas)?;
         refuse_without_logs(data, files.values())?;
@@ -83,11 +78,13 @@ pub(super) async fn start(
             nodes.push(start_node(files, &transport, replicas > 1, clock, host).await?);
         }
     }
-    for slot in missing {
+    let created = for_each_slot(missing, |slot| {
         let incarnation = if begun { next_incarnation(&nodes, slot) } else { 0 };
         let identity = Identity::new(cluster.clone(), node_id(slot, incarnation), arcs);
-        let opened = create_slot(data, slot, identity, host)?;
-        nodes.push(start_node(opened, &transport, replicas > 1, clock, host).await?);
+        create_slot(data, slot, identity, host)
+    });
+    for (_, files) in created {
+        nodes.push(start_node(files?, &transport, replicas > 1, clock, host).await?);
     }
     nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
     let ids: Vec<NodeId> = nodes.iter().filter_map(|node| node.first()).map(Node::id).collect();
@@ -217,18 +214,56 @@ fn refuse_without_logs<'a>(
     Ok(())
 }
 
-/// Opens the directory of a store's only node. Such a node has no peers to be rebuilt from, so a
-/// damaged directory is not set aside.
-async fn open_only(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
-    let path = directory::path(data, slot);
-    open_existing(&path, slot, host).await.map_err(|problem| match problem {
+/// Does work for each slot on a thread of its own, because it mostly waits for the disk.
+fn for_each_slot<T: Send>(
+    slots: impl IntoIterator<Item = u64>,
+    work: impl Fn(u64) -> T + Sync,
+) -> Vec<(u64, T)> {
+    let work = &work;
+    thread::scope(|scope| {
+        let begin = |slot| (slot, scope.spawn(move || work(slot)));
+        let threads: Vec<_> = slots.into_iter().map(begin).collect();
+        let end = |(slot, thread): (u64, ScopedJoinHandle<'_, T>)| match thread.join() {
+            Ok(done) => (slot, done),
+            Err(panic) => resume_unwind(panic),
+        };
+        threads.into_iter().map(end).collect()
+    })
+}
+
+/// Opens the directories of all slots. The result has no slots without a directory, or whose directory was
+/// damaged and set aside.
+async fn open_slots(
+    data: &Path,
+    replicas: u64,
+    host: &Host,
+) -> Result<BTreeMap<u64, NodeFiles>, String> {
+    let tried = for_each_slot(1..=replicas, |slot| try_to_open(data, slot, host));
+    let mut files = BTreeMap::new();
+    for (slot, tried) in tried {
+        let opened = match tried {
+            Err(Problem::InUse(_)) => open_existing(data, slot, host).await,
+            other => other,
+        };
+        // The only node of a store cannot be rebuilt, so a damaged directory is not set aside.
+        let opened = match replicas {
+            1 => opened.map_err(|problem| describe_only(&directory::path(data, slot), problem))?,
+            _ => set_aside_if_damaged(data, slot, opened)?,
+        };
+        files.extend(opened.map(|opened| (slot, opened)));
+    }
+    Ok(files)
+}
+
+fn describe_only(path: &Path, problem: Problem) -> String {
+    match problem {
         Problem::Other(reason) | Problem::InUse(reason) => reason,
         Problem::Damaged(reason) => format!(
             "the only node is damaged, and there is no peer to rebuild it from: {reason}; restore `{}` from a copy, \
              or move it away to start with an empty store",
             path.display()
         ),
-    })
+    }
 }
 
 /// Opens the directory of a slot. Returns `None` if there is no directory, or if it was damaged and set
@@ -238,29 +273,50 @@ pub(super) async fn open_slot(
     slot: u64,
     host: &Host,
 ) -> Result<Option<NodeFiles>, String> {
-    let path = directory::path(data, slot);
-    let reason = match open_existing(&path, slot, host).await {
-        Ok(opened) => return Ok(opened),
-        Err(Problem::Other(reason) | Problem::InUse(reason)) => return Err(reason),
-        Err(Problem::Damaged(reason)) => reason,
-    };
-    set_aside(data, slot, &reason)?;
-    Ok(None)
+    set_aside_if_damaged(data, slot, open_existing(data, slot, host).await)
+}
+
+fn set_aside_if_damaged(
+    data: &Path,
+    slot: u64,
+    opened: Result<Option<NodeFiles>, Problem>,
+) -> Result<Option<NodeFiles>, String> {
+    match opened {
+        Ok(opened) => Ok(opened),
+        Err(Problem::Other(reason) | Problem::InUse(reason)) => Err(reason),
+        Err(Problem::Damaged(reason)) => {
+            set_aside(data, slot, &reason)?;
+            Ok(None)
+        }
+    }
 }
 
 pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), String> {
     let aside = directory::set_aside(&directory::path(data, slot), reason)?;
     tracing::error!(
         reason,
-        "node {slot} is damaged and will be rebuilt from its peers; the damaged data is kept in `{}`",
+        "node {slot} is damaged; its data is kept in `{}`, and it will be rebuilt from its peers",
         aside.display()
     );
     Ok(())
 }
 
-async fn open_existing(path: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
-    let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
-    // Two nodes with one identity would both vote under it.
+/// Opens the directory of a slot. Waits for a stopping node of this process that still has it open.
+async fn open_existing(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
+    let mut tries = CLOSING_TRIES;
+    loop {
+        match try_to_open(data, slot, host) {
+            Err(Problem::InUse(_)) if tries > 0 => tries -= 1,
+            other => return other,
+        }
+        tokio::time::sleep(CLOSING_PAUSE).await;
+    }
+}
+
+fn try_to_open(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
+    let path = directory::path(data, slot);
+    let Some(identity) = directory::read_identity(&path)? else { return Ok(None) };
+    // Two nodes with the same identity would both vote with this identity.
     if slot_of(identity.node) != slot {
         return Err(Problem::Other(format!(
             "`{0}` belongs to node {1}, not to node {slot}: the directories were swapped or copied; move each directory to its own node, or move `{0}` away so that node {slot} is rebuilt from its peers",
@@ -268,15 +324,7 @@ async fn open_existing(path: &Path, slot: u64, host: &Host) -> Result<Option<Nod
             slot_of(identity.node)
         )));
     }
-    let mut tries = CLOSING_TRIES;
-    loop {
-        let opened = lock(path).and_then(|disk| directory::open(&disk, identity.clone(), host));
-        match opened {
-            Err(Problem::InUse(_)) if tries > 0 => tries -= 1,
-            other => return other.map(Some),
-        }
-        tokio::time::sleep(CLOSING_PAUSE).await;
-    }
+    directory::open(&lock(&path)?, identity, host).map(Some)
 }
 
 fn lock(path: &Path) -> Result<FileDisk, Problem> {
@@ -318,16 +366,17 @@ pub(super) async fn start_node(
     host: &Host,
 ) -> Result<Replicas, String> {
     let own = Arc::new(transport.clone());
-    let replicas = start_replicas(files, own, has_neighbours, clock, host).await?;
+    let settings = Settings { has_neighbours, ..Settings::of_one_process() };
+    let replicas = start_replicas(files, own, settings, clock, host).await?;
     replicas.iter().for_each(|replica| transport.add(replica));
     Ok(replicas)
 }
 
-/// Starts a node's replica of each arc, in the order of the arcs. `neighbours` are the peers in this process.
+/// Starts a node's replica of each arc, in the order of the arcs. The number of arcs in `settings` is ignored.
 pub(super) async fn start_replicas(
     files: NodeFiles,
     transport: Arc<dyn Transport>,
-    has_neighbours: bool,
+    settings: Settings,
     clock: &Arc<Clock>,
     host: &Host,
 ) -> Result<Replicas, String> {
@@ -342,7 +391,7 @@ pub(super) async fn start_replicas(
             worker: Arc::clone(&files.worker),
             transport: Arc::clone(&transport),
             clock: Arc::clone(clock),
-            settings: Settings { arcs, has_neighbours, ..Settings::default() },
+            settings: Settings { arcs, ..settings.clone() },
             seed: random_seed() ^ id ^ u64::from(arc.0),
             damage: files.damage.clone(),
             on_fatal: Arc::clone(&host.on_fatal),

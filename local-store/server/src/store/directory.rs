@@ -31,14 +31,14 @@ use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
-/// The size of a log segment in bytes. A segment must be larger than the largest entry, but not by
-/// much, because a process with three nodes has three logs.
+/// The largest size of a log segment in bytes. It must be larger than the largest entry. The size is not much
+/// larger than that, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
 /// The minimum number of tables (files) that the trees of a process keep open. With fewer, most
 /// reads would have to open a table first.
 const OPEN_TABLES_MIN: usize = 16;
-/// The number of open files of a node's log: the segments of its maximum size of 256 MB, its spares, the
-/// segment that is being created, and its lock.
+/// The number of open files of a node's log: the segments of its maximum size of 256 MB, the smaller ones that
+/// it begins with, its spares, the segment that is being created, and its lock.
 const OPEN_LOG_FILES: usize = 24;
 const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGMENT_BYTES);
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
@@ -193,11 +193,11 @@ impl From<log::Error> for Problem {
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
                 Self::Other(format!(
-                    "cannot {} `{}`, a log segment of {} MB: {}; free that much disk space for each node",
+                    "cannot {} `{}`, a log: {}; free {} MB disk space for each node",
                     disk.operation,
                     disk.file,
+                    disk.source,
                     SEGMENT_BYTES / (1024 * 1024),
-                    disk.source
                 ))
             }
             other => Self::Other(other.to_string()),
@@ -294,10 +294,9 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
             host.cache(identity.arcs).clone(),
             damage.clone(),
         )?;
-        // The state is opened only to check it, and is closed again. The node opens it later.
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
-        drop(state);
+        home.keep(state);
         state_locations.push(Arc::new(home));
     }
     Ok(NodeFiles { identity, log, state_locations, worker: start("state")?, damage })

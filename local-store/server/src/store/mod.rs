@@ -307,7 +307,7 @@ impl Store {
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
         for arc in store.arcs() {
-            store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
+            store.wait_for_leader(arc).await.map_err(|error| error.to_string())?;
         }
         // The nodes have now applied their logs, which may contain a later time than the clock's.
         store.follow_time();

@@ -7,8 +7,8 @@ use partition::ARCS_MAX;
 use tokio::sync::watch;
 
 use super::Store;
-use node::Node;
 use node::ring::ArcId;
+use node::{Node, SubmitError};
 
 /// The replicas of each node, in the order of the arcs; the nodes are in the order of their slots.
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
@@ -71,8 +71,22 @@ impl Store {
         node.expect("a store has at least one node")
     }
 
-    /// Returns a handle that always uses the same replicas, so that reads never go back in time,
-    /// even after a leader change.
+    /// Waits until the replica that serves requests has applied every acknowledged write. Meanwhile a node may
+    /// begin to lead, and requests go to it.
+    pub(super) async fn wait_for_leader(&self, arc: ArcId) -> Result<(), SubmitError> {
+        // Leadership changes at most a few times at the start.
+        for _ in 0..=self.shared.nodes.borrow().len() {
+            let replica = self.replica(arc);
+            replica.read_index().await?;
+            if self.replica(arc).id() == replica.id() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a handle that always uses the same replicas, so that a later read never sees an older state
+    /// than an earlier read, even after a change of leader.
     #[must_use]
     pub(crate) fn pin(&self) -> Self {
         let nodes = self.current_nodes();

@@ -40,7 +40,7 @@ const LOG_PIECE_BYTES: usize = 128 * 1024;
 /// The maximum time to sleep without a check whether the node has ended.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// The interval between two checks whether a pass is due.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval between two writes of the progress to disk. After a restart, at most this much work is
 /// repeated.
 const NOTE_EVERY: Duration = Duration::from_secs(30);

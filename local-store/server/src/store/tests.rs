@@ -21,7 +21,7 @@ use super::{Config, Store, cluster};
 use node::LocalTransport;
 use node::clock::Clock;
 use node::status::Status;
-use node::{node_id, slot_of};
+use node::{Settings, node_id, slot_of};
 
 fn config(directory: &Path) -> Config {
     Config {
@@ -126,7 +126,9 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
     // The first node has stored its members durably. No other node knows them.
     let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
     let transport = Arc::new(LocalTransport::default());
-    let replicas = cluster::start_replicas(first, transport, true, &clock, &host).await.unwrap();
+    let settings = Settings::of_one_process();
+    let replicas =
+        cluster::start_replicas(first, transport, settings, &clock, &host).await.unwrap();
     replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
     assert!(replicas[0].holds_data());
     replicas[0].shutdown().await;

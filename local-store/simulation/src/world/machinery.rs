@@ -76,6 +76,7 @@ impl Machinery {
             clock: NodeClock::new(environment),
             log_options: log::Options {
                 segment_bytes: SEGMENT_BYTES,
+                first_segment_bytes: SEGMENT_BYTES / 8,
                 spares_max: log_spares,
                 ..log::Options::default()
             },

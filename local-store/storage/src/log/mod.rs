@@ -12,6 +12,9 @@
 //! fit into the current segment needs more syncs: first the old segment, then the new one's header,
 //! then the directory. Therefore every segment except the last is durable to its end.
 //!
+//! The first segment is small, and each new one has twice the size of the last, up to the size of
+//! the options: a log takes the space of what is written. Only files of that size are reused.
+//!
 //! # What recovery accepts
 //!
 //! [`Log::open`] reads everything. Each record says up to which index the log was durable when the
@@ -82,8 +85,10 @@ const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 /// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The size of a segment file in bytes: a multiple of 4,096 from 8,192 to 16 GiB.
+    /// The largest size of a segment file; a multiple of 4,096 from 8,192 to 16 GiB.
     pub segment_bytes: u64,
+    /// The size of the first segment, with the same limits; at most `segment_bytes` counts.
+    pub first_segment_bytes: u64,
     /// The most files that are kept for reuse after a truncation.
     pub spares_max: usize,
     /// The index of the first entry of a new log; at least 1, because 0 means no entry.
@@ -91,11 +96,17 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Segments of 64 MiB hold a few seconds of writes at full speed. Therefore new segments are
-    /// rare, and truncating by whole segments wastes little space. There are two spares: one for
-    /// the next switch, and one for a truncation in between. Indexes begin at 1.
+    /// Segments of 64 MiB hold some seconds of writing at full speed. That makes switching rare,
+    /// and truncation in steps of that size wastes little space. The first one holds some hundred
+    /// small entries. There are two spares: one for the next switch, and one for a truncation in
+    /// between. Indexes begin at 1.
     fn default() -> Self {
-        Options { segment_bytes: 64 * 1024 * 1024, spares_max: 2, first_index: 1 }
+        Options {
+            segment_bytes: 64 * 1024 * 1024,
+            first_segment_bytes: 256 * 1024,
+            spares_max: 2,
+            first_index: 1,
+        }
     }
 }
 
@@ -107,21 +118,35 @@ impl Options {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let bytes = self.segment_bytes;
         if self.first_index == 0 {
             return Err(Error::Options("the log's first index is 0; set at least 1".to_owned()));
         }
-        if (2 * DATA_OFFSET..=SEGMENT_BYTES_MAX).contains(&bytes)
-            && bytes.is_multiple_of(DATA_OFFSET)
-        {
-            return Ok(());
+        let is_possible = |bytes: &u64| {
+            (2 * DATA_OFFSET..=SEGMENT_BYTES_MAX).contains(bytes)
+                && bytes.is_multiple_of(DATA_OFFSET)
+        };
+        let sizes = [self.segment_bytes, self.first_segment_bytes];
+        match sizes.into_iter().find(|bytes| !is_possible(bytes)) {
+            None => Ok(()),
+            Some(bytes) => Err(Error::Options(format!(
+                "the log's segment size is {bytes} bytes; set a multiple of {DATA_OFFSET} from {} \
+                 to {SEGMENT_BYTES_MAX}",
+                2 * DATA_OFFSET
+            ))),
         }
-        Err(Error::Options(format!(
-            "the log's segment size is {bytes} bytes; set a multiple of {DATA_OFFSET} from {} to \
-             {SEGMENT_BYTES_MAX}",
-            2 * DATA_OFFSET
-        )))
     }
+
+    /// Returns the bytes of a log's files, inclusive, that [`Log::shrink`] leaves as they are.
+    pub fn small_bytes(&self) -> u64 {
+        self.first_segment_bytes.min(self.segment_bytes).saturating_mul(4)
+    }
+}
+
+/// A file that can become a segment.
+#[derive(Debug)]
+struct Spare {
+    name: String,
+    size_bytes: u64,
 }
 
 /// A log on a disk. It must be the only log in its directory.
@@ -132,8 +157,9 @@ pub struct Log {
     /// The segments in ascending order, each continuing the previous one; never empty. Entries are
     /// appended to the last segment.
     segments: Vec<Segment>,
-    /// Names of files that can become segments.
-    spares: Vec<String>,
+    /// Files that can become segments, the next one last. Between two changes of the log, all have
+    /// the largest size.
+    spares: Vec<Spare>,
     spare_number_next: u64,
     /// The highest id of any file that the directory has had.
     segment_id_last: u64,
@@ -175,7 +201,12 @@ impl Log {
     /// Returns the bytes of all files of the log, including spares.
     pub fn file_bytes(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|segment| segment.header.size_bytes).sum();
-        segments + self.options.segment_bytes * self.spares.len() as u64
+        segments + self.spares.iter().map(|spare| spare.size_bytes).sum::<u64>()
+    }
+
+    /// Returns the options.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Returns the findings of [`Log::open`].
@@ -285,7 +316,33 @@ impl Log {
         })
     }
 
-    /// Runs a change unless the log has stopped, and stops the log after a fatal error.
+    /// Continues in a small segment, so that the next [`Log::truncate_prefix`] can remove everything
+    /// before it, and removes the spares. It does nothing if the log is small. Durable when this
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfSpace`] changes nothing; any other error is fatal.
+    pub fn shrink(&mut self) -> Result<(), Error> {
+        if self.file_bytes() <= self.options.small_bytes() {
+            return Ok(());
+        }
+        self.change(|log| {
+            let size_bytes = log.options.first_segment_bytes.min(log.options.segment_bytes);
+            if log.segments.last().is_some_and(|last| last.header.size_bytes > size_bytes) {
+                let spare = log.create_spare(size_bytes)?;
+                log.spares.push(spare);
+                log.leave_last_segment()?;
+            }
+            while let Some(spare) = log.spares.pop() {
+                log.disk.remove(&spare.name)?;
+            }
+            log.disk.sync_directory()?;
+            Ok(())
+        })
+    }
+
+    /// Runs a change unless the log has stopped, and stops it after a fatal error.
     fn change<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.stopped {
             return Err(Error::Stopped);
@@ -306,13 +363,14 @@ impl Log {
         entries.iter().take_while(fits).count()
     }
 
-    /// Creates the files that these entries will need, so that a full disk is detected before any
-    /// entry is written.
+    /// Creates the files that these entries will need, so that a full disk is detected before
+    /// anything is written. If that is one file, all of them fit into it; if more, each has the largest size.
     fn reserve(&mut self, entries: &[Entry]) -> Result<(), Error> {
-        let mut needed = 0;
-        let mut free_bytes = self.segments.last().map_or(0, Segment::free_bytes);
-        for entry in entries {
-            let record_bytes = record::record_bytes(entry.payload.len());
+        let rest = entries.get(self.count_fitting(entries)..).unwrap_or_default();
+        let record_bytes = |entry: &Entry| record::record_bytes(entry.payload.len());
+        let rest_bytes = rest.iter().map(record_bytes).sum();
+        let (mut needed, mut free_bytes) = (0, 0);
+        for record_bytes in rest.iter().map(record_bytes) {
             if record_bytes > free_bytes {
                 needed += 1;
                 free_bytes = self.options.segment_bytes - DATA_OFFSET;
@@ -320,10 +378,19 @@ impl Log {
             free_bytes = free_bytes.saturating_sub(record_bytes);
         }
         while self.spares.len() < needed {
-            let spare = self.create_spare()?;
+            let spare = self.create_spare(self.next_size(rest_bytes))?;
             self.spares.push(spare);
         }
         Ok(())
+    }
+
+    /// Returns the size of a new segment with room for records of `bytes` bytes, as far as the
+    /// largest segment has it.
+    fn next_size(&self, bytes: u64) -> u64 {
+        let last = self.segments.last().map_or(0, |last| last.header.size_bytes);
+        let wanted = bytes.saturating_add(DATA_OFFSET).next_multiple_of(DATA_OFFSET);
+        let grown = last.saturating_mul(2).max(self.options.first_segment_bytes);
+        wanted.max(grown).min(self.options.segment_bytes)
     }
 
     fn last_id(&self) -> u64 {
@@ -335,7 +402,7 @@ impl Log {
     fn begin_segment(&mut self, first_index: u64, previous_id: u64) -> Result<(), Error> {
         let spare = match self.spares.pop() {
             Some(spare) => spare,
-            None => self.create_spare()?,
+            None => self.create_spare(self.next_size(0))?,
         };
         if self.synced_end < self.next_index()
             && let Some(last) = self.segments.last()
@@ -347,13 +414,13 @@ impl Log {
             id: self.segment_id_last + 1,
             previous_id,
             first_index,
-            size_bytes: self.options.segment_bytes,
+            size_bytes: spare.size_bytes,
         };
-        let file = self.disk.open(&spare)?;
+        let file = self.disk.open(&spare.name)?;
         file.write_at(0, &header.encode())?;
         file.sync_data()?;
         let segment = Segment::new(header, file);
-        self.disk.rename(&spare, &segment.name)?;
+        self.disk.rename(&spare.name, &segment.name)?;
         if !mutation::is_active(Mutation::SkipDirectorySync) {
             self.disk.sync_directory()?;
         }
@@ -362,18 +429,17 @@ impl Log {
         Ok(())
     }
 
-    /// Creates a file that can become a segment, and returns its name. A spare has a valid header,
-    /// which distinguishes it from an incomplete file and from every segment.
-    fn create_spare(&mut self) -> Result<String, Error> {
+    /// Creates a file that can become a segment, and returns its name. Its valid header
+    /// distinguishes it from an incomplete file, and differs from that of any segment.
+    fn create_spare(&mut self, size_bytes: u64) -> Result<Spare, Error> {
         let name = self.next_spare_name();
-        let size_bytes = self.options.segment_bytes;
         let file = self.disk.create(&name, size_bytes).map_err(|error| match error.kind {
             ErrorKind::OutOfSpace => Error::OutOfSpace(error),
             _ => Error::Disk(error),
         })?;
         let unused = segment::Header { id: 0, previous_id: 0, first_index: 0, size_bytes };
         file.write_at(0, &unused.encode())?;
-        Ok(name)
+        Ok(Spare { name, size_bytes })
     }
 
     fn next_spare_name(&mut self) -> String {
@@ -404,10 +470,13 @@ impl Log {
     }
 
     fn retire_file(&mut self, name: &str, size_bytes: u64) -> Result<(), Error> {
-        if self.spares.len() < self.options.spares_max && size_bytes == self.options.segment_bytes {
+        let largest = self.options.segment_bytes;
+        // A log whose last segment is smaller does not need such a file soon.
+        let is_large = self.segments.last().is_some_and(|last| last.header.size_bytes == largest);
+        if is_large && size_bytes == largest && self.spares.len() < self.options.spares_max {
             let spare = self.next_spare_name();
             self.disk.rename(name, &spare)?;
-            self.spares.push(spare);
+            self.spares.push(Spare { name: spare, size_bytes });
         } else {
             self.disk.remove(name)?;
         }

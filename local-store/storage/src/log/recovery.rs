@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::scan::{self, TailContent};
 use super::segment::{self, HEADER_BYTES, Header, Segment, describe};
-use super::{Error, Log, Options};
+use super::{Error, Log, Options, Spare};
 use crate::disk::Disk;
 
 /// Bytes that are rewritten at a time.
@@ -129,7 +129,7 @@ impl Log {
                     && self.spares.len() < self.options.spares_max =>
             {
                 self.segment_id_last = self.segment_id_last.max(header.id);
-                self.spares.push(name);
+                self.spares.push(Spare { name, size_bytes });
             }
             _ => {
                 self.disk.remove(&name)?;
@@ -234,6 +234,9 @@ impl Log {
 /// contain bytes that are not on the disk and that no later sync would write. Rewriting marks these
 /// bytes dirty again.
 fn rewrite(segment: &Segment, from: u64) -> Result<(), Error> {
+    if from >= segment.end_offset {
+        return Ok(());
+    }
     let mut offset = from;
     let mut bytes = Vec::new();
     while offset < segment.end_offset {

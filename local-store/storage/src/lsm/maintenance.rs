@@ -4,6 +4,7 @@
 //! The thread never changes the contents of a view.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle};
 
@@ -12,7 +13,7 @@ use lsm_tree::AbstractTree;
 use lsm_tree::compaction::Leveled;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::{State, is_passing};
+use super::{State, is_full, is_passing};
 use crate::disk::descriptors::Backoff;
 use crate::error::Error;
 
@@ -36,6 +37,13 @@ const LEVELS: usize = 7;
 /// two levels are merged first.
 const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
+/// The largest tree, in bytes of its files, of which all tables are merged to give space back. That
+/// takes about a second; writers wait for it only after some 60 MB.
+const RECLAIMED_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// Bytes of files that are never worth a merge.
+const RECLAIMED_BYTES_MIN: u64 = 4 * 1024 * 1024;
+
 /// The maintenance thread, as the storage uses it.
 pub(super) struct MaintenanceThread {
     work: Arc<Work>,
@@ -45,6 +53,8 @@ pub(super) struct MaintenanceThread {
 struct Work {
     state: Arc<State>,
     pending: Mutex<PendingWork>,
+    /// Bytes of the tree's files after the last merge of all tables; 0 after a start.
+    bytes_merged: AtomicU64,
     /// Signals new work to the thread, and finished work to the writers.
     changed: Condvar,
 }
@@ -53,6 +63,8 @@ struct Work {
 enum PendingWork {
     Nothing,
     Tables,
+    /// Also merge all tables if that frees much space.
+    Space,
     End,
 }
 
@@ -60,7 +72,8 @@ impl MaintenanceThread {
     /// Starts the thread, and continues a merge that the previous process left unfinished.
     pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
         let pending = Mutex::new(PendingWork::Tables);
-        let work = Arc::new(Work { state, pending, changed: Condvar::new() });
+        let bytes_merged = AtomicU64::new(0);
+        let work = Arc::new(Work { state, pending, bytes_merged, changed: Condvar::new() });
         let thread = thread::Builder::new().name("tables".to_owned()).spawn({
             let work = Arc::clone(&work);
             move || work.run()
@@ -71,6 +84,12 @@ impl MaintenanceThread {
     /// Requests a flush of sealed tables, and a merge if there are many runs. Does not wait.
     pub(super) fn start_maintenance(&self) {
         *self.work.lock() = PendingWork::Tables;
+        self.work.changed.notify_all();
+    }
+
+    /// Requests a merge of all tables if that frees much space. Does not wait.
+    pub(super) fn start_reclaiming(&self) {
+        *self.work.lock() = ToDo::Space;
         self.work.changed.notify_all();
     }
 
@@ -141,12 +160,14 @@ impl Work {
             while *to_do == PendingWork::Nothing {
                 to_do = self.changed.wait(to_do);
             }
-            if *to_do == PendingWork::End {
-                return;
-            }
-            *to_do = PendingWork::Nothing;
+            let task = std::mem::replace(&mut *to_do, PendingWork::Nothing);
             drop(to_do);
-            let failed = self.write_and_merge().err();
+            let done = match task {
+                ToDo::End => return,
+                ToDo::Space => self.write_and_merge().and_then(|()| self.reclaim()),
+                ToDo::Nothing | ToDo::Tables => self.write_and_merge(),
+            };
+            let failed = done.err();
             let to_do = self.lock();
             if let Some(error) = failed {
                 // The thread has ended, so the next batch must fail with this error.
@@ -200,6 +221,28 @@ impl Work {
         if *to_do == PendingWork::Nothing {
             *to_do = PendingWork::Tables;
         }
+        Ok(())
+    }
+
+    /// Merges all tables if they may have twice the bytes that are needed, or many deleted rows.
+    fn reclaim(&self) -> Result<(), Error> {
+        let state = &*self.state;
+        let bytes = state.tree.disk_space();
+        let is_possible = (RECLAIMED_BYTES_MIN..=RECLAIMED_BYTES_MAX).contains(&bytes);
+        let has_grown = bytes / 2 > self.bytes_merged.load(Ordering::Relaxed);
+        let deleted = state.tree.tombstone_count().saturating_mul(4);
+        let is_useful = has_grown || deleted > state.tree.approximate_len() as u64;
+        if !is_possible || !is_useful || state.tree.table_count() < 2 || self.is_to_end() {
+            return Ok(());
+        }
+        match state.tree.major_compact(state.file_bytes, state.oldest_seen()) {
+            // The next time without writes tries again. The input is unchanged.
+            Err(error) if is_passing(&error) => return Ok(()),
+            Err(lsm_tree::Error::Io(error)) if is_full(&error) => return Ok(()),
+            Err(error) => return Err(state.sort("write to", error)),
+            Ok(()) => {}
+        }
+        self.bytes_merged.store(state.tree.disk_space(), Ordering::Relaxed);
         Ok(())
     }
 

@@ -483,6 +483,10 @@ impl Storage for LsmStorage {
         Ok(())
     }
 
+    fn reclaim(&self) {
+        self.upkeep.start_reclaiming();
+    }
+
     fn view(&self) -> Box<dyn View + Send + Sync> {
         Box::new(LsmView::new(Arc::clone(&self.state), false))
     }

@@ -3,6 +3,7 @@
 use super::memtable::Cursor;
 use super::versions::OpenViews;
 use super::*;
+use crate::disk::SplitMix64;
 
 fn put(key: u64) -> Batch {
     Batch { ops: vec![partition::Op::Put(key.to_be_bytes().to_vec(), vec![0; 2_000].into())] }
@@ -53,6 +54,36 @@ fn tables_of_repeated_persists_are_merged() {
     wait(|| storage.state.tree.l0_run_count() <= 10);
 }
 
+/// Goal: rows that are replaced or deleted take no space after a reclaim.
+#[test]
+fn the_space_of_replaced_and_deleted_rows_is_given_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = LsmStorage::open(&directory.path().join("state")).unwrap();
+    let mut random = SplitMix64::new(1);
+    for _ in 0..5 {
+        for key in 0..3_000_u64 {
+            let value: Vec<u8> = (0..250).flat_map(|_| random.next_u64().to_be_bytes()).collect();
+            let put = partition::Op::Put(key.to_be_bytes().to_vec(), value.into());
+            storage.apply(&Batch { ops: vec![put] }).unwrap();
+        }
+        storage.persist().unwrap();
+    }
+    let before = storage.disk_bytes();
+    storage.reclaim();
+    wait(|| storage.disk_bytes() < before / 4);
+    let key = 2_999_u64.to_be_bytes();
+    assert!(storage.view().get(&key).unwrap().is_some());
+    let after = storage.disk_bytes();
+    for key in 0..2_999_u64 {
+        let delete = partition::Op::Delete(key.to_be_bytes().to_vec());
+        storage.apply(&Batch { ops: vec![delete] }).unwrap();
+    }
+    storage.persist().unwrap();
+    storage.reclaim();
+    wait(|| storage.disk_bytes() < after / 4);
+    assert!(storage.view().get(&key).unwrap().is_some());
+}
+
 /// Goal: writers never wait forever, whatever the order of keys. Method: keys in random order reach
 /// several levels. The strategy prefers the merges of these levels to the merges that writers wait
 /// for.
@@ -64,7 +95,7 @@ fn a_storage_of_many_levels_accepts_writes() {
     let storage = LsmStorage::open_with(&path, &options).unwrap();
     let (written, is_done) = std::sync::mpsc::channel();
     thread::spawn(move || {
-        let mut random = crate::disk::SplitMix64::new(7);
+        let mut random = SplitMix64::new(7);
         for _ in 0..MANY_LEVELS {
             storage.apply(&put(random.next_u64() >> 1)).unwrap();
         }
@@ -127,7 +158,7 @@ fn a_table_in_memory_has_the_remaining_rows() {
     };
     let table = Memtable::default();
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
-    let mut random = crate::disk::SplitMix64::new(3);
+    let mut random = SplitMix64::new(3);
     let mut left = BTreeMap::new();
     // In the second half, more rows are deleted than inserted, beginning when all rows are in
     // order.

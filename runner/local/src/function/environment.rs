@@ -1,7 +1,7 @@
-//! The environment of an instance: Lambda's variables and the template's variables. An instance inherits
-//! only `PATH` from this process.
+//! The environment of an instance: Lambda's variables and the template's variables. An instance inherits only
+//! `PATH` from this process.
 //!
-//! Pure. Source: AWS Lambda developer guide, "Defined runtime environment variables".
+//! The functions are pure. Source: AWS Lambda developer guide, "Defined runtime environment variables".
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -39,7 +39,8 @@ pub(super) fn variables(
     }
     set("LANG", "en_US.UTF-8".to_owned());
     set("TZ", ":UTC".to_owned());
-    // Without this variable, the SDK would ask the network for credentials, which it does not need.
+    // Without this variable, the SDK would request credentials over the network, although the variables
+    // already contain them.
     set("AWS_EC2_METADATA_DISABLED", "true".to_owned());
     if let Some(endpoint) = &settings.dynamodb_endpoint {
         set("AWS_ENDPOINT_URL_DYNAMODB", endpoint.clone());

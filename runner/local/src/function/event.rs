@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::InvokeOutcome;
 
-/// Receives each event, in the task in which the event happens. It must be quick and must not block.
+/// Receives each event, in the task in which the event happens. The observer must be quick and must not
+/// block.
 pub type Observer = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// The stream to which a line was written.

@@ -35,7 +35,7 @@ use super::{
 /// child processes hold them.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// The maximum time after the exit of a process until a response that it sent arrives here.
+/// The maximum time that a response may take to arrive here after its process has exited.
 const REPLY_GRACE: Duration = Duration::from_millis(100);
 
 /// The state that all instances of a function share.

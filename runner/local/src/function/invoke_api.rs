@@ -1,6 +1,6 @@
 //! Lambda's Invoke operation: `aws lambda invoke --endpoint-url ...`.
 //!
-//! There is one endpoint for all functions. Requests are not authenticated, so it listens only on
+//! There is one endpoint for all functions. Requests are not authenticated, so the endpoint listens only on
 //! loopback. An asynchronous invocation (`Event`) is attempted once; Lambda would retry it twice.
 //!
 //! Source: AWS Lambda API reference, Invoke.
@@ -17,7 +17,8 @@ use server::gate::{
     Settings as ListenerSettings,
 };
 
-use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log, pool};
+use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log};
+use crate::poller::request_id;
 
 /// The time that a client has to send a request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -50,7 +51,7 @@ impl InvokeEndpoint {
         Self { listener: Listener::serve(bound, settings, service) }
     }
 
-    /// Returns the address, with the real port.
+    /// Returns the address with the port that was bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
@@ -138,7 +139,7 @@ async fn answer(
 }
 
 async fn invoke(function: &Function, payload: Bytes, wants_tail: bool) -> Response<Full<Bytes>> {
-    let request_id = pool::request_id();
+    let request_id = request_id();
     let (body, failed) = match function.invoke_as(&request_id, payload).await {
         InvokeOutcome::Ok(body) => (body, false),
         InvokeOutcome::FunctionError { payload, .. } => (payload, true),

@@ -1,6 +1,6 @@
 //! Builds the outcomes of invocations, with Lambda's error texts.
 //!
-//! Pure.
+//! The functions are pure.
 
 use std::{process::ExitStatus, time::Duration};
 

@@ -6,7 +6,6 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    hash::{BuildHasher, RandomState},
     sync::{
         Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -34,14 +33,14 @@ use super::{
     remote::{self, Remote},
     signing::Signing,
 };
-use crate::poller::Invoke;
+use crate::poller::{Invoke, request_id};
 
 /// The maximum number of invocations that wait for an instance. Pollers need only a few. A larger number
 /// means a caller without a limit, which Lambda would throttle, too.
 const WAITING_MAX: usize = 1_000;
 
-/// The maximum number of instances that may exit before they receive an invocation; after it, the
-/// invocation fails. The number is generous: once no idle instance is left, an instance is started for
+/// The maximum number of instances that may exit before they receive an invocation. After that many exits,
+/// the invocation fails. The number is generous: once no idle instance is left, an instance is started for
 /// this invocation.
 const DELIVERY_ATTEMPTS: usize = 8;
 
@@ -263,8 +262,8 @@ impl Function {
 
 #[async_trait]
 impl Invoke for Function {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
-        Self::invoke(self, payload).await
+    async fn invoke(&self, request: &str, payload: Bytes) -> InvokeOutcome {
+        self.invoke_as(request, payload).await
     }
 }
 
@@ -470,36 +469,5 @@ impl Pool {
         let function = &shared.settings.name;
         let event = Event::InvocationEnded { function, request_id, outcome, duration };
         (shared.observer)(&event);
-    }
-}
-
-/// Returns a new request id in the form of a random UUID.
-pub(super) fn request_id() -> String {
-    // Each `RandomState` has new random keys, so the hash of the empty value is a random 64-bit number.
-    let random = || RandomState::new().hash_one(());
-    let (high, low) = (random(), random());
-    format!(
-        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-        high >> 32,
-        (high >> 16) & 0xffff,
-        high & 0xfff,
-        (low >> 48) & 0x3fff | 0x8000,
-        low & 0xffff_ffff_ffff
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn request_identifiers_are_unique_and_have_the_form_of_a_uuid() {
-        let ids: std::collections::BTreeSet<String> = (0..1_000).map(|_| request_id()).collect();
-        assert_eq!(ids.len(), 1_000);
-        for id in ids {
-            let parts: Vec<usize> = id.split('-').map(str::len).collect();
-            assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
-            assert!(id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]), "{id}");
-        }
     }
 }

@@ -1,7 +1,7 @@
-//! The program of a function's instances, which may change while they run: a file, or a set of sources.
-//! This module determines the build of a program, and whether the build is complete.
+//! The program of a function's instances, which may change while they run: a file, or a set of sources. This
+//! module determines the build of a program, and whether the build is complete.
 //!
-//! It starts and ends no processes.
+//! This module starts and ends no processes.
 
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -93,10 +93,10 @@ pub(super) fn current_build(program: &Program) -> Option<Build> {
     }
 }
 
-/// Returns the build for the next invocation: the known build, or a newer complete build. Returns `None`
-/// if there is no complete build. If an instance is warm, the function does not wait for an incomplete
-/// build, because the warm instance can run the invocation. It never waits for a file that does not
-/// exist, because a build may take long.
+/// Returns the build for the next invocation: the known build, or a newer complete build. Returns `None` if
+/// there is no complete build. If an instance is warm, the function does not wait for an incomplete build,
+/// because the warm instance can run the invocation. The function never waits for a file that does not exist,
+/// because a build may take long.
 pub(super) async fn current(program: &Program, known: &Build, is_warm: bool) -> Option<Build> {
     let mut before = None;
     for _ in 0..LOOKS_MAX {

@@ -1,8 +1,8 @@
-//! Invokes a function that another program runs: `cargo lambda watch`, or any program that serves
-//! Lambda's Invoke API without signatures. This module starts no process and measures no memory.
+//! Invokes a function that another program runs: `cargo lambda watch`, or any program that serves Lambda's
+//! Invoke API without signatures. This module starts no process and measures no memory.
 //!
-//! cargo-lambda 1.9 returns 200 with the response, 500 with the error document of a failed function, and
-//! 404 if the project has no such binary. It compiles on the first invocation.
+//! cargo-lambda 1.9 returns 200 with the response, 500 with the error document of a failed function, and 404
+//! if the project has no such binary. It compiles the function on the first invocation.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! The Lambda Runtime API of one instance: gives the instance its invocation and accepts the response.
 //!
-//! It starts no process and has no timeout. `instance` determines the outcome of an invocation.
+//! This module starts no process and has no timeout. `instance` determines the outcome of an invocation.
 //!
 //! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes".
 

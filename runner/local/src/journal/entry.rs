@@ -150,6 +150,9 @@ pub enum Entry {
         attempt: u32,
         /// The records.
         records: Vec<RecordName>,
+        /// The request id in the function's log; missing in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<String>,
     },
     /// An attempt was successful.
     Succeeded {

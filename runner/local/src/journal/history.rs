@@ -110,6 +110,8 @@ pub struct Attempt {
     pub place: Option<usize>,
     /// The result; `None` while the attempt is running, or if the last run was killed during it.
     pub end: Option<End>,
+    /// The request id in the function's log, if the journal has it.
+    pub request: Option<String>,
 }
 
 /// The result of an attempt.
@@ -168,16 +170,81 @@ pub fn history_of(lines: impl Iterator<Item = Line>, wanted: &str) -> History {
         last_run = line.run;
         history.take_in(line, wanted);
     }
-    for mapping in history.mappings.values_mut() {
-        mapping.is_current = mapping.run == last_run;
-        for attempt in mapping.attempts.iter_mut().filter(|attempt| attempt.run < last_run) {
-            attempt.end.get_or_insert(End::Missed);
-        }
-    }
+    history.finish(last_run);
     history
 }
 
+/// Collects the histories of several records, by sequence number, while it reads the lines once. Each is the
+/// same as that of [`history_of`].
+#[must_use]
+pub fn histories_of(lines: impl Iterator<Item = Line>, wanted: &[SequenceNumber]) -> Vec<History> {
+    let mut histories = vec![History::default(); wanted.len()];
+    let mut last_run = 0;
+    for line in lines {
+        last_run = line.run;
+        let ends = ends(&line.entry);
+        for (history, wanted) in histories.iter_mut().zip(wanted) {
+            if history.is_about(&line, ends.as_ref(), wanted) {
+                history.take_in(line.clone(), wanted.as_str());
+            }
+        }
+    }
+    histories.iter_mut().for_each(|history| history.finish(last_run));
+    histories
+}
+
+/// Returns the first and the last record of a line about many records.
+fn ends(entry: &Entry) -> Option<(SequenceNumber, SequenceNumber)> {
+    let (first, last) = match entry {
+        Entry::Invoked { records, .. } => (records.first()?.sequence(), records.last()?.sequence()),
+        Entry::PassedOverMore { first, last, .. } => (first.as_str(), last.as_str()),
+        Entry::PassedOver { record, .. } => (record.sequence(), record.sequence()),
+        _ => return None,
+    };
+    SequenceNumber::parse(first).ok().zip(SequenceNumber::parse(last).ok())
+}
+
 impl History {
+    /// Ends the collection: attempts of earlier runs have no result any more.
+    fn finish(&mut self, last_run: u64) {
+        for mapping in self.mappings.values_mut() {
+            mapping.is_current = mapping.run == last_run;
+            for attempt in mapping.attempts.iter_mut().filter(|attempt| attempt.run < last_run) {
+                attempt.end.get_or_insert(End::Missed);
+            }
+        }
+    }
+
+    /// Returns whether a line may change this history. `ends` are the first and the last record of the line.
+    fn is_about(
+        &self,
+        line: &Line,
+        ends: Option<&(SequenceNumber, SequenceNumber)>,
+        wanted: &SequenceNumber,
+    ) -> bool {
+        let attempts = |mapping: &str| {
+            self.mappings.get(mapping).map(|own| own.attempts.as_slice()).unwrap_or_default()
+        };
+        let includes = ends.is_some_and(|(first, last)| first <= wanted && wanted <= last);
+        match &line.entry {
+            Entry::PassedOver { .. } | Entry::PassedOverMore { .. } => includes,
+            // A later attempt may have another part of the record's first batch.
+            Entry::Invoked { mapping, records, .. } => {
+                let first = records.first();
+                includes
+                    || attempts(mapping).first().is_some_and(|own| {
+                        first.is_some_and(|first| {
+                            own.records.iter().any(|it| it == first.sequence())
+                        })
+                    })
+            }
+            Entry::Succeeded { mapping, batch, .. } | Entry::Failed { mapping, batch, .. } => {
+                attempts(mapping).iter().any(|own| (own.run, own.batch) == (line.run, *batch))
+            }
+            _ => true,
+        }
+    }
+
     fn take_in(&mut self, line: Line, wanted: &str) {
         let run = line.run;
         match line.entry {
@@ -199,7 +266,7 @@ impl History {
                     own.filter_rejection.get_or_insert(FilterRejection::InRange { shard, count });
                 }
             }
-            Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records } => {
+            Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records, request } => {
                 let place = records.iter().position(|record| names(record, wanted));
                 if let Some(record) = place.and_then(|place| records.get(place)) {
                     self.record = Some(record.clone());
@@ -207,7 +274,8 @@ impl History {
                 }
                 let records = records.into_iter().map(|record| record.0).collect();
                 let end = None;
-                let attempt = Attempt { run, batch, attempt, at_ms, tick_ms, records, place, end };
+                let attempt =
+                    Attempt { run, batch, attempt, at_ms, tick_ms, records, place, end, request };
                 let sequence = self.sequence(wanted).to_owned();
                 self.mappings.entry(mapping).or_default().attempted(attempt, &sequence);
             }

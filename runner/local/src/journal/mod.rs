@@ -5,6 +5,7 @@
 //! write only leaves a gap. `docs/formats/journal.md` has the format.
 
 mod entry;
+mod failing;
 mod history;
 mod reader;
 mod watcher;
@@ -14,8 +15,10 @@ mod writer;
 mod tests;
 
 pub use self::entry::{Entry, FORMAT, Line, Messages, RecordName};
+pub use self::failing::{Failing, failing};
 pub use self::history::{
-    Attempt, End, FilterRejection, History, MappingFacts, MappingHistory, history_of, is_between,
+    Attempt, End, FilterRejection, History, MappingFacts, MappingHistory, histories_of, history_of,
+    is_between,
 };
 pub use self::reader::{JournalError, Reader, newest_record, records_between};
 pub use self::watcher::MappingJournal;

@@ -42,14 +42,24 @@ impl Reader {
     /// # Errors
     /// There is no journal, or the folder cannot be read.
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
-        let segments = match segments(folder) {
+        Self::open_newest(folder, usize::MAX)
+    }
+
+    /// Opens the newest segments of the journal in a folder, at most `count`. Each segment begins with the run
+    /// and its mappings.
+    ///
+    /// # Errors
+    /// There is no journal, or the folder cannot be read.
+    pub fn open_newest(folder: &Path, count: usize) -> Result<Self, JournalError> {
+        let mut segments = match segments(folder) {
             Ok(segments) if !segments.is_empty() => segments,
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(JournalError::Unreadable { path: folder.to_owned(), source });
             }
             _ => return Err(JournalError::Missing { folder: folder.to_owned() }),
         };
-        let paths: Vec<_> = segments.into_iter().map(|(_, path)| path).collect();
+        let older = segments.len().saturating_sub(count);
+        let paths: Vec<_> = segments.drain(older..).map(|(_, path)| path).collect();
         Ok(Self { segments: paths.into_iter(), lines: None })
     }
 }

@@ -4,9 +4,10 @@ use std::fs;
 
 use super::writer::SEGMENTS_MAX;
 use super::{
-    End, Entry, FilterRejection, Journal, Messages, Reader, RecordName, history_of, newest_record,
-    records_between,
+    End, Entry, FilterRejection, Journal, Messages, Reader, RecordName, histories_of, history_of,
+    newest_record, records_between,
 };
+use mapping::SequenceNumber;
 
 fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "INSERT".to_owned())
@@ -35,6 +36,7 @@ fn invoked(batch: u64, attempt: u32, sequences: &[&str]) -> Entry {
         batch,
         attempt,
         records: sequences.iter().map(|sequence| record(sequence)).collect(),
+        request: None,
     }
 }
 
@@ -268,4 +270,50 @@ fn a_mapping_of_an_older_journal_reports_failures_and_has_no_queue() {
     );
     let file = queue.file(std::path::Path::new("up"), "aws/lambda/m/s/2026/11/20/time-id");
     assert_eq!(file, std::path::Path::new("up/destinations/Failed/time-id.json"));
+}
+
+/// Goal: the histories of several records are the same as those that are collected one by one.
+#[test]
+fn several_histories_are_collected_in_one_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    for run in 0..2 {
+        let journal = Journal::begin(folder.path(), 1).unwrap();
+        journal.introduce(mapping());
+        journal.write([
+            invoked(1, 1, &["41", "42", "43", "44"]),
+            failed(1, 0),
+            invoked(2, 1, &["41", "42"]),
+            Entry::Succeeded { mapping: "m".to_owned(), tick_ms: 207, batch: 2 },
+            invoked(3, 1, &["43", "44"]),
+            failed(3, 1),
+            Entry::PassedOverMore {
+                mapping: "m".to_owned(),
+                shard: "s".to_owned(),
+                at_ms: 5,
+                first: "45".to_owned(),
+                last: "47".to_owned(),
+                count: 3,
+            },
+            Entry::GaveUp {
+                mapping: "m".to_owned(),
+                shard: "s".to_owned(),
+                at_ms: 5,
+                first: "44".to_owned(),
+                last: "44".to_owned(),
+                count: 1 + run,
+                condition: "RetryAttemptsExhausted".to_owned(),
+                key: None,
+            },
+            invoked(4, 1, &["50"]),
+        ]);
+    }
+    let wanted: Vec<SequenceNumber> =
+        (40..52).map(|number: u32| SequenceNumber::parse(&number.to_string()).unwrap()).collect();
+    let together = histories_of(Reader::open(folder.path()).unwrap(), &wanted);
+    for (history, sequence) in together.iter().zip(&wanted) {
+        let alone = history_of(Reader::open(folder.path()).unwrap(), sequence.as_str());
+        assert_eq!(*history, alone, "{}", sequence.as_str());
+    }
+    let newest = Reader::open_newest(folder.path(), 1).unwrap();
+    assert!(newest.count() < Reader::open(folder.path()).unwrap().count());
 }

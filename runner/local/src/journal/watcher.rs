@@ -45,6 +45,7 @@ impl MappingJournal {
                 batch: batch.0,
                 attempt: *attempt,
                 records: records.iter().map(|record| name_of_delivery(record)).collect(),
+                request: observed.request.as_deref().map(str::to_owned),
             }),
             Command::Report(event) => self.entry_of(event, now),
             _ => None,

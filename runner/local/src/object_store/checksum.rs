@@ -1,7 +1,7 @@
 //! Computes the checksums of an object's content while the content arrives, and compares them with the
 //! checksums in the request.
 //!
-//! It does not store them.
+//! This module does not store the checksums.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Removes the `aws-chunked` coding from a request's content.
 //!
-//! SDKs use it if a checksum follows the content, or if each chunk is signed. Signatures of chunks are
-//! ignored, like all signatures in this endpoint. The decoder does no network I/O.
+//! SDKs use this coding if a checksum follows the content, or if each chunk is signed. Signatures of chunks
+//! are ignored, like all signatures in this endpoint. The decoder does no network I/O.
 //!
 //! Source: Amazon S3 API reference, "Signature calculations for the authorization header: transferring
 //! payload in multiple chunks".

@@ -70,7 +70,7 @@ impl Endpoint {
         Self { listener: Listener::serve(bound, settings, service) }
     }
 
-    /// Returns the address, with the real port.
+    /// Returns the address with the port that was bound.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()

@@ -381,7 +381,8 @@ impl ObjectStore {
     }
 }
 
-/// A fallback that is never used, because there are always `LOCKS` locks. It saves `lock` an error.
+/// A fallback that is never used, because there are always `LOCKS` locks. With it, `lock` needs no error
+/// case.
 static FALLBACK: Mutex<()> = Mutex::new(());
 
 pub(super) fn no_such_bucket(bucket: &str) -> Error {

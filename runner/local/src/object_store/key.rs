@@ -1,10 +1,10 @@
-//! Conversions between an object's key and the relative path of its file. The conversions are
-//! reversible, and the path never leaves the bucket's folder.
+//! Conversions between an object's key and the relative path of its file. The conversions are reversible, and
+//! the path never leaves the bucket's folder.
 //!
-//! Pure. Each part of a key (the text between slashes) is used as a file name, if possible. Otherwise the
-//! name is `%~` followed by the part, with every byte except `A-Z a-z 0-9 - _ =` as `%XX`. This applies to
-//! the empty part (`a//b`, `/a`, and the end of `folder/`), to `.` and `..`, to parts with a control
-//! character or a backslash, and to parts that begin with `%~`.
+//! The functions are pure. Each part of a key (the text between slashes) is used as a file name, if possible.
+//! Otherwise the name is `%~` followed by the part, with every byte except `A-Z a-z 0-9 - _ =` as `%XX`. This
+//! applies to the empty part (`a//b`, `/a`, and the end of `folder/`), to `.` and `..`, to parts with a
+//! control character or a backslash, and to parts that begin with `%~`.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ const KEY_BYTES_MAX: usize = 1_024;
 /// The maximum length of a file name in bytes on common file systems (ext4, XFS, APFS, NTFS).
 const NAME_BYTES_MAX: usize = 255;
 
-/// Returns the relative path of a key's file. It consists of plain file names, at least one.
+/// Returns the relative path of a key's file. The path consists of at least one plain file name.
 pub(super) fn path_of(key: &str) -> Result<PathBuf, Error> {
     if key.is_empty() {
         let reason = "the key is empty; write at least one character".to_owned();

@@ -1,6 +1,7 @@
 //! Lists the keys of a bucket in order, page by page, with common prefixes.
 //!
-//! It reads only folders, not the contents of objects. Keys are ordered by their UTF-8 bytes, as in S3.
+//! A listing reads only folders, not the contents of objects. Keys are ordered by their UTF-8 bytes, as in
+//! S3.
 
 use std::{
     fs,

@@ -1,14 +1,14 @@
 //! An S3 endpoint whose objects are plain files: `<root>/<bucket>/<key>`.
 //!
-//! It accepts path-style requests with any credentials. Signatures are removed but not verified, so it
-//! must be reachable only from this machine. DuckDB, pyarrow and users can read the files directly. A
-//! write is atomic: the content goes to `<root>/.tmp`, is synced, and is renamed while the key is
-//! locked. Conditional writes (`If-None-Match: *`, `If-Match`) are therefore also atomic. The data that
-//! S3 stores with the content (ETag, content type, user metadata) is in `<root>/.objects`. A file that a
-//! user copies into a bucket's folder is an object, too; its ETag is computed.
+//! The endpoint accepts path-style requests with any credentials. Signatures are removed but not verified, so
+//! the endpoint must be reachable only from this machine. DuckDB, pyarrow and users can read the files
+//! directly. A write is atomic: the content goes to `<root>/.tmp`, is synced, and is renamed while the key is
+//! locked. Conditional writes (`If-None-Match: *`, `If-Match`) are therefore also atomic. The data that S3
+//! stores with the content (ETag, content type, user metadata) is in `<root>/.objects`. A file that a user
+//! copies into a bucket's folder is an object, too; its ETag is computed.
 //!
-//! The endpoint has no versions, ACLs, encryption, tags or storage classes: it accepts such settings of
-//! a request without effect. A root belongs to one process.
+//! The endpoint has no versions, ACLs, encryption, tags or storage classes: it accepts such settings of a
+//! request without effect. A root belongs to one process.
 
 mod checksum;
 mod chunked;

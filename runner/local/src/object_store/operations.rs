@@ -73,7 +73,8 @@ impl S3 for Operations {
     ) -> S3Result<S3Response<dto::CreateBucketOutput>> {
         let bucket = req.input.bucket;
         let location = Some(format!("/{bucket}"));
-        // Creating an existing own bucket succeeds, as in us-east-1.
+        // Creating a bucket that already exists succeeds, because all buckets belong to the caller, as in
+        // us-east-1.
         self.blocking(move |store| store.create_bucket(&bucket)).await?;
         Ok(S3Response::new(dto::CreateBucketOutput { location }))
     }

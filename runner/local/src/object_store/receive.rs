@@ -1,6 +1,6 @@
 //! Receives the content of a request into a temporary file, and verifies its checksums and length.
 //!
-//! It does not create the object from the file.
+//! This module does not create the object from the file.
 
 use futures::StreamExt;
 use s3s::{StdError, dto::StreamingBlob};

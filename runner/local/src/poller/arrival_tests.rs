@@ -19,7 +19,7 @@ struct Counter(Mutex<watch::Sender<usize>>);
 
 #[async_trait]
 impl Invoke for Counter {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+    async fn invoke(&self, _: &str, payload: Bytes) -> InvokeOutcome {
         let event: serde_json::Value = serde_json::from_slice(&payload).unwrap();
         let records = event["Records"].as_array().unwrap().len();
         self.0.lock().unwrap().send_modify(|count| *count += records);

@@ -19,6 +19,7 @@ mod tests;
 pub use self::chaos::{Chaos, MappingChaos};
 pub use self::checkpoint_store::{CheckpointError, CheckpointStore};
 pub use self::destination::{FailureDestination, FileDestination, NoDestination, S3Destination};
+pub(crate) use self::invoke::request_id;
 pub use self::invoke::{Invoke, InvokeOutcome};
 
 pub use self::reports::{Observed, Observer, PageWatcher};

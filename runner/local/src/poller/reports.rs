@@ -25,7 +25,8 @@ pub struct Observer {
     pub pages: Option<Arc<dyn PageWatcher>>,
 }
 
-/// An observer of the records that a mapping reads. It must be quick, because the mapping waits for it.
+/// An observer of the records that a mapping reads. The observer must be quick, because the mapping waits for
+/// it.
 pub trait PageWatcher: std::fmt::Debug + Send + Sync {
     /// Called for each page of a shard.
     fn page(&self, shard: &ShardId, records: &[Record], now: Now);
@@ -40,6 +41,8 @@ pub struct Observed {
     pub now: Now,
     /// The number of events that were dropped before this one.
     pub missed: u64,
+    /// The request id of the invocation, if the command is one.
+    pub request: Option<Arc<str>>,
     /// The command of the mapping: `Invoke`, `DeliverFailure` or `Report`.
     pub command: Command,
 }
@@ -60,7 +63,7 @@ impl Reports {
     }
 
     /// Reports a command, if it is of a reported kind.
-    pub(super) fn take(&mut self, command: &Command, now: Now) {
+    pub(super) fn take(&mut self, command: &Command, now: Now, request: Option<&Arc<str>>) {
         let Some(events) = &self.events else { return };
         if !matches!(
             command,
@@ -72,6 +75,7 @@ impl Reports {
             mapping_id: Arc::clone(&self.mapping_id),
             now,
             missed: self.missed,
+            request: request.cloned(),
             command: command.clone(),
         };
         match events.try_send(observed) {
@@ -162,9 +166,9 @@ mod tests {
         let mut reports = Reports::new("m".into(), Some(sender));
         let now = Now { time_ms: 1, tick_ms: 1 };
         for number in 0..7 {
-            reports.take(&gave_up(number), now);
+            reports.take(&gave_up(number), now, None);
             let done = Event::Succeeded { shard: ShardId::new("s1"), batch: BatchId(1), count: 1 };
-            reports.take(&Command::Report(done), now);
+            reports.take(&Command::Report(done), now, None);
         }
         let mut told = Vec::new();
         while let Ok(observed) = receiver.try_recv() {
@@ -196,7 +200,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(1);
         let mut reports = Reports::new("m".into(), Some(sender));
         let now = Now { time_ms: 1, tick_ms: 1 };
-        (0..3).for_each(|number| reports.take(&gave_up(number), now));
+        (0..3).for_each(|number| reports.take(&gave_up(number), now, None));
         drop(receiver);
         reports.room().await;
         reports.flush();

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::chaos::MappingChaos;
 use super::checkpoint_store::{CheckpointError, CheckpointStore};
 use super::destination::FailureDestination;
-use super::invoke::Invoke;
+use super::invoke::{Invoke, request_id};
 use super::reports::{Observer, PageWatcher, Reports};
 use super::stream::{DescribeFailure, Listing, ReadStart, Stream};
 use client::stream_page::Page;
@@ -37,7 +37,7 @@ const STOP_MS: u64 = 10_000;
 
 /// The pause in milliseconds before a failed save is retried.
 const SAVE_RETRY_MS: u64 = 1_000;
-/// The maximum time in milliseconds without a successful save. After it, the mapping ends, because the
+/// The maximum time in milliseconds without a successful save. After this time, the mapping ends, because the
 /// next run would redeliver everything since the last save.
 const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
 
@@ -390,7 +390,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
 
     fn carry_out(&mut self, command: Command, now: Now) {
         tracing::debug!(mapping_id = %self.mapping_id, %command, "mapping");
-        self.reports.take(&command, now);
+        // The journal and the log of the function have the same request id.
+        let request: Option<Arc<str>> =
+            matches!(command, Command::Invoke { .. }).then(|| request_id().into());
+        self.reports.take(&command, now, request.as_ref());
         match command {
             Command::Describe => {
                 let stream = self.stream.clone();
@@ -408,9 +411,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                     let members = members.unwrap_or_default();
                     let payload = Bytes::from(event(&records, &members));
                     drop(records);
+                    let request = request.as_deref().unwrap_or_default();
                     let outcome = match chaos {
-                        Some(chaos) => chaos.invoke(invoker.as_ref(), payload).await,
-                        None => invoker.invoke(payload).await,
+                        Some(chaos) => chaos.invoke(invoker.as_ref(), request, payload).await,
+                        None => invoker.invoke(request, payload).await,
                     };
                     TaskResult::Invoked(batch, outcome)
                 });

@@ -200,7 +200,7 @@ struct FakeFunction {
 
 #[async_trait]
 impl Invoke for FakeFunction {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+    async fn invoke(&self, _: &str, payload: Bytes) -> InvokeOutcome {
         let event: Value = serde_json::from_slice(&payload).unwrap();
         let batch: Vec<u64> = event["Records"]
             .as_array()

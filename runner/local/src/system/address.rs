@@ -1,7 +1,7 @@
-//! Observes the endpoint of a DynamoDB client, as its SDK determined it from the Region, the environment
-//! or a profile.
+//! Observes the endpoint of a DynamoDB client, as its SDK determined it from the Region, the environment or a
+//! profile.
 //!
-//! It changes no request.
+//! This module changes no request.
 
 use std::sync::{Arc, OnceLock};
 

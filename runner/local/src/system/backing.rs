@@ -51,7 +51,7 @@ pub(crate) struct Backing {
     pub(crate) local: Option<Local>,
     /// The endpoint that is passed to functions; `None` if their SDK finds AWS itself.
     pub(crate) url: Option<String>,
-    /// The endpoint of DynamoDB, if it is the store.
+    /// The endpoint of DynamoDB, if DynamoDB is the store.
     pub(crate) aws_url: Option<String>,
 }
 

@@ -13,8 +13,8 @@ use super::tables::build_text;
 use client::sdk_error::error_text;
 use template::{Billing, Index, IndexKind, Table};
 
-/// Changes the billing mode and the throughput of an existing table and its indexes, where they differ.
-/// Returns whether it changed the table.
+/// Changes the billing mode and the throughput of an existing table and its indexes, where they differ from
+/// the template. Returns whether the table was changed.
 ///
 /// # Errors
 /// A change is not possible. The error names the change and the correction.

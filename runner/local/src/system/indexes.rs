@@ -1,6 +1,6 @@
 //! Creates the secondary indexes of a table as in the template.
 //!
-//! It adds missing global indexes, and never removes or replaces an index. An existing index with
+//! This module adds missing global indexes, and never removes or replaces an index. An existing index with
 //! different keys or a different projection is an error. A missing local index is an error, too, because
 //! DynamoDB creates local indexes only together with their table.
 

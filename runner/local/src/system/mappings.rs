@@ -42,7 +42,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) clock_margin_ms: i64,
     /// The pace at which the streams are read.
     pub(crate) pace: Pace,
-    /// The store, if it is in this process. It notifies about new records.
+    /// The store, if it is in this process. Such a store notifies about new records.
     pub(crate) store: Option<&'a Store>,
     pub(crate) s3_url: &'a str,
     pub(crate) checkpoint_folder: &'a Path,
@@ -331,8 +331,8 @@ struct Invoker(Arc<Function>);
 
 #[async_trait]
 impl Invoke for Invoker {
-    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
-        self.0.invoke(payload).await
+    async fn invoke(&self, request: &str, payload: Bytes) -> InvokeOutcome {
+        self.0.invoke_as(request, payload).await
     }
 }
 

@@ -257,8 +257,13 @@ impl System {
         self.mappings.iter().map(of).collect()
     }
 
-    /// Returns the reason why the journal cannot be written, and the correction; `None` if it can be
-    /// written.
+    /// Returns the faults around the mappings; `None` if there are none.
+    #[must_use]
+    pub fn chaos(&self) -> Option<Arc<Chaos>> {
+        self.chaos.clone()
+    }
+
+    /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {
         self.journal.as_ref().map_or_else(|fault| Some(fault.clone()), Journal::fault)

@@ -1,10 +1,10 @@
-//! Runs the schedules of a template. Each schedule invokes its function at the times of its expression,
-//! by the store's clock.
+//! Runs the schedules of a template. Each schedule invokes its function at the times of its expression, by
+//! the store's clock.
 //!
-//! If an advance of the clock skips several scheduled times, the function is invoked once for all of
-//! them. A rate counts from the start of `weir up`, and times while it was not running are skipped. A
-//! failed invocation is retried as often as the template says. Retries that are waiting when `weir up`
-//! ends are lost.
+//! If an advance of the clock skips several scheduled times, the function is invoked once for all of them. A
+//! rate counts from the start of `weir up`, and times at which `weir up` was not running are skipped. A
+//! failed invocation is retried as often as the template says. Retries that are waiting when `weir up` ends
+//! are lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -32,6 +32,9 @@ pub(super) fn start(stack: &Stack, dynamodb_url: &str, chaos: &Arc<Chaos>) -> Jo
             let draw = mix(chaos.seed().wrapping_add(number));
             let (least, most) = PAUSE_MS;
             tokio::time::sleep(Duration::from_millis(least + draw % (most - least))).await;
+            if !chaos.is_on() {
+                continue;
+            }
             let count = u64::try_from(tables.len()).unwrap_or(u64::MAX).max(1);
             let Some(table) = usize::try_from(draw % count).ok().and_then(|n| tables.get(n)) else {
                 return;

@@ -22,13 +22,14 @@ const DAMAGED_MAX: usize = 100;
 
 /// The totals of one day of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Day {
-    parts: u64,
-    damaged_parts: u64,
-    rows: u64,
-    bytes: u64,
-    first: Option<i64>,
-    last: Option<i64>,
+pub(super) struct Day {
+    pub(super) parts: u64,
+    pub(super) damaged_parts: u64,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    /// The first and the last delete, in milliseconds since 1970.
+    pub(super) first: Option<i64>,
+    pub(super) last: Option<i64>,
 }
 
 impl Day {
@@ -73,15 +74,16 @@ impl Day {
 
 /// The result of a listing: the days, and the parts that could not be read.
 #[derive(Debug, Default)]
-struct Listing {
-    days: BTreeMap<(String, String), Day>,
+pub(super) struct Listing {
+    /// The totals by table and day.
+    pub(super) days: BTreeMap<(String, String), Day>,
     /// The unreadable parts with their reasons: at most one more than the message names.
-    damaged: Vec<(Part, String)>,
+    pub(super) damaged: Vec<(Part, String)>,
 }
 
 impl Listing {
     /// Reads the footers of parts. It stops after too many unreadable ones.
-    async fn read(source: &Source, parts: &[Part]) -> Self {
+    pub(super) async fn read(source: &Source, parts: &[Part]) -> Self {
         let mut listing = Self::default();
         let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
         let mut footers = stream::iter(reads).buffered(READS_AT_ONCE);

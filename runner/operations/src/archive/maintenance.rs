@@ -1,29 +1,15 @@
-//! `weir archive compact` and `weir archive erase`: invoke the function `archive-maintenance`.
+//! Invokes the function `archive-maintenance`; `weir archive compact`.
 //!
-//! Only that function changes the archive; on AWS it is invoked with the same events. An erasure
-//! counts the selected rows first, so that a wrong key is found before a receipt is written.
-//!
-//! An erasure with a name is sent even if no row is left: an earlier call may have been killed
-//! after its last row, without a receipt, and a versioned bucket still keeps the rows. An erasure
-//! without a name gets one that is derived from the rows, so that it can be resumed too.
-
-use std::collections::BTreeSet;
-use std::io::IsTerminal as _;
+//! Only that function changes the archive; on AWS it is invoked with the same events. `erasure`
+//! invokes it for `weir archive erase`.
 
 use bytes::Bytes;
 use clap::Args;
-use md5::{Digest as _, Md5};
-use model::{AttributeValue, Item, json};
 use serde_json::{Map, Value, json};
 
 use super::answer::{as_written, with_store_time};
-use super::cell::rows_of;
 use super::output::Output;
-use super::place::Found;
-use super::reading::Reading;
-use super::source::{Part, Source};
-use super::table_argument::{NamedTable, OneOfAll};
-use crate::item_key;
+use super::table_argument::OneOfAll;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
@@ -54,45 +40,6 @@ pub(super) struct CompactArguments {
     nothing_is_archiving: bool,
 }
 
-/// Arguments of `weir archive erase`.
-#[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":2013,\"title\":\"Rush\"}' --yes\n\nExit codes: 0 erased, now or earlier under the same name, 3 no such row, 4 refused: no such table, or not confirmed"
-)]
-pub(super) struct EraseArguments {
-    #[command(flatten)]
-    table: NamedTable,
-    /// Attributes with their values, in plain JSON or DynamoDB JSON
-    #[arg(long, value_name = "JSON")]
-    equals: Option<String>,
-    /// A string attribute and its prefix
-    #[arg(long, value_name = "ATTRIBUTE=TEXT")]
-    begins_with: Option<String>,
-    /// Name of the erasure; the same name resumes it [default: a hash of the rows]
-    #[arg(long)]
-    name: Option<String>,
-    /// Count the rows without erasing them
-    #[arg(long, conflicts_with = "yes")]
-    dry_run: bool,
-    /// Erase without confirmation
-    #[arg(long)]
-    yes: bool,
-}
-
-/// The rows that an erasure selects.
-#[derive(Debug)]
-struct Subject {
-    equals: Item,
-    begins_with: Option<(String, String)>,
-}
-
-/// The number of selected rows and of the objects that have them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct SelectedRows {
-    rows: usize,
-    objects: usize,
-}
-
 impl CompactArguments {
     /// Rejects an age that the function would reject, with an error that names the flag.
     ///
@@ -118,169 +65,6 @@ impl CompactArguments {
             compact.insert("ageSeconds".to_owned(), json!(age));
         }
         json!({ "compact": compact })
-    }
-}
-
-impl EraseArguments {
-    /// Validates the flags that select rows.
-    ///
-    /// # Errors
-    /// When a flag is missing or wrong; the message says what to write.
-    pub(super) fn check(&self) -> Result<(), String> {
-        self.subject().map(drop)
-    }
-
-    /// Returns the function's event.
-    ///
-    /// # Errors
-    /// When a flag has a wrong form.
-    fn request(&self) -> Result<Value, String> {
-        let mut erase = Map::new();
-        erase.insert("table".to_owned(), json!(self.table.name()));
-        let equals = self.equal()?;
-        if !equals.is_empty() {
-            let typed = serde_json::from_str(&json::item_to_string(&equals));
-            let typed: Value = typed.map_err(|error| format!("--equals: {error}"))?;
-            erase.insert("equals".to_owned(), typed);
-        }
-        if let Some((attribute, text)) = self.beginning()? {
-            erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
-        }
-        erase.insert("name".to_owned(), json!(self.called()?));
-        Ok(json!({ "erase": erase }))
-    }
-
-    /// Returns the name of the erasure: the given one, or a hash of the selected rows. The receipt
-    /// contains the name, and a receipt must contain no key, so neither may the name.
-    fn called(&self) -> Result<String, String> {
-        if let Some(name) = &self.name {
-            return Ok(name.clone());
-        }
-        let Subject { equals, begins_with } = self.subject()?;
-        let text = json!([json::item_to_string(&equals), begins_with]).to_string();
-        let hash = u128::from_be_bytes(Md5::digest(text.as_bytes()).into());
-        Ok(format!("rows-{hash:032x}"))
-    }
-
-    fn beginning(&self) -> Result<Option<(&str, &str)>, String> {
-        let Some(text) = &self.begins_with else { return Ok(None) };
-        match text.split_once('=') {
-            Some((attribute, beginning)) if !attribute.is_empty() && !beginning.is_empty() => {
-                Ok(Some((attribute, beginning)))
-            }
-            _ => Err(format!(
-                "--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#"
-            )),
-        }
-    }
-
-    /// Parses the attributes of --equals. A document among plain values is refused, because a value
-    /// such as `{"S":"x"}` would be ambiguous.
-    fn equal(&self) -> Result<Item, String> {
-        let Some(text) = &self.equals else { return Ok(Item::new()) };
-        let wrong = |reason: &str| {
-            format!(
-                "--equals `{text}`: {reason}; write, for example, '{{\"year\":2013,\"title\":\"Rush\"}}', or DynamoDB JSON such as '{{\"title\":{{\"S\":\"Rush\"}}}}'"
-            )
-        };
-        let equals = item_key::attributes(text).map_err(|reason| wrong(&reason))?;
-        let is_document =
-            |value: &AttributeValue| matches!(value, AttributeValue::M(_) | AttributeValue::L(_));
-        let is_typed = json::item_from_str(text).is_ok();
-        match equals.iter().find(|(_, value)| is_document(value) && !is_typed) {
-            Some((name, _)) => Err(wrong(&format!(
-                "`{name}` is a document among plain values: write all values in DynamoDB JSON"
-            ))),
-            None => Ok(equals),
-        }
-    }
-
-    /// Returns the selected rows, as the function parses them from the event.
-    fn subject(&self) -> Result<Subject, String> {
-        let equals = self.equal()?;
-        let begins_with = self.beginning()?;
-        if equals.is_empty() && begins_with.is_none() {
-            let named = self
-                .equals
-                .as_ref()
-                .map_or("no filter is given", |_| "--equals names no attribute");
-            return Err(format!(
-                "{named}, so this would erase every row: select rows with --equals, for example '{{\"title\":\"Rush\"}}', or with --begins-with, for example pk=TENANT#7#"
-            ));
-        }
-        let owned = |(attribute, text): (&str, &str)| (attribute.to_owned(), text.to_owned());
-        Ok(Subject { equals, begins_with: begins_with.map(owned) })
-    }
-
-    /// Describes the selected rows.
-    fn words(&self) -> String {
-        let equals = self.equals.as_ref().map(|equals| format!("equals `{equals}`"));
-        let begins = self.begins_with.as_deref().and_then(|text| text.split_once('='));
-        let begins = begins.map(|(name, text)| format!("has `{name}` beginning with `{text}`"));
-        equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
-    }
-
-    /// Returns the message that no row matches, with the command that resumes a killed call,
-    /// because only the function can find out whether the bucket still keeps the rows.
-    fn none_is_meant(&self) -> Result<String, String> {
-        let none = format!("no row {}; nothing was erased", self.words());
-        if self.dry_run {
-            return Ok(none);
-        }
-        Ok(format!(
-            "{none}; to resume an erasure of these rows that ended without a receipt, add --name {}",
-            self.called()?
-        ))
-    }
-
-    /// Describes what is erased, for the confirmation.
-    fn confirmation_text(&self, meant: SelectedRows) -> String {
-        let (SelectedRows { rows, objects }, table) = (meant, self.table.name());
-        if rows == 0 {
-            return format!(
-                "all noncurrent versions of the objects of `{table}` in the bucket, permanently; no current row is left"
-            );
-        }
-        let (rows, objects) = (counted(rows, "row", "rows"), counted(objects, "object", "objects"));
-        format!("{rows} of `{table}` in {objects}, permanently")
-    }
-}
-
-impl Subject {
-    fn is_met_by(&self, item: &Item) -> bool {
-        self.equals.iter().all(|(name, value)| item.get(name) == Some(value))
-            && self.begins_with.as_ref().is_none_or(|(name, beginning)| {
-                matches!(item.get(name), Some(AttributeValue::S(text)) if text.starts_with(beginning))
-            })
-    }
-
-    async fn count(&self, source: &Source, parts: Vec<Part>) -> Result<SelectedRows, String> {
-        let (mut events, mut meant) = (BTreeSet::new(), SelectedRows::default());
-        let mut reading = Reading::of(source, parts);
-        while let Some((part, batches)) = reading.next(Some(&["_item", "_event_id"])).await? {
-            let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-            let mut holds = false;
-            for batch in batches {
-                let batch = batch.map_err(|error| failed(error.to_string()))?;
-                for row in rows_of(&batch).map_err(failed)? {
-                    let item = json::item_from_str(row.text("_item"))
-                        .map_err(|error| failed(format!("`_item`: {error}")))?;
-                    if self.is_met_by(&item) {
-                        holds = true;
-                        // Events are counted by id, because a row may be in two objects during a
-                        // compaction.
-                        events.insert(row.text("_event_id").to_owned());
-                    }
-                }
-            }
-            meant.objects += usize::from(holds);
-            interruption::reached(format!(
-                "found {} that match; nothing was erased",
-                counted(events.len(), "row", "rows")
-            ));
-        }
-        meant.rows = events.len();
-        Ok(meant)
     }
 }
 
@@ -315,100 +99,11 @@ fn left_by(answer: &str) -> Option<String> {
     (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
-/// Invokes an erasure in the running system, after counting the rows and a confirmation.
-///
-/// # Errors
-/// When nothing is running, the archive cannot be read, or the function fails.
-pub(super) async fn erase(
-    arguments: &EraseArguments,
-    found: Found,
-    output: &mut Output<'_>,
-) -> Result<Exit, String> {
-    let (request, subject) = (arguments.request()?, arguments.subject()?);
-    let source = match found {
-        Found::Archive(source) => source,
-        Found::Nothing(why) => {
-            say(&format!("refused: {why}"));
-            return Ok(Exit::Refused);
-        }
-    };
-    let table = arguments.table.name();
-    let all = source.parts(None, None).await?;
-    let parts: Vec<Part> = all.iter().filter(|part| part.table == *table).cloned().collect();
-    if parts.is_empty() {
-        let tables: BTreeSet<&str> = all.iter().map(|part| part.table.as_str()).collect();
-        let tables = match tables.into_iter().collect::<Vec<_>>().as_slice() {
-            [] => "; it has no tables".to_owned(),
-            tables => format!("; tables are {}", tables.join(", ")),
-        };
-        say(&format!("refused: the archive has no table `{table}`{tables}"));
-        return Ok(Exit::Refused);
-    }
-    let meant = subject.count(&source, parts).await?;
-    if arguments.dry_run {
-        let counted = json!({
-            "table": table, "dry_run": true, "rows": meant.rows, "objects": meant.objects,
-        });
-        output.line(&counted.to_string())?;
-    }
-    if meant.rows == 0 && (arguments.dry_run || arguments.name.is_none()) {
-        say(&arguments.none_is_meant()?);
-        return Ok(Exit::Differences);
-    }
-    if arguments.dry_run {
-        return Ok(Exit::Done);
-    }
-    let what = arguments.confirmation_text(meant);
-    if !arguments.yes && !is_agreed(&what, std::io::stdin().is_terminal())? {
-        return Ok(Exit::Refused);
-    }
-    if arguments.name.is_none() {
-        say(&format!(
-            "the erasure has the name `{0}`: if it ends without a receipt, run it again with --name {0}",
-            arguments.called()?
-        ));
-    }
-    let answer = ask(request).await?;
-    output.line(&as_written(&answer))?;
-    if has_erased(&answer) {
-        return Ok(Exit::Done);
-    }
-    say(&format!("no row {}, now or earlier; the receipt confirms it", arguments.words()));
-    Ok(Exit::Differences)
-}
-
-/// Returns true if the receipt lists an erased row, of this call or of an earlier call with the
-/// same name.
-fn has_erased(answer: &str) -> bool {
-    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
-    answer.get("erased").is_some_and(|receipt| rows_erased(receipt) > 0)
-}
-
-/// Returns the number of erased rows in a receipt. Receipts that an older version of Weir wrote
-/// list event ids instead, and a purge may read a receipt much later.
+/// Returns the number of erased rows in a receipt. Receipts of older versions list event ids
+/// instead, and a purge may read them much later.
 pub(crate) fn rows_erased(receipt: &Value) -> u64 {
     let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
     receipt.get("rows").and_then(Value::as_u64).unwrap_or_else(|| named() as u64)
-}
-
-/// Returns true if the operator confirms; without a terminal, explains how to confirm.
-fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
-    if !is_terminal {
-        say(&format!(
-            "refused: this erases {what}; add --yes to confirm, or --dry-run to count only"
-        ));
-        return Ok(false);
-    }
-    say(&format!("This erases {what}. Type `yes` to continue:"));
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| format!("cannot read stdin: {error}"))?;
-    if answer.trim() == "yes" {
-        return Ok(true);
-    }
-    say("nothing was erased");
-    Ok(false)
 }
 
 /// Invokes the function of the running system and returns its answer. If the store's clock was
@@ -417,10 +112,14 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
 /// # Errors
 /// When nothing is running, or the function fails.
 pub(crate) async fn ask(request: Value) -> Result<String, String> {
-    let running = Running::read()?;
+    ask_of(&Running::read()?, request).await
+}
+
+/// Invokes the function of this system, as [`ask`] does.
+pub(super) async fn ask_of(running: &Running, request: Value) -> Result<String, String> {
     let function = running.function(FUNCTION)?;
     interruption::reached(format!("`{function}` was invoked and has not responded yet"));
-    let invoked = invoke(&running, function, Bytes::from(request.to_string())).await?;
+    let invoked = invoke(running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {
         // The function cannot read the store's clock, so its times are those of its machine.
@@ -434,62 +133,6 @@ pub(crate) async fn ask(request: Value) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// An erasure with a name may have died after its last row; only the function can tell whether
-    /// it is complete.
-    #[test]
-    fn an_erasure_with_a_name_is_asked_for_also_when_no_row_is_left() {
-        let folder = super::super::tests::archive();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let erase = |title: &str, name: Option<&str>, yes: bool, dry_run: bool| {
-            let arguments = EraseArguments {
-                table: NamedTable::of("movies"),
-                equals: None,
-                begins_with: Some(format!("title={title}")),
-                name: name.map(str::to_owned),
-                dry_run,
-                yes,
-            };
-            let found = Found::Archive(Source::Folder(folder.path().to_owned()));
-            let mut written = Vec::new();
-            runtime.block_on(erase(&arguments, found, &mut Output::new(&mut written)))
-        };
-        for (title, name, yes, dry_run, expected) in [
-            ("Nobody", None, true, false, Some(Exit::Differences)),
-            ("Nobody", Some("n"), false, true, Some(Exit::Differences)),
-            // No `weir up` is running here.
-            ("Nobody", Some("n"), true, false, None),
-            ("Rush", None, true, false, None),
-            ("Rush", Some("n"), false, true, Some(Exit::Done)),
-        ] {
-            assert_eq!(erase(title, name, yes, dry_run).ok(), expected, "{title} {name:?} {yes}");
-        }
-    }
-
-    /// Different texts that select the same rows give the same name.
-    #[test]
-    fn an_erasure_without_a_name_has_one_that_the_same_rows_have_each_time() {
-        let called = |equals: &str, begins_with: Option<&str>| {
-            let arguments = EraseArguments {
-                table: NamedTable::of("t"),
-                equals: Some(equals.to_owned()),
-                begins_with: begins_with.map(str::to_owned),
-                name: None,
-                dry_run: false,
-                yes: true,
-            };
-            let request = arguments.request().unwrap();
-            let name = request.pointer("/erase/name").unwrap().as_str().unwrap().to_owned();
-            assert!(arguments.none_is_meant().unwrap().ends_with(&format!("--name {name}")));
-            name
-        };
-        let name = called(r#"{"a":{"S":"x"},"n":{"N":"1.0"}}"#, None);
-        assert_eq!(name, called(r#"{ "n": {"N":"1"}, "a": {"S":"x"} }"#, None));
-        assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"2"}}"#, None));
-        assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"1"}}"#, Some("a=x")));
-        // The function accepts only such names.
-        assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{name}");
-    }
 
     #[test]
     fn the_remainder_of_a_compaction_is_reported() {
@@ -519,20 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_without_rows_is_a_difference() {
-        for (answer, expected) in [
-            (r#"{"erased":{"rows":170000}}"#, true),
-            (r#"{"erased":{"rows":0}}"#, false),
-            (r#"{"erased":{"eventIds":["a"]}}"#, true),
-            (r#"{"erased":{"eventIds":[]}}"#, false),
-            ("{}", false),
-        ] {
-            assert_eq!(has_erased(answer), expected, "{answer}");
-        }
-    }
-
-    #[test]
-    fn flags_become_events() {
+    fn flags_of_a_compaction_become_an_event() {
         let compact = |table: Option<&str>, age, nothing_is_archiving| {
             let table = OneOfAll::of(table);
             CompactArguments { table, age, nothing_is_archiving }.request().to_string()
@@ -554,47 +184,5 @@ mod tests {
             compact(Some("movies"), None, true),
             r#"{"compact":{"ageSeconds":0,"nothingIsArchiving":true,"table":"movies"}}"#
         );
-        let erase = |equals: Option<&str>, begins_with: Option<&str>| {
-            let (equals, begins_with) = (equals.map(str::to_owned), begins_with.map(str::to_owned));
-            let name = Some("n".to_owned());
-            EraseArguments {
-                table: NamedTable::of("t"),
-                equals,
-                begins_with,
-                name,
-                dry_run: false,
-                yes: false,
-            }
-        };
-        let request = |equals, begins_with| erase(equals, begins_with).request();
-        assert_eq!(
-            request(Some(r#"{"a":{"S":"x"}}"#), Some("pk=T#1#=")).unwrap().to_string(),
-            r##"{"erase":{"beginsWith":{"pk":"T#1#="},"equals":{"a":{"S":"x"}},"name":"n","table":"t"}}"##
-        );
-        for (plain, typed) in [
-            (r#"{"a":"x","n":2013}"#, r#"{"a":{"S":"x"},"n":{"N":"2013"}}"#),
-            (r#"{"a":true,"z":null}"#, r#"{"a":{"BOOL":true},"z":{"NULL":true}}"#),
-            (r#"{"m":{"M":{"a":{"S":"x"}}}}"#, r#"{"m":{"M":{"a":{"S":"x"}}}}"#),
-        ] {
-            let request = request(Some(plain), None).unwrap();
-            assert_eq!(request.pointer("/erase/equals").unwrap().to_string(), typed);
-        }
-        for (text, expected) in [
-            ("{", "not JSON"),
-            (r#"{"a":{"S":"x"},"n":1}"#, "`a` is a document among plain values"),
-            (r#"{"a":["x"]}"#, "`a` is a document among plain values"),
-            (r#"{"a":{"X":"x"}}"#, "write, for example,"),
-        ] {
-            let said = request(Some(text), None).unwrap_err();
-            assert!(said.starts_with("--equals `") && said.contains(expected), "{said}");
-        }
-        for text in ["pk", "=T", "pk="] {
-            assert!(request(None, Some(text)).unwrap_err().contains("is not ATTRIBUTE=TEXT"));
-        }
-        let subject = |equals| erase(Some(equals), None).subject();
-        assert!(subject("{}").unwrap_err().contains("every row: select rows with --equals"));
-        let none = erase(None, None).check().unwrap_err();
-        assert!(none.contains("with --begins-with, for example pk=TENANT#7#"), "{none}");
-        assert_eq!(erase(None, Some("titel=R")).words(), "has `titel` beginning with `R`");
     }
 }

@@ -9,8 +9,10 @@ pub(crate) mod cell;
 mod check;
 mod completeness;
 mod condition;
+pub mod contents;
 mod ddl;
 mod deletes;
+mod erasure;
 mod listing;
 pub mod maintenance;
 mod output;
@@ -29,15 +31,17 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
 
 use self::cell::parse_time;
 use self::condition::Condition;
 use self::ddl::{Engine, Target};
-use self::maintenance::{CompactArguments, EraseArguments};
+use self::erasure::EraseArguments;
+use self::maintenance::CompactArguments;
 use self::output::Output;
 use self::place::PlaceArguments;
 use self::reading::while_parts_change;
-use self::restore::RestoreArguments;
+use self::restore::{RestoreArguments, Restored};
 use self::schema::Union;
 use self::source::{Part, Source};
 use self::table_argument::{OneOfAll, TableArgument};
@@ -137,7 +141,7 @@ pub async fn run(
         }
         ArchiveVerb::Erase(erase) => {
             erase.check()?;
-            maintenance::erase(&erase, place.of_running().await?, &mut output).await?
+            erasure::erase(&erase, place.of_running().await?, &mut output).await?
         }
         ArchiveVerb::Check { table, endpoint, grace } => {
             let (found, store) = (place.look().await?, endpoint.as_deref());
@@ -195,12 +199,24 @@ async fn carry_out(
     Ok(Exit::Done)
 }
 
-/// Restores the selected rows, after checking their key.
+/// Restores the selected rows, and prints the result.
 async fn restored(
     source: &Source,
     arguments: &RestoreArguments,
     output: &mut Output<'_>,
 ) -> Result<Exit, String> {
+    let done = restore_selected(source, arguments, &restore::progress()).await?;
+    done.notes.iter().for_each(|note| say(note));
+    output.line(&done.answer)?;
+    Ok(done.code)
+}
+
+/// Restores the selected rows, after checking their key. Prints nothing.
+async fn restore_selected(
+    source: &Source,
+    arguments: &RestoreArguments,
+    progress: &ProgressBar,
+) -> Result<Restored, String> {
     let table = arguments.table.name();
     let (parts, conditions) = selected(source, table, &arguments.conditions).await?;
     if let Some(key) = arguments.key()?
@@ -209,33 +225,35 @@ async fn restored(
     {
         versions::check_key(&key, &known)?;
     }
-    let (answer, code) = restore::restore(source, &parts, &conditions, arguments).await?;
-    output.line(&answer)?;
-    Ok(code)
+    restore::restore(source, &parts, &conditions, arguments, progress).await
 }
 
 /// Returns the parts of one day, or an error that lists the existing days.
-fn of_day(parts: Vec<Part>, day: &str) -> Result<Vec<Part>, String> {
+fn of_day(parts: Vec<Part>, day: &str, notes: &mut Vec<String>) -> Result<Vec<Part>, String> {
     if !is_day(day) {
         return Err(format!("--dt `{day}` is not a day: write, for example, 2026-11-21"));
     }
-    Ok(kept_days(parts, &format!("of {day}"), |date| date == day))
+    Ok(kept_days(parts, &format!("of {day}"), notes, |date| date == day))
 }
 
-/// Returns the parts of the days that match all conditions on `dt`. `dt` is the partition column of
-/// the DDL's tables; the files have no such column.
-fn of_days(parts: Vec<Part>, conditions: &[Condition]) -> Vec<Part> {
-    kept_days(parts, "of the days that --where selects", |date| {
-        conditions.iter().all(|known| known.takes_day(date))
-    })
+/// Returns the parts of the days that match all conditions on `dt`. This is the partition column of
+/// the DDL's tables, and no column of the files.
+fn of_days(parts: Vec<Part>, conditions: &[Condition], notes: &mut Vec<String>) -> Vec<Part> {
+    let takes = |date: &str| conditions.iter().all(|known| known.takes_day(date));
+    kept_days(parts, "of the days that --where selects", notes, takes)
 }
 
-fn kept_days(parts: Vec<Part>, of_which: &str, keeps: impl Fn(&str) -> bool) -> Vec<Part> {
+fn kept_days(
+    parts: Vec<Part>,
+    of_which: &str,
+    notes: &mut Vec<String>,
+    keeps: impl Fn(&str) -> bool,
+) -> Vec<Part> {
     let ends = parts.first().zip(parts.last());
     let days = ends.map(|(first, last)| format!("{} to {}", first.date, last.date));
     let parts: Vec<Part> = parts.into_iter().filter(|part| keeps(&part.date)).collect();
     if let (true, Some(days)) = (parts.is_empty(), days) {
-        say(&format!("the archive has no rows {of_which}; archived days are {days}"));
+        notes.push(format!("the archive has no rows {of_which}; archived days are {days}"));
     }
     parts
 }

@@ -160,7 +160,11 @@ impl PlaceArguments {
         }
     }
 
-    async fn at(
+    /// Returns the archive at an S3 endpoint, which `running` serves if it is given.
+    ///
+    /// # Errors
+    /// When there are several, or the bucket has to be named.
+    pub(super) async fn at(
         &self,
         url: &str,
         bucket: Option<String>,

@@ -12,6 +12,7 @@ mod form;
 mod key_check;
 mod newest;
 mod part_key;
+mod request;
 mod rows;
 mod selection;
 mod unchanged;
@@ -31,6 +32,7 @@ use self::counts::Counts;
 use self::dry_run::DryRun;
 use self::form::{Conversion, Form};
 use self::newest::{PutResult, RowResult, put_newest};
+pub use self::request::RestoreRequest;
 use self::rows::{Newest, Selected, selected, stamp_of};
 use self::selection::Selection;
 use self::unchanged::Unchanged;
@@ -45,7 +47,6 @@ use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
-use client::output::say;
 use client::sdk_error::error_text;
 
 /// Number of concurrent puts. Each batch of rows is complete before the next one begins.
@@ -119,7 +120,17 @@ struct Target {
     form: Form,
 }
 
-/// Restores, and returns the counts as one line of JSON. Skipped rows set exit code 3.
+/// The result of a restore or of its dry run.
+pub(super) struct Restored {
+    /// The counts as one line of JSON.
+    pub(super) answer: String,
+    /// The exit code; 3 if rows were skipped.
+    pub(super) code: Exit,
+    /// Messages for the operator.
+    pub(super) notes: Vec<String>,
+}
+
+/// Restores the selected rows, and prints nothing. `progress` counts the bytes of the parts.
 ///
 /// # Errors
 /// When a part cannot be read, or an item cannot be written. Items that were restored before stay;
@@ -129,21 +140,22 @@ pub(super) async fn restore(
     parts: &[Part],
     conditions: &[Condition],
     arguments: &RestoreArguments,
-) -> Result<(String, Exit), String> {
+    progress: &ProgressBar,
+) -> Result<Restored, String> {
     let Some(first) = parts.first() else {
         return Err("the archive has no parts of the selected table".to_owned());
     };
     let selection = Selection::read(conditions, arguments)?;
+    let mut notes = Vec::new();
     let wanted = match &arguments.dt {
-        Some(day) => of_day(parts.to_vec(), day)?,
+        Some(day) => of_day(parts.to_vec(), day, &mut notes)?,
         None => parts.to_vec(),
     };
-    let wanted = of_days(wanted, conditions);
+    let wanted = of_days(wanted, conditions, &mut notes);
     let target = target(source, arguments, &first.table).await?;
     key_check::check(&target, source, &wanted, arguments.whole_key).await?;
     let counts = Counts::default();
-    let progress = progress(&wanted);
-    interruption::follow(&progress, "bytes of the archive");
+    progress.set_length(wanted.iter().map(|part| part.bytes).sum());
     let (mut reading, mut seen) =
         (Reading::newest_first(source, wanted), ReturnedEvents::default());
     let dry_run = arguments.dry_run.then(DryRun::default);
@@ -164,17 +176,21 @@ pub(super) async fn restore(
     }
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
-        say(&format!(
+        notes.push(format!(
             "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again when it expires",
             target.table
         ));
     }
     if counts.rows() == 0 {
-        say("no row of the archive is selected; `weir archive ls` and `get` show its content");
+        notes.push(
+            "no row of the archive is selected; `weir archive ls` and `get` show its content"
+                .to_owned(),
+        );
     } else if arguments.dry_run {
-        say(&counts.foretold(&target.table));
+        notes.push(counts.foretold(&target.table));
     }
-    Ok(counts.answer(&target.table, arguments.dry_run))
+    let (answer, code) = counts.answer(&target.table, arguments.dry_run);
+    Ok(Restored { answer, code, notes })
 }
 
 /// The settings and counts that all rows of a restore share.
@@ -345,16 +361,19 @@ fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
     )
 }
 
-fn progress(parts: &[Part]) -> ProgressBar {
+/// Returns a progress bar on the terminal, which a later signal reads.
+pub(super) fn progress() -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left",
     )
     .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(parts.iter().map(|part| part.bytes).sum()).with_style(style)
+    let progress = ProgressBar::new(0).with_style(style);
+    interruption::follow(&progress, "bytes of the archive");
+    progress
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use aws_sdk_dynamodb::types::{
         AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
         TimeToLiveSpecification,
@@ -380,7 +399,9 @@ mod tests {
         for day in ["24.11.2026", "2026-11-31", "yesterday"] {
             let words = ["restore", "--dt", day, "--endpoint", "http://127.0.0.1:1"];
             let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
-            let refused = restore(&source, &parts, &[], &arguments).await.unwrap_err();
+            let hidden = ProgressBar::hidden();
+            let refused = restore(&source, &parts, &[], &arguments, &hidden).await;
+            let refused = refused.err().unwrap();
             assert_eq!(
                 refused,
                 format!("--dt `{day}` is not a day: write, for example, 2026-11-21")
@@ -389,7 +410,7 @@ mod tests {
     }
 
     /// Returns a store with the table `movies` of the archive, with TTL on the sort key `year`.
-    pub(super) async fn movies_by_year() -> TestStore {
+    pub(in super::super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
         table_by_year(&store, "movies").await;
         let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
@@ -421,8 +442,9 @@ mod tests {
         let words = ["restore", "--all", "--endpoint", &store.url].into_iter();
         let arguments = CommandLine::try_parse_from(words.chain(flags.iter().copied()));
         let parts = source.parts(None, None).await.unwrap();
-        let (answer, _) = restore(source, &parts, &[], &arguments.unwrap().arguments).await?;
-        Ok(serde_json::from_str(&answer).unwrap())
+        let arguments = arguments.unwrap().arguments;
+        let done = restore(source, &parts, &[], &arguments, &ProgressBar::hidden()).await?;
+        Ok(serde_json::from_str(&done.answer).unwrap())
     }
 
     async fn put_live(store: &TestStore, text: &str) {

@@ -16,6 +16,11 @@ pub(super) struct TableArgument {
 }
 
 impl TableArgument {
+    /// Returns the argument for a table.
+    pub(super) fn of(name: &str) -> Self {
+        Self { word: Some(name.to_owned()), flag: None }
+    }
+
     /// Returns the table's name, if given.
     pub(super) fn name(&self) -> Option<&str> {
         self.word.as_deref().or(self.flag.as_deref())
@@ -57,7 +62,7 @@ pub(super) struct NamedTable {
 }
 
 impl NamedTable {
-    #[cfg(test)]
+    /// Returns the argument for a table.
     pub(super) fn of(name: &str) -> Self {
         Self { word: Some(name.to_owned()), flag: None }
     }

@@ -191,7 +191,7 @@ fn found(folder: &Path, conditions: &[&str]) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (parts, conditions) = selected(&source, None, &texts).await?;
-        let mut reading = Reading::of(&source, of_days(parts, &conditions));
+        let mut reading = Reading::of(&source, of_days(parts, &conditions, &mut Vec::new()));
         let mut ids = Vec::new();
         while let Some((_, batches)) = reading.next(None).await? {
             for batch in batches {
@@ -339,7 +339,7 @@ fn mistakes_are_named() {
         assert!(error.contains(expected), "{condition}: {error}");
     }
     for day in ["yesterday", "2026-11-31"] {
-        let error = of_day(Vec::new(), day).unwrap_err();
+        let error = of_day(Vec::new(), day, &mut Vec::new()).unwrap_err();
         assert!(
             error.contains(&format!("`{day}` is not a day: write, for example, 2026-11-21")),
             "{error}"

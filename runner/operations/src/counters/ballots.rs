@@ -69,10 +69,10 @@ struct Sums {
     is_one_lost: bool,
 }
 
-/// The state of a counter in one read: its ballots and its slots, each with their sum.
+/// The state of a counter in one read: its ballots and its slots, each with its sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CounterRead {
-    /// Digest of all its ballot items.
+    /// Digest of all ballot items of the counter.
     every_ballot: Digest,
     ballots: Number,
     every_slot: BTreeMap<u32, Number>,
@@ -328,9 +328,8 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                // A random value lets a recount detect a vote that was changed and changed back.
-                // Without it, the recount would report the slots as they were between both changes
-                // as drift.
+                // A random value lets a recount detect a vote that was changed and changed back. Without it,
+                // the recount would report as drift the state of the slots between the two changes.
                 let drawn = RandomState::new().hash_one(0_u8);
                 let ballot = after.to_item().with(DRAWN, Number::from(drawn));
                 let ballot = to_sdk_item(&ballot.with(&self.key, key));
@@ -356,9 +355,9 @@ impl Ballots<'_> {
         })
     }
 
-    /// Sums all ballots and compares the sums with the slots of their counters, or of all counters
-    /// whose names begin with `prefix`. Counters that differ are compared again after a grace
-    /// period. A difference is drift if none of the counter's ballots and slots changed since.
+    /// Sums all ballots and compares the sums with the slots of their counters, or of all counters whose
+    /// names begin with `prefix`. Counters that differ are compared again after a grace period. A difference
+    /// is drift if none of the counter's ballots and slots changed in between.
     ///
     /// # Errors
     /// When a table cannot be read or written.
@@ -472,7 +471,7 @@ impl Ballots<'_> {
         let request = self.place.client.transact_write_items().set_transact_items(Some(parts));
         let Err(error) = request.send().await else { return Ok(true) };
         let reason = error_text(&error);
-        // Nothing was applied; the next recount repairs it.
+        // Nothing was applied; the next recount repairs the difference.
         if is_contended(error.code(), &reason) {
             return Ok(false);
         }

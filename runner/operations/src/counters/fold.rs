@@ -1,18 +1,17 @@
 //! `weir counters fold`: moves the values of higher slots of every counter into the lower ones.
 //!
-//! One transaction moves a slot: it deletes the slot, on the condition that it is unchanged, and
-//! adds its value to the slot `number modulo remaining slots`. The condition ensures that no vote
-//! is lost or counted twice. A late vote creates its higher slot again, and the next fold moves it.
+//! One transaction moves a slot: it deletes the slot, on the condition that the slot is unchanged, and adds
+//! its value to the slot `number modulo remaining slots`. The condition ensures that no vote is lost or
+//! counted twice. A late vote creates its higher slot again, and the next fold moves it.
 //!
-//! A slot that cannot be moved is reported, and the other slots are moved. There are several
-//! reasons not to move a slot. The sum must be a value that the function can add, because the
-//! function would otherwise refuse the target with all its votes. Other attributes of the slot
-//! would be lost; marks of loads, which record the counted lines of a file, are dropped only with
-//! `--forget-loads`. An expired slot is left to TTL. A moved value expires with its target, at the
-//! later of both times.
+//! A slot that cannot be moved is reported, and the other slots are moved. There are several reasons not to
+//! move a slot. The sum must be a value that the function can add, because the function would otherwise
+//! refuse the target with all its votes. Other attributes of the slot would be lost; marks of loads, which
+//! record the counted lines of a file, are dropped only with `--forget-loads`. An expired slot is left to
+//! TTL. A moved value expires with its target, at the later of both times.
 //!
-//! The function sees two changes, in any order, so a total may be off by one slot until both
-//! arrived. Keep the function's own SLOT_COUNT until no client votes into higher slots.
+//! The function sees two changes, in any order, so a total may be off by one slot until both have arrived.
+//! Keep the function's own SLOT_COUNT until no client votes into higher slots.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -270,7 +269,7 @@ impl Slots<'_> {
         Err(format!("cannot move slot `{key}` into `{target}`: {}", error_text(&error)))
     }
 
-    /// Returns the deletion of a slot, on the condition that it is unchanged.
+    /// Returns the deletion of a slot, on the condition that the slot is unchanged.
     fn deletion(&self, key: &str, slot: Slot) -> Result<TransactWriteItem, String> {
         let mut delete = Delete::builder()
             .table_name(&self.place.slots_table)
@@ -350,7 +349,7 @@ fn guard_of_expiry(was: Option<Number>) -> &'static str {
 /// Returns the common expiry of two slots: the later time, so that no value expires early.
 ///
 /// # Errors
-/// When only one of them expires, so that the common expiry is not defined.
+/// When only one of the slots expires, so that the common expiry is not defined.
 fn expiry_together(slot: Option<Number>, into: Target) -> Result<Option<Number>, ()> {
     match (slot, into) {
         (slot, Target::Missing) => Ok(slot),
@@ -368,8 +367,8 @@ fn without_room(key: &str, target: &str) -> MoveResult {
     ))
 }
 
-/// Returns why a transaction was cancelled, if a retry would fail too. Its first item is the
-/// deletion of the slot, which fails after a vote. Its second item is the addition to the target,
+/// Returns why a transaction was cancelled, if a retry would fail too. The transaction's first operation is
+/// the deletion of the slot, which fails after a vote. The second operation is the addition to the target,
 /// which also fails if the target's expiry changed.
 fn refusal(
     error: &SdkError<TransactWriteItemsError>,

@@ -1,7 +1,7 @@
-//! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and
-//! generates votes.
+//! `weir counters`: reads counters, folds their slots, casts and recounts changeable votes, and generates
+//! votes.
 //!
-//! It works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
+//! The verb works on any DynamoDB endpoint. `rules::counters` defines slots and totals.
 
 mod absent;
 mod ballots;
@@ -12,6 +12,7 @@ mod generate;
 mod reading;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod totals;
 mod voting;
 
 use std::time::Duration;

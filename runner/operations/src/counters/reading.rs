@@ -102,7 +102,7 @@ fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
 /// Reads the total of a counter; a missing item is an empty total.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the total cannot be read.
 pub(super) async fn total_of(
     client: &Client,
     totals: &TotalFlags,

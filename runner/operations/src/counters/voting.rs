@@ -68,7 +68,7 @@ pub(super) enum VoteResult {
 type Failed = (Addition, String);
 
 impl<'p> VoteSender<'p> {
-    /// Returns a sender for the place's slots. It does not connect yet.
+    /// Returns a sender for the place's slots. The sender does not connect yet.
     pub(super) fn to(place: &'p Place) -> Self {
         match plain_uri(&place.endpoint).filter(|_| !keys::are_own(&place.endpoint)) {
             Some(uri) => Self::Plain(Box::new(Plain::to(uri, place))),
@@ -76,12 +76,11 @@ impl<'p> VoteSender<'p> {
         }
     }
 
-    /// Adds points to a slot. It retries only attempts that certainly did not count, because a
-    /// retry of any other attempt could count the vote twice.
+    /// Adds points to a slot. Retries only attempts that certainly did not count, because a retry of any
+    /// other attempt could count the vote twice.
     ///
     /// # Errors
-    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not
-    /// counted.
+    /// When the vote is refused, or the store cannot be reached. In both cases the vote is not counted.
     pub(super) async fn add(
         &mut self,
         counter: &str,
@@ -213,7 +212,7 @@ fn in_words(error: &dyn Error) -> String {
     innermost.to_string()
 }
 
-/// Interprets an answer other than 200.
+/// Interprets a response other than 200.
 fn failure(status: u16, body: &[u8]) -> Failed {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();

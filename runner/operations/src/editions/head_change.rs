@@ -53,7 +53,7 @@ pub(super) async fn roll_back(
     change_head(place, head, head.turned_to(&edition)).await
 }
 
-/// Returns the result if `from` is not the current edition. It is a success if an earlier rollback
+/// Returns the result if `from` is not the current edition. The result is a success if an earlier rollback
 /// already made the requested edition current; otherwise another process has changed the head.
 fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> HeadChange {
     let is_done = match to {
@@ -109,8 +109,8 @@ fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
     (to, said)
 }
 
-/// Returns the answer if the head or the edition has changed. Either the write succeeded and its
-/// response was lost, or another process changed the head.
+/// Returns the result if the head or the edition has changed. Either the write succeeded and its response was
+/// lost, or another process changed the head.
 async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<HeadChange, String> {
     let now = reading::head(place).await?;
     if (now.current, now.previous) == (to.current, to.previous) {

@@ -1,7 +1,7 @@
-//! `weir editions`: versions of many items that are prepared together and published with one
-//! conditional write.
+//! `weir editions`: versions of many items that are prepared together and published with one conditional
+//! write.
 //!
-//! It works on any DynamoDB endpoint. `rules::versions::edition` defines the states of an edition.
+//! The verb works on any DynamoDB endpoint. `rules::versions::edition` defines the states of an edition.
 //! `reading` is also an example for an application that reads editions.
 
 mod compare;
@@ -116,7 +116,7 @@ struct Place {
     client: Client,
     table: String,
     set: String,
-    /// The time in seconds since 1970.
+    /// The current time, in seconds since 1970.
     now: u64,
 }
 

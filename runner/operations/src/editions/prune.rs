@@ -1,10 +1,10 @@
 //! Removes editions that are no longer visible.
 //!
-//! First a transaction sets the edition's state to `pruned`. It checks that the head does not name
-//! the edition, and that the edition has not become current again since it was read. A pruned
-//! edition cannot be published. Next its items are removed, and last its record. If the prune is
-//! interrupted, the next prune continues. If another process is still preparing the edition, that
-//! process notices the prune at its end and removes its late items.
+//! First a transaction sets the edition's state to `pruned`. The transaction checks that the head does not
+//! name the edition, and that the edition has not become current again since it was read. A pruned edition
+//! cannot be published. Next its items are removed, and last its record. If the prune is interrupted, the
+//! next prune continues. If another process is still preparing the edition, that process notices the prune at
+//! its end and removes its late items.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, DeleteRequest, TransactWriteItem, Update,
@@ -55,7 +55,7 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
     Ok(pruned)
 }
 
-/// Marks an edition as pruned. Returns `false` if it may be visible or no longer exists. If the
+/// Marks an edition as pruned. Returns `false` if the edition may be visible or no longer exists. If the
 /// edition has been current again since it was read, the time at which it was replaced differs.
 async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     let number = edition.number;

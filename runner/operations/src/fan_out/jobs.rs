@@ -2,9 +2,11 @@
 //!
 //! Nothing is written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item};
 use rules::fan_out::{JOB_KEY, Job, Origin};
 use serde_json::json;
@@ -15,7 +17,7 @@ use client::output::{self, Output, counted, say};
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
 
-/// Advice on how to name another table of jobs.
+/// Advice on how to name a different table of jobs.
 const JOBS_FLAG: &str =
     "name the table of jobs with --jobs-table, for example --jobs-table fan-out-jobs";
 
@@ -124,23 +126,103 @@ pub(super) async fn each(
     let mut items =
         client.scan().table_name(table).consistent_read(true).into_paginator().items().send();
     while let Some(item) = items.next().await {
-        let item: Item = item
-            .map_err(|error| match is_not_found(&error) {
-                true => format!("{}; {JOBS_FLAG}", error_text(&error)),
-                false => error_text(&error),
-            })
-            .and_then(from_sdk_item)
+        let (key, job) = item
+            .map_err(|error| unread(&error))
+            .and_then(entry)
             .map_err(|error| format!("cannot read table `{table}`: {error}"))?;
-        let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
-        visit(key, Job::from_item(&item).ok());
+        visit(&key, job);
     }
     Ok(())
 }
 
+/// Returns why the table of jobs cannot be read.
+fn unread<E>(error: &SdkError<E>) -> String
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
+    match is_not_found(error) {
+        true => format!("{}; {JOBS_FLAG}", error_text(error)),
+        false => error_text(error),
+    }
+}
+
+/// Returns the key of an item of the table, and its job.
+fn entry(item: HashMap<String, SdkValue>) -> Result<(String, Option<Job>), String> {
+    let item: Item = from_sdk_item(item)?;
+    let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
+    Ok((key.to_owned(), Job::from_item(&item).ok()))
+}
+
+/// The job of an origin, as the page of a program shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginJob {
+    /// The rule.
+    pub rule: String,
+    /// The key of the origin in DynamoDB JSON.
+    pub origin: String,
+    /// Whether the origin was deleted.
+    pub is_deleted: bool,
+    /// The stamp of the origin's state that the copies must have.
+    pub stamp: String,
+    /// Whether every copy was visited.
+    pub is_done: bool,
+    /// Number of copies that were written.
+    pub copies: u64,
+    /// Number of copies that could not be written.
+    pub refused: u64,
+}
+
+/// A page of jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobPage {
+    /// The jobs, in the order of the table.
+    pub jobs: Vec<OriginJob>,
+    /// Number of items of the table that are not jobs.
+    pub damaged: u64,
+    /// The key after which the next page begins.
+    pub next: Option<String>,
+}
+
+/// Reads one page of the table of jobs, of at most `at_most` items.
+///
+/// # Errors
+/// When the table cannot be read.
+pub async fn page(
+    client: &Client,
+    table: &str,
+    after: Option<&str>,
+    at_most: u16,
+) -> Result<JobPage, String> {
+    let failed = |error: String| format!("cannot read table `{table}`: {error}");
+    let start =
+        after.map(|after| HashMap::from([(JOB_KEY.to_owned(), SdkValue::S(after.to_owned()))]));
+    let request = client.scan().table_name(table).consistent_read(true).limit(at_most.into());
+    let answer = request.set_exclusive_start_key(start).send().await;
+    let answer = answer.map_err(|error| failed(unread(&error)))?;
+    let mut page = JobPage::default();
+    for item in answer.items.unwrap_or_default() {
+        let (key, job) = entry(item).map_err(failed)?;
+        let Some((origin, job)) = Origin::from_job_key(&key).zip(job) else {
+            page.damaged += 1;
+            continue;
+        };
+        page.jobs.push(OriginJob {
+            rule: origin.rule,
+            origin: origin.key,
+            is_deleted: job.state.deleted,
+            stamp: job.state.stamp.to_string(),
+            is_done: job.done,
+            copies: job.copies,
+            refused: job.refused,
+        });
+    }
+    let next = answer.last_evaluated_key.and_then(|mut key| key.remove(JOB_KEY));
+    page.next = next.and_then(|key| key.as_s().ok().cloned());
+    Ok(page)
+}
+
 #[cfg(test)]
 mod tests {
-    use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
-
     use super::*;
     use testing::store::TestStore;
 

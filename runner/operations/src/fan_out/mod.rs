@@ -3,7 +3,7 @@
 //! `rules::fan_out` interprets rules. The function repairs the copies. This module invokes it page
 //! by page, so a repair can be stopped and resumed anywhere.
 
-mod jobs;
+pub mod jobs;
 mod prune;
 mod repair;
 mod rules_check;
@@ -209,6 +209,14 @@ pub async fn run(
 
 fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>, String> {
     parse_and_check(text).map_err(|error| format!("{place}: {error}"))
+}
+
+/// Returns the table of jobs that the functions of a template use.
+///
+/// # Errors
+/// When no function names one.
+pub fn jobs_table(stack: &Stack) -> Result<String, String> {
+    setting(stack, "JOBS_TABLE")
 }
 
 /// Returns an environment variable of the first function in the template that has it.

@@ -1,7 +1,7 @@
 //! `weir fan-out repair`: makes the function check and correct every copy of a rule, page by page.
 //!
-//! Each answer contains the key at which the next page begins. A page can be repeated, so a stopped
-//! repair can resume at any key.
+//! Each response contains the key at which the next page begins. A page can be repeated, so a stopped repair
+//! can resume at any key.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn repair_rule(
     mut after: Option<Value>,
 ) -> ([u64; 4], Result<(), String>) {
     let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
-    // The loop ends, because only [`STALLS_MAX`] consecutive answers may be without progress.
+    // The loop ends, because only [`STALLS_MAX`] consecutive responses may be without progress.
     loop {
         let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
         let answer = match asked(running, function, event).await {

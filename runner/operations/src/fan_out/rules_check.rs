@@ -146,7 +146,7 @@ fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
 /// Reads the attribute names of the first items of a table.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the table cannot be read.
 async fn sample(client: &Client, table: &str) -> Result<Vec<Vec<String>>, String> {
     let answer = client.scan().table_name(table).limit(SAMPLED).send().await;
     let answer =

@@ -87,7 +87,7 @@ impl Counting {
         Ok(())
     }
 
-    /// Returns the update for a line.
+    /// Returns the update of a slot that counts a line.
     pub(crate) fn update(&self, row: &Row) -> Result<SlotUpdate, String> {
         let mut slot = String::new();
         for part in &self.template {

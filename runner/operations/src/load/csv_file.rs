@@ -27,7 +27,7 @@ pub(crate) struct CsvForm<'f> {
 /// Parses a separator: one ASCII character, `tab` or `\t`.
 ///
 /// # Errors
-/// When it is not one character, or the character has another meaning in CSV.
+/// When the text is not one character, or the character has a different meaning in CSV.
 pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),

@@ -90,7 +90,7 @@ impl Input {
     /// Opens the input at its beginning.
     ///
     /// # Errors
-    /// When it cannot be opened; the message has its name.
+    /// When the input cannot be opened; the message contains the input's name.
     pub(super) fn open(&self) -> Result<Reading, String> {
         let file = match self {
             Self::Named(path) => Arc::new(
@@ -102,10 +102,10 @@ impl Input {
         Ok(Reading { file, at: 0 })
     }
 
-    /// Opens the input's text after a byte order mark, if it has one.
+    /// Opens the input's text, and skips a byte order mark at its beginning.
     ///
     /// # Errors
-    /// When it cannot be opened or read; the message has its name.
+    /// When the input cannot be opened or read; the message contains the input's name.
     pub(super) fn open_text(&self) -> Result<Reading, String> {
         let mut opened = self.open()?;
         let mut mark = Vec::new();
@@ -120,7 +120,7 @@ impl Input {
     /// Returns the size of the input in bytes.
     ///
     /// # Errors
-    /// When its metadata cannot be read; the message has its name.
+    /// When the input's metadata cannot be read; the message contains the input's name.
     pub(super) fn bytes(&self) -> Result<u64, String> {
         let opened = self.open()?;
         let looked = opened.file.metadata();
@@ -134,7 +134,7 @@ impl Reading {
     /// Opens a named file.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the file cannot be opened.
     pub(super) fn open(path: &Path) -> IoResult<Self> {
         Ok(Self { file: Arc::new(File::open(path)?), at: 0 })
     }

@@ -74,7 +74,7 @@ const DEPTH_MAX: usize = 6;
 /// Returns the rows of a file.
 ///
 /// # Errors
-/// When it cannot be read, or is not JSON.
+/// When the file cannot be read, or is not JSON.
 pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     let name = input.name();
     let first = lines(input.open_text()?).next();

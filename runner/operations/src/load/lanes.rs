@@ -59,7 +59,7 @@ pub(crate) struct Loaded {
     pub(crate) counted_before: u64,
 }
 
-/// Puts every row as an item.
+/// Puts every row into the table as an item.
 pub(crate) async fn put(
     client: &Client,
     table: &str,

@@ -21,7 +21,7 @@ pub(crate) const MARK_PREFIX: &str = "_weir_load_";
 /// The condition that the slot has counted no line from this place on.
 pub(super) const GUARD: &str = "attribute_not_exists(#mark) OR #mark < :place";
 
-/// Size of a read in bytes.
+/// Size of one read of the file, in bytes.
 const PART_BYTES: usize = 64 * 1024;
 
 /// Returns a hash of a file's content.

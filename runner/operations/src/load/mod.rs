@@ -1,7 +1,7 @@
 //! `weir load`: puts the lines of a file into a table, or counts them into sharded counters.
 //!
-//! It works on any DynamoDB endpoint. A line that cannot be loaded is put aside: it is written to a
-//! file, with its line number and the reason. The exit code shows that lines were put aside.
+//! The verb works on any DynamoDB endpoint. A line that cannot be loaded is put aside: the load writes it to
+//! a file, with its line number and the reason. The exit code shows that lines were put aside.
 
 mod counting;
 #[cfg(test)]

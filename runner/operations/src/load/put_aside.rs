@@ -69,7 +69,7 @@ impl PutAside {
     /// Returns the number of lines that were put aside, and their file if there is one.
     ///
     /// # Errors
-    /// When they could not be written.
+    /// When the lines could not be written.
     pub(super) fn finish(self) -> std::result::Result<(u64, Option<PathBuf>), String> {
         match self.failure {
             Some(error) => Err(format!(

@@ -18,7 +18,7 @@ const SCHEMA: &str = "weir.counting-load/v1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     schema: String,
-    /// The destination of the counts. A load with another destination is another load.
+    /// The destination of the counts. A load with a different destination is a different load.
     pub(super) into: Destination,
     /// The file's path, or `-` for standard input.
     pub(super) file: String,
@@ -140,7 +140,7 @@ impl Record {
     /// Writes the record atomically.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the record cannot be written.
     pub(super) fn keep(&self, folder: &Path) -> Result<(), String> {
         let path = self.path(folder);
         let failed = |error: Error| format!("cannot write `{}`: {error}", path.display());

@@ -30,48 +30,97 @@ async fn allowed(
     }
 }
 
+/// Pauses the backfill, and prints what was done.
 pub(crate) async fn pause(context: &Context, name: &str) -> Result<Exit> {
-    let state = context.state(name).await?;
-    let (plan, _) = allowed(context, name, Verb::Pause, &state).await?;
-    if state.paused {
-        say(&format!("`{name}` is already paused"));
-        return Ok(Exit::Done);
+    let Adjusted { text, is_changed } = pause_backfill(context, name).await?;
+    say(&text);
+    if is_changed {
+        output::next(&[(&format!("weir migrate resume {name}"), "resume the backfill")]);
     }
-    context.make(name, Guard::default(), &Move::Pause(plan.kind)).await?;
-    say(&format!("`{name}` is paused: the backfill has stopped, changes are still applied"));
-    output::next(&[(&format!("weir migrate resume {name}"), "resume the backfill")]);
     Ok(Exit::Done)
 }
 
+/// Resumes the backfill, and prints what was done.
 pub(crate) async fn resume(context: &Context, name: &str) -> Result<Exit> {
+    say(&resume_backfill(context, name).await?.text);
+    Ok(Exit::Done)
+}
+
+/// Sets the rate of the backfill, and prints what was done.
+pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit> {
+    say(&limit_backfill(context, name, rate).await?.text);
+    Ok(Exit::Done)
+}
+
+/// What a verb did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adjusted {
+    /// The result, for the operator.
+    pub text: String,
+    /// Whether the migration's state was changed.
+    pub is_changed: bool,
+}
+
+/// Pauses the backfill.
+///
+/// # Errors
+/// When the phase does not allow it, or the control table cannot be written.
+pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
+    let state = context.state(name).await?;
+    let (plan, _) = allowed(context, name, Verb::Pause, &state).await?;
+    if state.paused {
+        let text = format!("`{name}` is already paused");
+        return Ok(Adjusted { text, is_changed: false });
+    }
+    context.make(name, Guard::default(), &Move::Pause(plan.kind)).await?;
+    let text = format!("`{name}` is paused: the backfill has stopped, changes are still applied");
+    Ok(Adjusted { text, is_changed: true })
+}
+
+/// Resumes the backfill, and notifies workers of its open segments.
+///
+/// # Errors
+/// When the phase does not allow it, or the control table cannot be written.
+pub async fn resume_backfill(context: &Context, name: &str) -> Result<Adjusted> {
     let state = context.state(name).await?;
     let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
     if !state.paused {
         workers::wake(context, name).await?;
-        say(&format!("`{name}` is not paused; workers were notified again of its open segments"));
-        return Ok(Exit::Done);
+        let text =
+            format!("`{name}` is not paused; workers were notified again of its open segments");
+        return Ok(Adjusted { text, is_changed: false });
     }
     context.make(name, Guard::default(), &Move::Resume(plan.kind)).await?;
     workers::wake(context, name).await?;
-    say(&format!("`{name}` is resumed"));
-    Ok(Exit::Done)
+    Ok(Adjusted { text: format!("`{name}` is resumed"), is_changed: true })
 }
 
-pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit> {
+/// Sets the items per second that the backfill reads; 0 for no limit.
+///
+/// # Errors
+/// When the phase does not allow it, or the control table cannot be written.
+pub async fn limit_backfill(context: &Context, name: &str, rate: u64) -> Result<Adjusted> {
     let state = context.state(name).await?;
     allowed(context, name, Verb::Throttle, &state).await?;
+    let is_changed = state.rate != rate;
     let set = |state: &mut State| std::mem::replace(&mut state.rate, rate) != rate;
     context.control.change(State::new(name), set).await?;
-    say(&match rate {
+    let text = match rate {
         0 => format!("the backfill of `{name}` has no rate limit"),
         rate => format!(
             "the backfill of `{name}` reads at most {} per second, over all workers",
             counted(rate, "item", "items")
         ),
-    });
-    Ok(Exit::Done)
+    };
+    Ok(Adjusted { text, is_changed })
 }
 
+/// Describes what `abort` would do.
+pub(crate) fn consequence_of_abort(name: &str, kind: Kind) -> String {
+    format!("`{name}` would stop applying changes and copying; {}", left_by_abort(kind))
+}
+
+/// Aborts a migration, and prints what was done.
 pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
     // Without a plan, the migration can still be aborted: its start may have been interrupted
@@ -87,8 +136,7 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
     }
     if dry_run {
         if !is_already {
-            let left = left_by_abort(kind);
-            say(&format!("`{name}` would stop applying changes and copying; {left}"));
+            say(&consequence_of_abort(name, kind));
         }
         return Ok(Exit::Done);
     }

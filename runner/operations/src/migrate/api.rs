@@ -1,16 +1,180 @@
-//! Functions with which a program such as `weir demo` runs a migration without the command line.
+//! Functions with which a program such as `weir demo` or the console runs and shows migrations
+//! without the command line. They print nothing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rules::migration::plan::Plan;
+use control::{JournalLine, State};
+pub use rules::migration::plan::Plan;
+use rules::migration::plan::{Direction, Kind};
 use rules::migration::visible;
+use serde_json::Value;
 
+pub use crate::migrate::adjust::{Adjusted, limit_backfill, pause_backfill, resume_backfill};
 use crate::migrate::context::Context;
+use crate::migrate::drain::stream_lag::{Watcher, look_limit};
+pub use crate::migrate::failure::Failure;
 use crate::migrate::failure::Result;
 use crate::migrate::plan::tables;
+pub use crate::migrate::report::actions::Action;
 use crate::migrate::report::backfill::advance;
-use crate::migrate::start::begin;
+pub use crate::migrate::report::phase_line::{PhasePlace, PhaseStep};
+pub use crate::migrate::report::safety::{CutoverSafety, Safety};
+pub use crate::migrate::report::samples::{Made, Sample, Stands};
+pub use crate::migrate::report::status::Observation;
+use crate::migrate::report::status::{self, Look};
+pub use crate::migrate::report::switches::EndedSwitch;
+use crate::migrate::report::{actions, list, phase_line, safety, samples, switches};
+use crate::migrate::start::{begin, workers};
 use crate::migrate::switch::{differences, verify};
+
+/// The facts about a migration at one moment.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// The state in the control table.
+    pub state: State,
+    /// The plan; `None` if the command that started the migration died before it was written.
+    pub plan: Option<Plan>,
+    /// The kind, as a plan file names it.
+    pub kind: Option<&'static str>,
+    /// The source tables.
+    pub sources: Vec<String>,
+    /// The target tables.
+    pub targets: Vec<String>,
+    /// The phases, in order.
+    pub phases: Vec<PhaseStep>,
+    /// The status as `weir migrate status --output json` writes it, `weir.migration.status/v1`.
+    pub status: Value,
+    /// The workers and their segments.
+    pub workers: Workers,
+    /// Whether it is safe to cut over now; `None` without a plan.
+    pub cutover: Option<CutoverSafety>,
+    /// The verbs that are safe now.
+    pub actions: Vec<Action>,
+    /// The phase changes, oldest first.
+    pub journal: Vec<JournalLine>,
+    /// The last switch that has ended.
+    pub last_switch: Option<EndedSwitch>,
+    /// The time of the store, in seconds since 1970.
+    pub now: i64,
+}
+
+/// The workers of a migration, as its segments show them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workers {
+    /// Number of workers that lease a segment now.
+    pub at_work: usize,
+    /// Number of segments that are not done, over all runs that count.
+    pub open_segments: usize,
+    /// Number of these that are set aside until the operator runs `resume`.
+    pub set_aside: usize,
+}
+
+/// Returns the states of all migrations; none if the control table does not exist yet.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub async fn states(context: &Context) -> Result<Vec<State>> {
+    context.control.states().await
+}
+
+/// Returns true if a migration of this name was started.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub async fn is_known(context: &Context, name: &str) -> Result<bool> {
+    match context.control.get::<State>(name, State::NAME).await {
+        Err(failure) if failure.is_of_missing_table() => Ok(false),
+        found => found.map(|state| state.is_some()),
+    }
+}
+
+/// Returns the facts about a migration. `seen` is what was read of its streams before; this
+/// function does not read them.
+///
+/// # Errors
+/// When there is no such migration, or the control table cannot be read.
+pub async fn overview(
+    context: &Context,
+    name: &str,
+    seen: Option<&Observation>,
+) -> Result<Overview> {
+    let look = seen.map_or(Look::None, Look::Before);
+    let status = status::describe_with(context, name, look).await?;
+    let state = context.state(name).await?;
+    let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+    let journal = list::journal_lines(context, name).await?;
+    let tasks = context.tasks(name).await?;
+    let now_ms = workers::lease_clock_ms();
+    let counts =
+        |task: &&control::Task| !task.done && !state.is_past(task.run) && !state.replaces(task.run);
+    let open: Vec<_> = tasks.iter().filter(counts).collect();
+    let at_work = open.iter().filter(|task| task.is_leased(now_ms));
+    let at_work: BTreeSet<&str> = at_work.filter_map(|task| task.owner.as_deref()).collect();
+    let workers = Workers {
+        at_work: at_work.len(),
+        open_segments: open.len(),
+        set_aside: open.iter().filter(|task| task.aside).count(),
+    };
+    let tables = |tables: &dyn Fn(&Plan) -> Vec<&str>| -> Vec<String> {
+        plan.as_ref().map(tables).unwrap_or_default().into_iter().map(str::to_owned).collect()
+    };
+    let kind = plan.as_ref().map(|plan| plan.kind);
+    Ok(Overview {
+        kind: kind.map(kind_name),
+        sources: tables(&|plan| plan.source_tables(Direction::Forward)),
+        targets: tables(&|plan| plan.target_tables(Direction::Forward)),
+        phases: phase_line::line(kind.unwrap_or(Kind::Restructure), state.phase, &journal),
+        cutover: plan.as_ref().map(|plan| safety::of_cutover(plan, &status)),
+        actions: actions::safe(name, plan.as_ref(), &state, &status),
+        last_switch: switches::last(&journal),
+        now: context.now().await,
+        state,
+        plan,
+        status,
+        workers,
+        journal,
+    })
+}
+
+/// Returns the name of a kind in a plan file.
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Restructure => "restructure",
+        Kind::InPlace => "in-place",
+        Kind::Purge => "purge",
+        Kind::Split => "split",
+    }
+}
+
+/// Returns some source items of each table of a plan, and what the plan makes of each.
+///
+/// # Errors
+/// When the plan no longer fits its tables, or a table cannot be read.
+pub async fn samples(context: &Context, plan: &Plan, of_table: u64) -> Result<Vec<Sample>> {
+    samples::samples(context, plan, of_table).await
+}
+
+/// Reads the streams of one migration repeatedly, each record once.
+pub struct StreamReader(Watcher);
+
+impl StreamReader {
+    /// Returns a reader for the store of this context.
+    #[must_use]
+    pub fn new(context: &Context) -> Self {
+        Self(Watcher::with_limit(look_limit(&context.endpoint, None)))
+    }
+
+    /// Reads the streams, for at most some seconds.
+    ///
+    /// # Errors
+    /// When there is no such migration, it has no plan, or the control table cannot be read.
+    pub async fn read(&mut self, context: &Context, name: &str) -> Result<Observation> {
+        let (state, (plan, _)) = (context.state(name).await?, context.plan(name).await?);
+        let now = context.now().await;
+        status::observe(context, &state, &plan, &mut self.0, now).await
+    }
+}
 
 /// Starts a migration with a checked plan.
 ///
@@ -43,7 +207,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
 /// Returns every item of a table as readers see it, without tombstones and marks.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the table cannot be read.
 pub async fn scan(client: &aws_sdk_dynamodb::Client, table: &str) -> Result<Vec<model::Item>> {
     let schema = tables::schema(client, table).await?;
     let items = tables::sample(client, table, u64::MAX).await?;

@@ -12,8 +12,8 @@ use client::contention::{Attempts, NotApplied};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteResult {
     Done,
-    /// Nothing was written, because another process changed the entry. The caller has to read it
-    /// and decide again.
+    /// Nothing was written, because another process changed the entry. The caller must read the entry again
+    /// and repeat its decision.
     Changed,
     /// Nothing was written, because DynamoDB throttled. The value is its message.
     Throttled(String),

@@ -26,6 +26,8 @@ pub struct Context {
     /// Ends retries if the store is unreachable for too long.
     pub(crate) absence: Absence,
     pub(crate) hooks: Hooks,
+    /// Whether nothing may be written, not even what a status records.
+    pub(crate) is_read_only: bool,
 }
 
 impl Context {
@@ -35,13 +37,20 @@ impl Context {
         let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
         let control = Control { client, table: control_table.to_owned() };
         let (endpoint, hooks) = (endpoint.to_owned(), Hooks::default());
-        Self { endpoint, control, output, absence, hooks }
+        Self { endpoint, control, output, absence, hooks, is_read_only: false }
+    }
+
+    /// Returns the same context, which writes nothing. Without this, a status moves a migration to
+    /// `tailing` when its backfill is done, and records up to when changes have been copied back.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { is_read_only: true, ..self }
     }
 
     /// Creates the control table if it is absent.
     ///
     /// # Errors
-    /// When the store refuses it or does not answer.
+    /// When the store refuses to create the table, or does not respond.
     pub async fn ensure_control_table(&self) -> Result<()> {
         self.control.ensure().await
     }

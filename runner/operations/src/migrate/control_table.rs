@@ -137,8 +137,8 @@ impl Control {
         sent.map(drop).map_err(|error| Failure::of_request(&what(entry), &error))
     }
 
-    /// Writes an entry with the next revision, if its revision is unchanged. Returns whether it was
-    /// written. Retries if a transaction conflicts or DynamoDB throttles.
+    /// Writes an entry with the next revision, on the condition that the stored revision is unchanged.
+    /// Returns whether the entry was written. Retries if a transaction conflicts or DynamoDB throttles.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);
@@ -371,8 +371,8 @@ impl Control {
         self.make_with(migration, guard, it, now, is_end.then_some(leave)).await
     }
 
-    /// Changes the phase and the entry of active migrations in one transaction. `active` changes
-    /// that entry; it returns whether it did, or why the phase must not change.
+    /// Changes the phase and the entry of active migrations in one transaction. `active` changes the entry,
+    /// and returns whether it changed anything, or why the phase must not change.
     ///
     /// # Errors
     /// As [`Control::make`], and what `active` returns.
@@ -424,7 +424,7 @@ impl Control {
         }
     }
 
-    /// Changes other parts of a migration's state than its phase, if the state is the expected one.
+    /// Changes a migration's state, except its phase, if the state is the expected one.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.

@@ -9,8 +9,8 @@ use client::sdk_error::{error_text, is_not_found, is_throttle};
 /// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled or other processes
-    /// wrote.
+    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled the request or another process
+    /// wrote at the same time.
     #[error("{0}")]
     Retry(String),
     /// Nothing was done. A retry fails until the operator changes what the text names.
@@ -23,6 +23,9 @@ pub enum Failure {
     #[error("{0}")]
     Fatal(String),
 }
+
+/// The text of the failure that the control table does not exist.
+const NOT_STARTED: &str = "no migration was started in this store";
 
 /// The result of a step of a migration.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -45,7 +48,7 @@ impl Failure {
     {
         // The table is missing because no migration has created it yet.
         if is_not_found(error) {
-            return Self::Fatal("no migration was started in this store".to_owned());
+            return Self::Fatal(NOT_STARTED.to_owned());
         }
         let text = format!("{doing}: {}", error_text(error));
         let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
@@ -58,7 +61,12 @@ impl Failure {
         }
     }
 
-    /// Returns the failure of a change that found another state than it expected.
+    /// Returns true if the failure is that the control table does not exist.
+    pub(crate) fn is_of_missing_table(&self) -> bool {
+        matches!(self, Self::Fatal(text) if text == NOT_STARTED)
+    }
+
+    /// Returns the failure of a change whose expected state differs from the migration's state.
     pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Self {
         Self::Refused(match broken {
             UnexpectedState::OtherPhase { phase } => {
@@ -73,7 +81,7 @@ impl Failure {
         })
     }
 
-    /// Changes the text and keeps the kind.
+    /// Returns the failure with a changed text and the same kind.
     #[must_use]
     pub(crate) fn with(self, words: impl FnOnce(String) -> String) -> Self {
         match self {

@@ -1,8 +1,8 @@
 //! The operator's programs that run before and after the verbs that switch sides.
 //!
-//! Like git's hooks, they are files in a folder, which the operator names on the command line. No
-//! program comes from a table, because everyone who may write the control table could then run
-//! programs on this machine.
+//! Like git's hooks, these programs are files in a folder, which the operator names on the command line. No
+//! program comes from a table, because everyone who may write the control table could then run programs on
+//! this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -56,7 +56,7 @@ impl Hooks {
     /// Checks the folder before anything is done.
     ///
     /// # Errors
-    /// When it cannot be read, or has a file with a similar name that is not a hook.
+    /// When the folder cannot be read, or has a file with a similar name that is not a hook.
     pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
@@ -78,7 +78,7 @@ impl Hooks {
     /// Runs the program of a hook, with the text `input` on its standard input.
     ///
     /// # Errors
-    /// When it cannot be run, times out, or fails.
+    /// When the program cannot be run, times out, or fails.
     pub(crate) async fn run(&self, program: &Path, hook: &str, input: &str) -> Result<()> {
         run_program(program, hook, input, self.limit).await
     }

@@ -1,17 +1,18 @@
-//! Explains why there is no history, with advice: the table, the key, or only the history is
-//! missing.
+//! Explains why there is no history, with advice: the table, the key, or only the history is missing.
 //!
-//! It is used only after a read found nothing. A history may outlive its table, and its reader may
-//! have no permission to describe the table.
+//! This module is used only after a read has found nothing. A history may outlive its table, and its reader
+//! may have no permission to describe the table.
 
 use std::collections::BTreeSet;
 
+use aws_sdk_dynamodb::Client;
 use model::Item;
 use rules::versions::{ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, history_key};
 
 use super::reading::failed;
 use super::{Place, history_of};
 use crate::archive::versions::check_key;
+use client::sdk_error::error_text;
 use client::table_description::key_attributes;
 
 /// Maximum number of tables that are listed. Source: DynamoDB quotas, tables for each account and
@@ -38,24 +39,38 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
     )
 }
 
-/// Returns the message for a missing table of histories. It lists the tables that have versions;
-/// `reason` is the store's error.
-pub(super) async fn no_table(place: &Place, reason: &str) -> String {
+/// Returns the names of the store's tables, up to a limit.
+///
+/// # Errors
+/// When the tables cannot be listed.
+pub(super) async fn table_names(client: &Client) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
-    let mut listed = place.client.list_tables().into_paginator().items().send();
+    let mut listed = client.list_tables().into_paginator().items().send();
     while let Some(name) = listed.next().await {
-        let Ok(name) = name else { return failed(place, reason) };
-        names.insert(name);
+        names.insert(name.map_err(|error| format!("ListTables: {}", error_text(&error)))?);
         if names.len() >= TABLES_MAX {
             break;
         }
     }
-    not_versioned(&place.table, &place.history, &names)
+    Ok(names)
+}
+
+/// Returns the tables that have a table of histories beside them.
+pub(super) fn versioned(names: &BTreeSet<String>) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| names.contains(&history_of(name)))
+}
+
+/// Returns the message for a missing table of histories. The message lists the tables that have versions;
+/// `reason` is the store's error.
+pub(super) async fn no_table(place: &Place, reason: &str) -> String {
+    match table_names(&place.client).await {
+        Ok(names) => not_versioned(&place.table, &place.history, &names),
+        Err(_) => failed(place, reason),
+    }
 }
 
 fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String {
-    let versioned = names.iter().filter(|name| names.contains(&history_of(name)));
-    let versioned: Vec<&str> = versioned.map(String::as_str).take(NAMED_MAX).collect();
+    let versioned: Vec<&str> = versioned(names).map(String::as_str).take(NAMED_MAX).collect();
     let others = match versioned.as_slice() {
         [] => "no table here has versions".to_owned(),
         some => format!("tables with versions are {}", some.join(", ")),

@@ -1,12 +1,12 @@
 //! `weir versions backfill`: gives every item of a table without a history its first version.
 //!
-//! Idempotent: existing histories are never changed, so it may run concurrently with the function,
-//! or be interrupted and run again. The first version is a base: the item as it was read. The first
+//! The verb is idempotent, because existing histories are never changed. It may run concurrently with the
+//! function, or be interrupted and run again. The first version is a base: the item as it was read. The first
 //! change in the stream contains the previous item, which replaces the base if it is more exact.
 //!
-//! The time of a base is taken after the read of its page. If the item changed between the read and
-//! that time, the change is in the stream and corrects the base. An item that does not fit into a
-//! version is reported and left out.
+//! The time of a base is taken after the read of its page. If the item changed between the read and that
+//! time, the change is in the stream and corrects the base. An item that does not fit into a version is
+//! reported and left out.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -221,8 +221,8 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     }
 }
 
-/// Returns DynamoDB's message if it rejects a base because of its size. DynamoDB may count more
-/// bytes than this code.
+/// Returns DynamoDB's message if DynamoDB rejects a base because of its size. DynamoDB may count more bytes
+/// than this code.
 fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
     let failed = error.as_service_error()?;
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {

@@ -1,12 +1,11 @@
 //! `weir versions check`: compares every history with its item.
 //!
-//! A history is correct if its versions have no gap, begin where its head says, and end with the
-//! version that the head names. This last version must equal the item, or be a deletion. A
-//! quarantined change leaves no gap in the numbers. It is detected because the next version was
-//! made from an item that differs from that of the previous version. Expired versions do not count,
-//! because TTL deletes in no defined order. Marks of migrations do not count either. Unreadable
-//! histories are reported. Differences are checked again one by one after a grace period, because
-//! the function may be behind. Nothing is written.
+//! A history is correct if its versions have no gap, begin where its head says, and end with the version that
+//! the head names. This last version must equal the item, or be a deletion. A quarantined change leaves no
+//! gap in the numbers. The check detects such a change because the fingerprint in the next version differs
+//! from the previous version's item. Expired versions do not count, because TTL deletes in no defined order.
+//! Marks of migrations do not count either. Unreadable histories are reported. Differences are checked again
+//! one by one after a grace period, because the function may be behind. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

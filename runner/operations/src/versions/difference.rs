@@ -9,21 +9,28 @@ use serde_json::{Value, json};
 
 /// One attribute that differs.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Difference {
+pub struct Difference {
     /// The path of the attribute: names separated by dots.
-    path: String,
-    from: Option<AttributeValue>,
-    to: Option<AttributeValue>,
+    pub path: String,
+    /// The earlier value, if there was one.
+    pub from: Option<AttributeValue>,
+    /// The later value, if there is one.
+    pub to: Option<AttributeValue>,
 }
 
 impl Difference {
-    /// Returns the cells of its row in the report.
-    pub(super) fn row(&self) -> Vec<Value> {
-        let change = match (&self.from, &self.to) {
+    /// Returns `added`, `removed` or `changed`.
+    #[must_use]
+    pub fn change(&self) -> &'static str {
+        match (&self.from, &self.to) {
             (None, _) => "added",
             (_, None) => "removed",
             _ => "changed",
-        };
+        }
+    }
+
+    /// Returns the cells of the difference's row in the report.
+    pub(super) fn row(&self) -> Vec<Value> {
         let text = |value: &Option<AttributeValue>| {
             value.as_ref().map_or(Value::Null, |value| {
                 let mut text = String::new();
@@ -31,7 +38,7 @@ impl Difference {
                 json!(text)
             })
         };
-        vec![json!(self.path), json!(change), text(&self.from), text(&self.to)]
+        vec![json!(self.path), json!(self.change()), text(&self.from), text(&self.to)]
     }
 }
 

@@ -1,12 +1,13 @@
 //! `weir versions`: shows, compares, restores, backfills and checks the histories that the function
 //! `versions` writes.
 //!
-//! It works on any DynamoDB endpoint. `rules::versions` defines versions.
+//! The verb works on any DynamoDB endpoint. `rules::versions` defines versions.
 
 mod absent;
 mod backfill;
 pub mod check;
 mod difference;
+pub mod history;
 pub mod reading;
 mod recheck;
 mod restore;
@@ -236,8 +237,8 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     })
 }
 
-/// Returns the message that the first version is later than the requested time. The first version
-/// is that of the item, or the first version that was not pruned.
+/// Returns the message that the first version is later than the requested time. The history begins with the
+/// item's first version, or with the first version that was not pruned.
 fn begins_later(versions: &[Version], time: &str) -> String {
     let first = versions.first();
     let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);

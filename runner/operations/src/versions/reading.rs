@@ -36,7 +36,7 @@ pub(super) const VERSION_DAMAGED: &str = "has a version that cannot be read";
 /// Returns all versions of an item, ordered by number.
 ///
 /// # Errors
-/// When they cannot be read, or do not fit into memory.
+/// When the versions cannot be read, or do not fit into memory.
 pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, String> {
     let stored = stored_versions(place, item).await?;
     stored.map_err(|error| failed(place, &format!("history of {item}: {error}")))
@@ -45,7 +45,7 @@ pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, Stri
 /// Returns all versions of an item, ordered by number, or why one is unreadable.
 ///
 /// # Errors
-/// When they cannot be read, or do not fit into memory.
+/// When the versions cannot be read, or do not fit into memory.
 pub(super) async fn stored_versions(
     place: &Place,
     item: &str,

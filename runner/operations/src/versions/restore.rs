@@ -142,7 +142,8 @@ fn is_still(
     current: Option<&Item>,
     wanted: Option<&Item>,
 ) -> Result<Condition, String> {
-    // An existing item always has its key, so only the other new attributes have to be absent.
+    // A missing item has no key attribute, so one absent key attribute is enough. An existing item has its
+    // key, so only the attributes that the restore adds must be absent.
     let new_names: Vec<&String> = match current {
         None => key.keys().take(1).collect(),
         Some(current) => {

@@ -140,7 +140,7 @@ fn nodes_in(node: &Node) -> usize {
     }
 }
 
-/// Merges two trees. Where both have a value, the local one counts.
+/// Merges two trees. Where both have a value, the local value takes precedence.
 pub(crate) fn merge(global: &Node, local: &Node) -> Node {
     match (&global.kind, &local.kind) {
         (Kind::Map(global_entries), Kind::Map(local_entries)) => {

@@ -1,4 +1,4 @@
-//! The declarations of a template and the references to them. It evaluates nothing.
+//! The declarations of a template and the references to them. This module evaluates nothing.
 
 pub(crate) mod generated;
 pub(crate) mod globals;

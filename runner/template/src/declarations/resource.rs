@@ -47,7 +47,7 @@ impl ResourceKind {
         made.map_or(ResourceKind::Other, |(_, kind)| *kind)
     }
 
-    /// Returns true if it is a DynamoDB table.
+    /// Returns true for a DynamoDB table.
     pub(crate) fn is_table(self) -> bool {
         matches!(self, ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable)
     }

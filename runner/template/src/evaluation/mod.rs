@@ -1,5 +1,5 @@
-//! Evaluates the parameters, functions and conditions of a template, and reads properties by name.
-//! It is the same for all resource types.
+//! Evaluates the parameters, functions and conditions of a template, and reads properties by name. The
+//! evaluation is the same for all resource types.
 
 pub(crate) mod condition;
 pub(crate) mod extensions;

@@ -137,7 +137,7 @@ impl<'r, 't> Properties<'r, 't> {
             .map(|value| PlacedValue { value, at })
     }
 
-    /// Returns a whole number that cannot be negative, in the range.
+    /// Returns a non-negative whole number in the range, both ends inclusive.
     pub(crate) fn unsigned(&self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let range = i64::from(*range.start())..=i64::from(*range.end());
         self.integer(name, range).and_then(|number| u32::try_from(number.value).ok())
@@ -178,7 +178,7 @@ impl<'r, 't> Properties<'r, 't> {
         self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.key_at)
     }
 
-    /// Returns a mapping below this one.
+    /// Returns the mapping in a property of this mapping.
     pub(crate) fn mapping(&self, name: &'static str) -> Option<Properties<'r, 't>> {
         let (entry, node) = self.entry(name)?;
         self.below(self.path(name), entry.key_at, node)

@@ -22,8 +22,8 @@ use crate::{
 /// parameter very often.
 const EVALUATED_BYTES_MAX: usize = 16_000_000;
 
-/// Maximum length of a chain of references and conditions. Real templates have two or three, and
-/// each step needs stack, because it is a recursion.
+/// Maximum length of a chain of references and conditions. Real templates need two or three steps, and each
+/// step uses stack, because the evaluation is recursive.
 const REFERENCES_DEEP_MAX: usize = 16;
 
 /// The inputs of evaluation.
@@ -533,8 +533,8 @@ impl<'t> Resolver<'t> {
         None
     }
 
-    /// Returns a cached condition. The outer `None` means that it is not cached, the inner one that
-    /// it has no value.
+    /// Returns a cached condition. The outer `None` means that the condition is not cached, the inner `None`
+    /// that it has no value.
     pub(crate) fn remembered_condition(&self, name: &str) -> Option<Option<bool>> {
         self.condition_values.borrow().get(name).copied()
     }

@@ -45,7 +45,7 @@ pub struct Missing {
     beside: PathBuf,
 }
 
-/// Returns the path of the binary `name` in the folder of `program`. It is used if the package has
+/// Returns the path of the binary `name` in the folder of `program`. This binary is used if the package has
 /// no sources.
 ///
 /// # Errors

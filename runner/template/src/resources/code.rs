@@ -1,5 +1,5 @@
-//! Finds the program of a function: a cargo binary, a `bootstrap` that is already built, a handler in
-//! Python or Node, or no program on this machine. It inspects `CodeUri`.
+//! Finds the program of a function: a cargo binary, a `bootstrap` that is already built, a handler in Python
+//! or Node, or no program on this machine. This module inspects `CodeUri`.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -177,7 +177,7 @@ fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
     (format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"), Some(help))
 }
 
-/// Returns true if it is a program that Lambda could start.
+/// Returns true if the file is a program that Lambda could start.
 #[cfg(unix)]
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
@@ -190,8 +190,8 @@ fn is_executable(_path: &Path) -> bool {
     false
 }
 
-/// Returns the name of the cargo binary. It is the binary in SAM's build settings, the binary that the
-/// logical id implies, or the package's only binary.
+/// Returns the name of the cargo binary. The name comes from SAM's build settings or from the logical id, or
+/// belongs to the package's only binary.
 fn binary(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,

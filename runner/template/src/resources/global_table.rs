@@ -1,6 +1,6 @@
 //! The additional properties of an `AWS::DynamoDB::GlobalTable`.
 //!
-//! On this machine, only the replica of this region exists, as one table. It is on demand, because
+//! On this machine, only the replica of this region exists, as one table. This table is on demand, because
 //! AWS scales the throughput of a provisioned global table automatically.
 
 use crate::evaluation::properties::{Catalogue, Properties};

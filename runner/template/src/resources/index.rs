@@ -217,8 +217,8 @@ fn non_key_attributes(projection: &Properties<'_, '_>) -> Vec<String> {
 }
 
 /// Returns the attributes that the table and its indexes use as keys. CreateTable rejects an unused
-/// definition, so it is an error. It is not reported if an invalid index was left out, because that
-/// index may use it.
+/// definition, so an unused definition is an error. The error is not reported if an invalid index was left
+/// out, because that index may use the definition.
 pub(crate) fn used_definitions(
     properties: &Properties<'_, '_>,
     keys: &Keys,

@@ -318,7 +318,7 @@ const TYPED: &[(&str, &str)] = &[
     ("TumblingWindowInSeconds", "a number"),
 ];
 
-/// Reports a number or boolean in quotes in the properties of an event. SAM rejects it, because it
+/// Reports a number or boolean in quotes in the properties of an event. SAM rejects such a value, because it
 /// is a text.
 fn check_types(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;

@@ -1,5 +1,5 @@
-//! The location of a function's code, and SAM's build method for it. It checks whether the folder
-//! of `sam build` exists, and reads no code.
+//! The location of a function's code, and SAM's build method for it. This module checks whether the folder of
+//! `sam build` exists, and reads no code.
 
 use crate::{
     declarations::resource::Resource, diagnostic::Span, evaluation::properties::Properties,
@@ -28,7 +28,7 @@ pub(crate) enum Found {
 
 /// The reason why a function does not run here.
 pub(crate) struct NotRunHere {
-    /// The place in the template that causes this.
+    /// The place of the setting that keeps the function from running here.
     pub(crate) at: Span,
     pub(crate) reason: String,
     /// What to write instead, if the function would not run on AWS either.
@@ -41,7 +41,7 @@ pub(crate) enum Uri {
     Folder(String),
     /// A location that is not read, and why: in S3, or known only on AWS.
     NotRead(Span, &'static str),
-    /// The template does not say it, or an error was reported.
+    /// The template does not name the location, or an error was reported.
     Unknown,
 }
 

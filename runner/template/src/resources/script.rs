@@ -1,5 +1,5 @@
-//! Handlers in Python and Node: the folder of their code, and their layers. It checks whether files
-//! exist; it starts and installs nothing.
+//! Handlers in Python and Node: the folder of their code, and their layers. This module only checks whether
+//! files exist; it starts and installs nothing.
 
 use std::path::{Path, PathBuf};
 

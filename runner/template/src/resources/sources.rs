@@ -1,6 +1,6 @@
 //! The source files of a code folder, without the files that tools add.
 //!
-//! It reads names, sizes and times, but no contents.
+//! This module reads names, sizes and times, but no contents.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};

@@ -147,7 +147,7 @@ struct Open<'input> {
 
 enum Content {
     List(Vec<Node>),
-    /// `lines` has the line of each key. It finds duplicates quickly in a large mapping.
+    /// `lines` has the line of each key, so that duplicates are found quickly in a large mapping.
     Map {
         entries: Vec<Entry>,
         lines: BTreeMap<String, usize>,
@@ -340,7 +340,8 @@ impl<'input> Builder<'_, '_, 'input> {
         node
     }
 
-    /// Converts a mapping with one key, such as `Ref: x` or `Fn::GetAtt: [a, b]`.
+    /// Converts the long form of an intrinsic function, such as `Ref: x` or `Fn::GetAtt: [a, b]`, into a
+    /// call. Other mappings remain mappings.
     fn long_form(&mut self, mut node: Node) -> Node {
         let Kind::Map(entries) = &mut node.kind else { return node };
         self.take_out_macros(entries);

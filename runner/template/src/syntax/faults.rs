@@ -54,9 +54,9 @@ pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     broken(text)
 }
 
-/// Returns the same for a text that is valid YAML but not valid JSON. It is meant to be JSON if its
-/// file name and its first brace say so, or if only a comma after a last member is wrong.
-/// CloudFormation and every JSON parser reject such a text. A text without braces is YAML, whatever
+/// Returns the result of [`broken_json`] for a text that is valid YAML but not valid JSON. Such a text is
+/// meant to be JSON if its file name and its first brace say so, or if only a comma after a last member is
+/// wrong. CloudFormation and every JSON parser reject such a text. A text without braces is YAML, whatever
 /// its file name.
 pub(crate) fn yaml_beside_json(file: &str, text: &str) -> Option<(Span, String, &'static str)> {
     let is_named = Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));

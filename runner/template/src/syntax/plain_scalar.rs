@@ -1,9 +1,8 @@
-//! Interprets a plain scalar like SAM's parser, which implements YAML 1.1. It reads `yes` as true
-//! and `0755` as an octal number, and passes on the converted value. Nulls and dates are not
-//! handled here.
+//! Interprets a plain scalar like SAM's parser, which implements YAML 1.1. That parser reads `yes` as true
+//! and `0755` as an octal number, and SAM uses the converted value. Nulls and dates are not handled here.
 //!
-//! The forms are those of PyYAML's resolver, which SAM uses: YAML 1.1, "Language-Independent
-//! Types", but a float must have a point.
+//! The forms are those of PyYAML's resolver, which SAM uses: YAML 1.1, "Language-Independent Types", but a
+//! float must have a point.
 
 /// Floats are compared only in this range, in which every writer formats them without an exponent.
 const FLOAT_MIN: f64 = 1e-4;

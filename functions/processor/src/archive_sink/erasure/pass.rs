@@ -31,8 +31,8 @@ const REQUESTS_AT_ONCE: usize = 16;
 /// Number of objects between two saves of the progress. A call makes progress if it has time for
 /// this many requests; a save takes three requests.
 const LOOKS_AT_ONCE: usize = 32;
-/// Maximum size of the rewritten objects in memory, in bytes. When they exceed it, they are written
-/// to the store.
+/// Maximum size of the rewritten objects in memory, in bytes. When the objects exceed this size, they are
+/// written to the store.
 const CHANGED_BYTES_MAX: usize = 32 << 20;
 /// Tolerance for the difference between the clocks of the object store and the function, and for
 /// the duration of a write. It is as long as the longest invocation.
@@ -203,9 +203,9 @@ impl Obstacle {
     }
 }
 
-/// Returns the object without the subject's rows, and the event ids of these rows; `None` if it
-/// contains none. Columns that only these rows had are removed too. Most objects contain no such
-/// row; for these, only two columns are read.
+/// Returns the object without the subject's rows, and the event ids of these rows; `None` if the object
+/// contains no such row. Columns that only these rows had are removed too. Of an object without such rows, as
+/// most are, only two columns are read.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {

@@ -19,9 +19,9 @@ use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
-/// Maximum number of rows and objects that the receipt itself names. Beyond it, they move to a
-/// list. The receipt then has at most about 50 KB, so the bytes written for receipts are
-/// proportional to the objects read and the rows.
+/// Maximum number of rows and objects that the receipt itself names. When there are more, all of them move to
+/// a list. The receipt then has at most about 50 KB, so the bytes written for receipts are proportional to
+/// the objects read and the rows.
 pub(super) const NAMED_MAX: usize = 1_000;
 /// Maximum number of lists that are read concurrently. Most lists have about 50 KB.
 const LISTS_AT_ONCE: usize = 16;
@@ -45,8 +45,8 @@ pub struct ErasureReceipt {
     pub objects_read: usize,
     /// Objects that contained such rows.
     pub objects_replaced: usize,
-    /// Number of erased rows, including those in lists. A receipt of a version without lists does
-    /// not have this number, and names every row itself.
+    /// Number of erased rows, including those in lists. A receipt that an earlier version wrote lacks this
+    /// number, and names every row itself.
     #[serde(default)]
     pub rows: usize,
     /// Number of lists of objects and rows, which are numbered from 1.
@@ -89,15 +89,15 @@ pub(super) struct List {
 /// The time of one erasure, and the number of rows that it erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
-    /// The time of completion, in seconds since 1970.
+    /// The time at which the erasure was completed, in seconds since 1970.
     pub seconds: u64,
     /// Erased rows.
     pub rows: usize,
 }
 
 impl ErasureReceipt {
-    /// Records that the erasure is complete. If no row was erased since the previous erasure, the
-    /// receipt keeps the earlier time. A receipt of a version without [`Self::erasures`] gets its
+    /// Records that the erasure is complete. If no row was erased since the previous erasure, the receipt
+    /// keeps the earlier time. A receipt that an earlier version wrote without [`Self::erasures`] gets its
     /// first entry here.
     pub(super) fn note_erasure(&mut self, now_seconds: u64) {
         let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
@@ -111,8 +111,7 @@ impl ErasureReceipt {
         }
     }
 
-    /// Adds an object and the rows that are erased from it, unless the receipt or a list names
-    /// them.
+    /// Adds an object and the rows that are erased from it, unless the receipt or a list already names them.
     pub(super) fn name(&mut self, object: &str, event_ids: Vec<String>) {
         if self.known.objects.insert(digest(object)) {
             self.objects.insert(object.to_owned());
@@ -123,7 +122,7 @@ impl ErasureReceipt {
         self.rows = self.known.event_ids.len();
     }
 
-    /// Adds the objects and rows that the receipt itself names to the index.
+    /// Adds to the index the objects and rows that the receipt itself names.
     fn note_named(&mut self) {
         self.known.objects.extend(self.objects.iter().map(|name| digest(name)));
         self.known.event_ids.extend(self.event_ids.iter().map(|id| digest(id)));
@@ -200,7 +199,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(known)
     }
 
-    /// Adds the objects and rows that the lists of a receipt name to the index.
+    /// Adds to the index the objects and rows that the lists of a receipt name.
     async fn read_lists(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
         let names: Vec<String> =
             (1..=receipt.lists).map(|number| receipt.list_name(number)).collect();
@@ -276,9 +275,9 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Writes an object. `stands` states whether the object exists, and is corrected if it is
-    /// wrong. There is no concurrent writer: if the object has changed, an earlier request whose
-    /// answer was lost has changed it.
+    /// Writes an object. `stands` states whether the object is known to exist; the store's response corrects
+    /// it. There is no concurrent writer: if the object has changed, an earlier request whose response was
+    /// lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {

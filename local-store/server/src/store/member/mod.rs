@@ -34,7 +34,7 @@ use crate::peer::{
 use crate::token_key::TokenKey;
 use node::clock::Clock;
 use node::status::{Role, Status};
-use node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
+use node::{Node, NodeId, OnFatal, Settings, incarnation_of, node_id, slot_of};
 
 /// The interval at which a waiting node sends messages to its peers.
 const ROUND: Duration = Duration::from_millis(100);
@@ -206,8 +206,9 @@ impl StartingMember<'_> {
     async fn start_node(&self, files: NodeFiles) -> Result<Replicas, String> {
         let identity = identity_of(&files.identity);
         let transport = Arc::new(PeerTransport(Arc::clone(&self.peers)));
+        let settings = Settings { has_neighbours: false, ..Settings::default() };
         let replicas =
-            cluster::start_replicas(files, transport, false, self.clock, self.host).await?;
+            cluster::start_replicas(files, transport, settings, self.clock, self.host).await?;
         self.peer_service.attend(&replicas);
         self.local.identity.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&identity);

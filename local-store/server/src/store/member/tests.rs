@@ -190,8 +190,9 @@ async fn an_interrupted_creation_of_the_cluster_is_completed() {
         // One arc of the first node has durably stored its members. No other node knows them.
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let transport = Arc::new(LocalTransport::default());
+        let settings = Settings { has_neighbours: false, ..Settings::default() };
         let replicas =
-            cluster::start_replicas(first, transport, false, &clock, &host).await.unwrap();
+            cluster::start_replicas(first, transport, settings, &clock, &host).await.unwrap();
         replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
         assert!(replicas[0].holds_data());
         for replica in &replicas {

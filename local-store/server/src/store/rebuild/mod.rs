@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::select_all;
+
 use super::cluster::{self, Replicas};
 use super::directory::{self, Host, Identity};
 use super::{Store, WeakStore};
@@ -20,9 +22,10 @@ use node::LocalTransport;
 use node::clock::Clock;
 use node::status::Status;
 use node::{Node, NodeId, check_redundancy, slot_of};
+use storage::disk::Damage;
 
-/// The interval between two checks of the nodes. Reads switch to another node at once, but a write
-/// may wait for one interval.
+/// The interval between two checks of a damaged node that cannot be set aside yet. Reads use another node at
+/// once, but a write may wait for this interval.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between two log lines about a damaged node that cannot be set aside yet.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
@@ -44,26 +47,47 @@ pub(super) struct Rebuild {
 pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
     let mut logged_at: Option<Instant> = None;
     loop {
-        tokio::time::sleep(CHECK_INTERVAL).await;
+        damage_or_end(&store).await;
         let Some(upgraded) = store.upgrade() else { return };
-        let Some(slot) = find_damaged(&upgraded) else { continue };
+        let Some(slot) = find_damaged(&upgraded) else {
+            drop(upgraded);
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            continue;
+        };
         let set_aside = rebuild.set_aside(&upgraded, slot).await;
         drop(upgraded);
         match set_aside {
             Ok(identity) => rebuild.begin_again(&store, identity).await,
-            Err(reason) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
-                tracing::warn!(
-                    reason,
-                    "node {slot} is damaged, but its directory cannot be set aside yet"
-                );
-                logged_at = Some(Instant::now());
+            Err(reason) => {
+                if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) {
+                    tracing::warn!(
+                        reason,
+                        "node {slot} is damaged, but its directory cannot be set aside yet"
+                    );
+                    logged_at = Some(Instant::now());
+                }
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
-            Err(_) => {}
         }
     }
 }
 
-/// Returns the lowest slot with a damaged node.
+/// Waits until a node is damaged or stopped, or the store has ended.
+async fn damage_or_end(store: &WeakStore) {
+    let records: Vec<Damage> = match store.upgrade() {
+        Some(store) => {
+            let nodes = store.current_nodes();
+            let first = nodes.iter().filter_map(|node| node.first());
+            first.map(|replica| replica.damage().clone()).collect()
+        }
+        None => return,
+    };
+    if !records.is_empty() {
+        select_all(records.iter().map(|damage| Box::pin(damage.found()))).await;
+    }
+}
+
+/// Returns the lowest slot of a damaged node.
 fn find_damaged(store: &Store) -> Option<u64> {
     let nodes = store.current_nodes();
     let mut first = nodes.iter().filter_map(|node| node.first());

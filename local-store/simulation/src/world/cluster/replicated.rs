@@ -47,6 +47,9 @@ const ENTRIES_KEPT: u64 = 40;
 /// lost messages are not retransmitted, unlike in TCP.
 const SNAPSHOT_PART: Duration = Duration::from_secs(2);
 
+/// The time without a new entry after which a node purges its log. It is short, because clients rarely pause.
+const QUIET: Duration = Duration::from_millis(400);
+
 /// Whether a process is alive. Every object that could outlive its process checks this.
 type Alive = Arc<AtomicBool>;
 
@@ -363,6 +366,7 @@ fn settings(arcs: u32) -> Settings {
         snapshot_entries: SNAPSHOT_ENTRIES,
         entries_kept: ENTRIES_KEPT,
         snapshot_part: SNAPSHOT_PART,
+        quiet: QUIET,
         arcs,
         ..Settings::default()
     }

@@ -5,6 +5,7 @@
 mod append;
 mod damage;
 mod faults;
+mod growth;
 mod power_cuts;
 mod torn_tail;
 mod truncation;
@@ -15,7 +16,13 @@ use crate::disk::SimulatedDisk;
 
 /// Returns options with the smallest segments, so that switching is frequent.
 fn options() -> Options {
-    Options { segment_bytes: 2 * DATA_OFFSET, ..Options::default() }
+    let bytes = 2 * DATA_OFFSET;
+    Options { segment_bytes: bytes, first_segment_bytes: bytes, ..Options::default() }
+}
+
+/// Returns options with segments that grow from the smallest size to eight times that.
+fn growing() -> Options {
+    Options { segment_bytes: 16 * DATA_OFFSET, ..options() }
 }
 
 fn open(disk: &SimulatedDisk) -> Log {

@@ -15,6 +15,7 @@ enum Step {
     /// The last index to truncate, in percent of the way from the first to the next index. It may
     /// be beyond the end.
     TruncatePrefix(u64),
+    Shrink,
     /// The process ends; the page cache survives.
     Kill,
     PowerCut(u64),
@@ -28,6 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => prop::collection::vec(0_usize..900, 1..6).prop_map(Step::Append),
         6 => Just(Step::Sync),
         1 => (0_u64..130).prop_map(Step::TruncatePrefix),
+        1 => Just(Step::Shrink),
         1 => Just(Step::Kill),
         2 => any::<u64>().prop_map(Step::PowerCut),
         2 => (0_u64..12, fault).prop_map(|(after, fault)| Step::Fail(after, fault)),
@@ -108,6 +110,7 @@ impl Model {
                 }
                 result
             }
+            Step::Shrink => log.shrink(),
             Step::Kill | Step::PowerCut(_) | Step::Fail(..) => Ok(()),
         };
         match result {
@@ -133,8 +136,8 @@ fn reopen(disk: &SimulatedDisk, options: &Options, seed: u64) -> Log {
     panic!("the log never opens");
 }
 
-fn run(steps: &[Step], spares_max: usize) -> Result<(), TestCaseError> {
-    let options = Options { spares_max, ..options() };
+fn run(steps: &[Step], spares_max: usize, segment_bytes: u64) -> Result<(), TestCaseError> {
+    let options = Options { spares_max, segment_bytes, ..options() };
     let disk = SimulatedDisk::new();
     let mut log = reopen(&disk, &options, 0);
     let mut model =
@@ -167,7 +170,8 @@ proptest! {
     fn synced_entries_survive_and_no_other_appear(
         steps in prop::collection::vec(step(), 1..60),
         spares_max in 0_usize..4,
+        doublings in 1_u32..5,
     ) {
-        run(&steps, spares_max)?;
+        run(&steps, spares_max, DATA_OFFSET << doublings)?;
     }
 }

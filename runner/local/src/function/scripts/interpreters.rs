@@ -1,7 +1,7 @@
-//! The interpreters on this machine. Finds an interpreter for each runtime: of the runtime's version, or
-//! of a different version with a warning.
+//! The interpreters on this machine. Finds an interpreter for each runtime: of the runtime's version, or of a
+//! different version with a warning.
 //!
-//! It runs programs to query their version, but runs no handlers.
+//! This module runs programs to query their version, but runs no handlers.
 
 use std::collections::BTreeMap;
 use std::env;

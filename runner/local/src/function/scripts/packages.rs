@@ -98,8 +98,8 @@ fn dependencies(path: &Path) -> Option<Vec<String>> {
     Some(listed.map(|it| it.keys().cloned().collect()).unwrap_or_default())
 }
 
-/// Returns the state of the paths in a list: a file's content, or the time of a folder's newest change.
-/// It is part of the key, so that an edit causes a new installation.
+/// Returns the state of the paths in a list: a file's content, or the time of a folder's newest change. This
+/// state is part of the installation's key, so that an edit causes a new installation.
 fn state_of_paths(text: &str, folder: &Path) -> Vec<Vec<u8>> {
     let words = text.split(|it: char| it.is_whitespace() || "\"'=,:".contains(it));
     let paths = words.filter(|word| word.contains(['/', '.'])).map(|word| folder.join(word));
@@ -272,8 +272,8 @@ impl Install<'_> {
         command
     }
 
-    /// Returns the base folder of the paths in `requirements.txt`. It is the template's folder, as for
-    /// `sam build`, if all paths exist there. Otherwise it is the folder of `requirements.txt`.
+    /// Returns the base folder of the paths in `requirements.txt`. This is the template's folder, as for `sam
+    /// build`, if all paths exist there, otherwise the folder of `requirements.txt`.
     fn folder_of_paths(&self) -> PathBuf {
         let template = self.handler.places.of_template("");
         let text = fs::read_to_string(self.manifest).unwrap_or_default();

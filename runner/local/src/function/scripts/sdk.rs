@@ -1,7 +1,7 @@
-//! Finds the packages that Lambda provides but this machine lacks: the AWS SDK, and the Powertools
-//! layers, which AWS publishes. Handlers use them without listing them.
+//! Finds the packages that Lambda provides but this machine lacks: the AWS SDK, and the Powertools layers,
+//! which AWS publishes. Handlers use them without listing them.
 //!
-//! It considers only packages that a handler uses, and installs nothing.
+//! This module considers only packages that a handler uses, and installs nothing.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -16,7 +16,7 @@ mod shards;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +35,8 @@ const LATE_EVENT_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug)]
 pub struct Chaos {
     seed: u64,
+    /// Whether faults occur now.
+    is_on: AtomicBool,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -42,7 +44,7 @@ impl Chaos {
     /// Creates the faults of a run.
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
-        Arc::new(Self { seed, counts: Mutex::default() })
+        Arc::new(Self { seed, is_on: AtomicBool::new(true), counts: Mutex::default() })
     }
 
     /// Returns the faults of one mapping.
@@ -62,6 +64,17 @@ impl Chaos {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// Returns whether faults occur now.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Turns the faults on or off, for all mappings. They begin on.
+    pub fn switch(&self, on: bool) {
+        self.is_on.store(on, Ordering::Relaxed);
     }
 
     /// Returns the number of faults that have occurred.
@@ -108,6 +121,9 @@ impl MappingChaos {
 
     /// Returns whether to treat the iterator of the next read as expired.
     pub(super) fn iterator_expires(&self) -> bool {
+        if !self.run.is_on() {
+            return false;
+        }
         let expires = self.plan.iterator_expires(self.reads.fetch_add(1, Ordering::Relaxed));
         if expires {
             self.run.count("iterator expired");
@@ -115,8 +131,16 @@ impl MappingChaos {
         expires
     }
 
-    /// Invokes the function, with the fault that the plan injects into this invocation.
-    pub(super) async fn invoke<I: Invoke>(&self, function: &I, event: Bytes) -> InvokeOutcome {
+    /// Invokes the function, with the fault that the plan has for this invocation.
+    pub(super) async fn invoke<I: Invoke>(
+        &self,
+        function: &I,
+        request: &str,
+        event: Bytes,
+    ) -> InvokeOutcome {
+        if !self.run.is_on() {
+            return function.invoke(request, event).await;
+        }
         let fault = self.plan.invocation(self.invocations.fetch_add(1, Ordering::Relaxed));
         match fault {
             Some(InvocationFault::Throttle) => {
@@ -129,22 +153,22 @@ impl MappingChaos {
             }
             Some(InvocationFault::Duplicate) => {
                 self.run.count("duplicate");
-                function.invoke(event.clone()).await;
+                function.invoke(request, event.clone()).await;
             }
             Some(InvocationFault::Split { draw }) => {
                 if let Some(beginning) = beginning(&event, draw) {
                     self.run.count("split");
-                    function.invoke(beginning).await;
+                    function.invoke(request, beginning).await;
                 }
             }
             Some(InvocationFault::Crash | InvocationFault::Late { .. }) | None => {}
         }
-        let outcome = function.invoke(event.clone()).await;
+        let outcome = function.invoke(request, event.clone()).await;
         if let Some(InvocationFault::Late { back }) = fault
             && let Some(old) = self.old(back)
         {
             self.run.count("late");
-            function.invoke(old).await;
+            function.invoke(request, old).await;
         }
         self.remember(event);
         if fault == Some(InvocationFault::Crash) && matches!(outcome, InvokeOutcome::Ok(_)) {

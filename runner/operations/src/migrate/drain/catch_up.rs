@@ -16,16 +16,16 @@ use client::output::say;
 /// Number of remaining records at which writers may be blocked. The function applies that many in a
 /// second.
 const FEW_RECORDS: u64 = 1_000;
-/// Maximum time for which a read of the streams may continue after the time limit of a switch. If
-/// the command stops before that, the command that resumes the switch has to read the streams from
+/// Maximum time for which a read of the streams may continue after the time limit of a switch. A command that
+/// stops during a read loses its positions. The command that resumes the switch then reads the streams from
 /// the beginning, while writers are blocked.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Reads the streams until everything written so far is applied, or few records remain. Writers are
-/// not blocked during this.
+/// Reads the streams until everything written so far is applied, or few records remain. Writers are not
+/// blocked during this.
 ///
 /// # Errors
-/// When that is impossible, or the streams cannot be read.
+/// When the records can never all be applied, or the streams cannot be read.
 pub(crate) async fn caught_up(
     context: &Context,
     name: &str,

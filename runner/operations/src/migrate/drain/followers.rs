@@ -31,10 +31,10 @@ const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
 /// Maximum number of pages of a target table that are read to find an item for the probe. Nearly
 /// every item is suitable.
 const PAGES_MAX: usize = 10;
-/// Number of items of such a page.
+/// Number of items of a page that is read for the probe.
 const PAGE_ITEMS: i32 = 100;
-/// Minimum wait for a note. Writers are not blocked during it, and an idle function takes seconds
-/// to start.
+/// Minimum wait for a note. Writers are not blocked during the wait, and an idle function takes seconds to
+/// start.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
 /// Time after which the wait is reported. A running follower writes its note sooner.
 const SAID_AFTER: Duration = Duration::from_secs(3);
@@ -182,16 +182,16 @@ async fn answered(
     }
 }
 
-/// Names streams of tables for messages.
+/// Formats the names of the tables' streams for a message.
 fn streams(tables: &[&str]) -> String {
     let names: Vec<String> = tables.iter().map(|table| format!("`{table}`")).collect();
     let what = if names.len() == 1 { "the stream of" } else { "the streams of" };
     format!("{what} {}", names.join(", "))
 }
 
-/// Writes a probe record: one update adds the attribute of a touch, which transforms and
-/// comparisons ignore, to an item that was made from one of the sources; a second update removes
-/// it. Returns whether there was such an item.
+/// Writes a probe record: one update adds the attribute of a touch, which transforms and comparisons ignore,
+/// to an item that was made from one of the sources; a second update removes the attribute. Returns whether
+/// there was such an item.
 ///
 /// # Errors
 /// When the table cannot be read or written.

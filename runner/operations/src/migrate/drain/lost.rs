@@ -41,8 +41,7 @@ pub(crate) async fn say_again(
         let known = match stands.as_ref().map(|item| (item, Registers::from_item(item))) {
             None => Registers::default(),
             Some((_, Ok(known))) => known,
-            // On the way back, an item without a mark is one to which no effect has been applied
-            // yet.
+            // In the reverse direction, no effect has been applied yet to an item without a mark.
             Some((item, Err(_))) if target.adopts && !item.contains_key(MARK) => match there {
                 Some(there) => adopted(&control.client, (migration, there), target, item).await?,
                 None => Registers::default(),
@@ -88,7 +87,7 @@ async fn adopted(
     Ok(said_by_all(known))
 }
 
-/// Records a tombstone in the control table before it is written, as the function does.
+/// Records a tombstone in the control table before the tombstone is written, as the function does.
 async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers) -> Result<()> {
     let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max() else {
         return Ok(());

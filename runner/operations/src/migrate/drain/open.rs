@@ -15,9 +15,9 @@ use client::endpoint;
 /// The requirement that items of the targets can be converted back into source items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InverseUse {
-    /// They must be convertible: the plan has an `inverse` that may be used later.
+    /// The items must be convertible: the plan has an `inverse` that may be used later.
     Required,
-    /// They need not be convertible: the way back is in use now, or closed.
+    /// The items need not be convertible: the way back is in use now, or closed.
     Unused,
 }
 

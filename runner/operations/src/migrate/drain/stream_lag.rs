@@ -1,8 +1,9 @@
-//! Measures the lag of a migration behind the streams that it follows: how many records have
-//! reached the targets, and the age of the oldest waiting record.
+//! Measures the lag of a migration behind the streams that it follows: how many records have reached the
+//! targets, and the age of the oldest waiting record.
 //!
-//! It uses the same proof as a cut-over; a watcher reads each record once. After a cut-over, it
-//! records the time up to which all writes have been copied back. It writes nothing else.
+//! The measurement uses the same drain proof as a cut-over; a watcher reads each record once. After a
+//! cut-over, this module records the time up to which all writes have been copied back. It writes nothing
+//! else.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ pub(crate) struct Watcher {
 }
 
 /// The result of a pass over the streams.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
     /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
     pub(crate) told: Value,
@@ -72,7 +73,7 @@ pub(crate) struct Streams {
     pub(crate) is_unfit: bool,
 }
 
-/// The number of changes that were seen applied, and the time since which no more were.
+/// The number of changes that were seen as applied, and the time since which no further change was applied.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     seen: Option<(u64, Instant)>,
@@ -149,8 +150,8 @@ impl Watcher {
         now: i64,
     ) -> Streams {
         let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
-        // Refused items count since the last comparison. On the way back, nothing changes that
-        // time, so the proof continues and no record is read again.
+        // Refused items count since the last comparison. In the reverse direction, no comparison changes the
+        // start of the proof, so the proof continues and reads no record again.
         let compared = if direction == Direction::Forward { counted.compared } else { 0 };
         if self.followed != Some((direction, compared)) {
             (self.followed, self.drain) = (Some((direction, compared)), None);
@@ -188,7 +189,7 @@ impl Watcher {
             }
             Err(problem) => return failed(problem),
         };
-        if direction == Direction::Reverse {
+        if direction == Direction::Reverse && !context.is_read_only {
             inverse_check::note(context, plan, state, &looked, now).await;
         }
         let mut is_followed = self.applied.is_followed(Instant::now());

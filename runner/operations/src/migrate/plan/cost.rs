@@ -1,9 +1,8 @@
 //! Estimates the cost of a migration from samples: the capacity units of each phase.
 //!
-//! It models the requests of the function `migration`: which items it reads and writes, with their
-//! marks, and what each write changes in each index. Source of the rules: DynamoDB developer guide,
-//! "DynamoDB provisioned capacity mode", "Using global secondary indexes", "Best practices for
-//! using sort keys".
+//! The estimate models the requests of the function `migration`: which items it reads and writes, with their
+//! marks, and what each write changes in each index. Source of the rules: DynamoDB developer guide, "DynamoDB
+//! provisioned capacity mode", "Using global secondary indexes", "Best practices for using sort keys".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +94,7 @@ impl Phase {
         }
     }
 
-    /// Returns the phase for a report.
+    /// Returns the phase as JSON for the report.
     fn json(&self, name: &str, per: Option<&str>) -> Value {
         let round = |units: f64| match per {
             None => units.ceil(),
@@ -144,7 +143,7 @@ impl Cost {
         self.known().map(Phase::write_units).sum()
     }
 
-    /// Returns the read units of the same phases.
+    /// Returns the read units of all phases whose amount of work is known in advance.
     pub(crate) fn read_units(&self) -> f64 {
         self.known().map(|phase| phase.reads).sum()
     }
@@ -153,7 +152,7 @@ impl Cost {
         [&self.backfill, &self.comparison, &self.completion].into_iter()
     }
 
-    /// Returns all phases, in the order in which they run.
+    /// Returns all phases as JSON, in the order in which they run.
     pub(crate) fn json(&self) -> Value {
         json!([
             self.backfill.json("backfill", None),
@@ -171,7 +170,7 @@ struct Table<'b> {
     /// The number of the table's items that one sample represents.
     times: f64,
     before: Extent,
-    /// The table's items afterwards, if it is changed in place.
+    /// The table's items after the migration, if the table is changed in place.
     after: Extent,
     /// The items of each target table, with their marks.
     targets: BTreeMap<String, Extent>,
@@ -187,7 +186,7 @@ impl<'b> Table<'b> {
         self.basis.tables.get(table)
     }
 
-    /// Adds a source item that becomes items of other tables.
+    /// Adds the cost of a source item that becomes items of other tables.
     fn moved(&mut self, cost: &mut Cost, item: &Item) {
         let (migration, times) = (self.basis.migration, self.times);
         self.before.add(item, times);
@@ -226,7 +225,7 @@ impl<'b> Table<'b> {
         Some(Registers::of(source, register).to_item(&key))
     }
 
-    /// Adds an item that is changed in place.
+    /// Adds the cost of an item that is changed in place.
     fn in_place(&mut self, cost: &mut Cost, item: &Item) {
         let times = self.times;
         self.before.add(item, times);
@@ -246,7 +245,7 @@ impl<'b> Table<'b> {
         cost.live.write(place, (Some(item), after.as_ref()), 1.0);
     }
 
-    /// Adds the scans of the phases.
+    /// Adds the cost of the scans in each phase.
     fn scans(&self, cost: &mut Cost) {
         let segments = self.basis.plan.segments;
         cost.backfill.reads += self.before.units(segments);

@@ -18,7 +18,7 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
 
-/// Separates the two tables of a pair. Names of tables cannot contain it.
+/// Separates the two tables of a pair. Names of tables cannot contain this character.
 const INTO: char = '>';
 
 /// Returns a description of a conflicting migration; `None` if there is none.
@@ -51,8 +51,8 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     Ok(None)
 }
 
-/// Adds a plan's pairs of tables to the active migrations, unless another migration conflicts.
-/// Returns whether they are new.
+/// Adds a plan's pairs of tables to the active migrations, unless another migration conflicts. Returns
+/// whether the pairs are new.
 ///
 /// # Errors
 /// The message names the conflicting migration.

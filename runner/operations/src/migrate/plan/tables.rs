@@ -73,7 +73,7 @@ pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<St
 /// Returns the names of the first tables of a store, as many as a message has.
 ///
 /// # Errors
-/// When they cannot be listed.
+/// When the tables cannot be listed.
 pub(crate) async fn names(client: &Client) -> Result<Vec<String>> {
     let answer = client.list_tables().limit(NAMED_MAX).send().await;
     let answer = answer.map_err(|error| format!("cannot list tables: {}", error_text(&error)))?;

@@ -32,8 +32,7 @@ pub(crate) async fn list(context: &Context) -> Result<Exit> {
 
 /// Shows each phase change of a migration.
 pub(crate) async fn journal(context: &Context, name: &str) -> Result<Exit> {
-    context.state(name).await?;
-    let entries: Vec<JournalLine> = context.control.list(name, JournalLine::PREFIX).await?;
+    let entries = journal_lines(context, name).await?;
     let rows: Vec<Vec<Value>> = entries
         .iter()
         .map(|entry| {
@@ -48,6 +47,15 @@ pub(crate) async fn journal(context: &Context, name: &str) -> Result<Exit> {
         .collect();
     output::rows(context.output, &["at", "from", "to", "why", "by"], &rows);
     Ok(Exit::Done)
+}
+
+/// Returns the phase changes of a migration, oldest first.
+///
+/// # Errors
+/// When there is no such migration, or the control table cannot be read.
+pub(crate) async fn journal_lines(context: &Context, name: &str) -> Result<Vec<JournalLine>> {
+    context.state(name).await?;
+    context.control.list(name, JournalLine::PREFIX).await
 }
 
 /// Formats seconds since 1970: as a number for programs, as a time for people; empty if unset.

@@ -15,7 +15,7 @@ use crate::migrate::drain::stream_lag;
 use crate::migrate::drain::stream_lag::{Streams, Watcher};
 use crate::migrate::failure::Result;
 use crate::migrate::plan::compile::compile;
-use crate::migrate::report::backfill::advance;
+use crate::migrate::report::backfill::{advance, look};
 use crate::migrate::report::documents;
 use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::next_steps::MigrationFacts;
@@ -60,6 +60,24 @@ struct Known {
     now: i64,
 }
 
+/// What a read of a migration's streams and documents found, in the phase of that time.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    phase: Phase,
+    streams: Streams,
+    documents: Documents,
+}
+
+/// Where the facts about the streams in a status come from.
+pub(crate) enum Look<'l> {
+    /// The streams are not read, because that takes seconds and slows workers down.
+    None,
+    /// The streams are read now.
+    Now(&'l mut Watcher),
+    /// The streams were read before. If the phase has changed since, they count as not read.
+    Before(&'l Observation),
+}
+
 /// Returns the status of a migration as JSON, `weir.migration.status/v1`. With a watcher, the
 /// status includes the streams.
 pub(crate) async fn describe(
@@ -67,7 +85,12 @@ pub(crate) async fn describe(
     name: &str,
     watcher: Option<&mut Watcher>,
 ) -> Result<Value> {
-    let (state, backfill) = advance(context, name).await?;
+    describe_with(context, name, watcher.map_or(Look::None, Look::Now)).await
+}
+
+/// Returns the status of a migration as JSON, with these facts about its streams.
+pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>) -> Result<Value> {
+    let (state, backfill) = progress_of(context, name).await?;
     let notes: Vec<Problem> = context.control.list(name, Problem::PREFIX).await?;
     let route = context.control.route(name).await?;
     let phase = state.phase;
@@ -76,14 +99,11 @@ pub(crate) async fn describe(
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
     let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
-    let (mut streams, mut documents) = (Streams::default(), Documents::NotRead);
-    if let (Some(watcher), Some(plan)) = (watcher, &plan) {
-        streams = watcher.look(context, &state, plan, now).await;
-        let asked = documents_in_the_way(context, plan, phase);
-        // Documents that are not checked in time are reported as unknown.
-        let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
-        documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
-    }
+    let Observation { streams, documents, .. } = match (look, &plan) {
+        (Look::Now(watcher), Some(plan)) => observe(context, &state, plan, watcher, now).await?,
+        (Look::Before(known), Some(_)) if known.phase == phase => known.clone(),
+        _ => Observation { phase, streams: Streams::default(), documents: Documents::NotRead },
+    };
     // After a cut-over, the read of the streams may have recorded a new proof, so the state is read
     // again.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
@@ -225,7 +245,37 @@ impl Known {
     }
 }
 
+/// Reads the streams of a migration, and the documents that could not be assembled.
+///
+/// # Errors
+/// When the control table or the documents cannot be read.
+pub(crate) async fn observe(
+    context: &Context,
+    state: &State,
+    plan: &Plan,
+    watcher: &mut Watcher,
+    now: i64,
+) -> Result<Observation> {
+    let phase = state.phase;
+    let streams = watcher.look(context, state, plan, now).await;
+    let asked = documents_in_the_way(context, plan, phase);
+    // Documents that are not checked in time are reported as unknown.
+    let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
+    let documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
+    Ok(Observation { phase, streams, documents })
+}
+
+/// Returns the state and the backfill's progress. Only a context that may write moves the migration
+/// to `tailing`; any other one shows it as moved.
+async fn progress_of(context: &Context, name: &str) -> Result<(State, Progress)> {
+    match context.is_read_only {
+        true => look(context, name).await,
+        false => advance(context, name).await,
+    }
+}
+
 /// The state of the documents of a split that could not be assembled.
+#[derive(Clone, Debug)]
 enum Documents {
     NotRead,
     AllWhole,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::migrate::drain::stream_lag::{Watcher, look_limit};
 use crate::migrate::plan::plan_file::PlanFile;
-use crate::migrate::report::{status, status_line};
+use crate::migrate::report::{safety, status, status_line};
 use crate::migrate::start::tasks::tests::task;
 use crate::migrate::switch::switching_tests::{
     NAME, Served, is_in, plan_with_way_back, serve, set_state, write_down,
@@ -52,7 +52,14 @@ async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) 
     let commands = status["next_steps"].as_array().unwrap().iter();
     let commands = commands.map(|step| step["command"].as_str().unwrap());
     let verbs = commands.map(|command| command.strip_prefix("weir migrate ").unwrap().to_owned());
-    (verbs.collect(), status_line::line(&status), status::exit_of(&status))
+    let (verbs, exit): (Vec<String>, _) = (verbs.collect(), status::exit_of(&status));
+    // A cut-over is safe exactly where it is suggested and nothing is in its way.
+    let safety = safety::of_cutover(&plan_with_way_back(), &status);
+    let is_suggested =
+        case.state.phase == Phase::Ready && verbs.contains(&"cutover move".to_owned());
+    let expected = is_suggested && exit == Exit::Done;
+    assert_eq!(safety.answer == safety::Safety::Yes, expected, "{safety:?} {status}");
+    (verbs, status_line::line(&status), exit)
 }
 
 async fn check(cases: &[Case]) {

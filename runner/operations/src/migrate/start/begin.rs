@@ -43,7 +43,7 @@ impl StartClaim {
     fn of(state: &State, holder: &str, fingerprint: &str) -> Self {
         match state.phase {
             Phase::None => Self::Claimed,
-            // A migration with the same name has another plan.
+            // A migration with the same name has a different plan.
             _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::ClaimedByOther,
             Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Claimed,
             Phase::Preparing => Self::ClaimedByOther,
@@ -53,10 +53,10 @@ impl StartClaim {
     }
 }
 
-/// Starts a migration. Retries for a while if the store does not answer.
+/// Starts a migration. Retries for a while if the store does not respond.
 ///
 /// # Errors
-/// When it cannot be started, or another command is starting it.
+/// When the migration cannot be started, or another command is starting it.
 pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
     let (holder, begun, mut said) = (new_holder(), Instant::now(), String::new());
     let mut is_first = true;
@@ -104,7 +104,7 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // The last command replaces earlier ones. Two at a time are not safe: one could move the fence
+    // The latest command replaces earlier ones. Two concurrent starts are not safe: one could move the fence
     // while the other creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };

@@ -53,7 +53,7 @@ pub(crate) struct StartArguments {
 /// Parses a rate.
 ///
 /// # Errors
-/// When it is not a whole number.
+/// When the text is not a whole number.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| {
         "a rate is a whole positive number of items per second, or 0 for no limit".to_owned()
@@ -163,7 +163,7 @@ pub(crate) async fn run(
     if !is_begun {
         says_what_is_in_the_targets(context, plan).await?;
         if let Err(problem) = begin::begin(context, plan, arguments.rate).await {
-            // Another migration that conflicts has started at the same time and was faster.
+            // A conflicting migration was started concurrently and became active first.
             return Err(match neighbours::in_the_way(context, plan).await? {
                 Some(why) => refused!("refused: {why}"),
                 None => problem,

@@ -14,7 +14,7 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::start::record_time::RecordTime;
 use client::endpoint;
 
-/// Maximum attempts to become active before the second of the fence. One is enough if a write takes
+/// Maximum attempts to become active before the second of the fence. One attempt is enough if a write takes
 /// milliseconds. Each retry sets the fence further ahead.
 const FENCES_MAX: u32 = 5;
 /// Timeout of the wait for a fence, which is at most some seconds ahead.
@@ -113,7 +113,7 @@ pub(crate) async fn activate(
     ))
 }
 
-/// Waits until the store's time is later than a second.
+/// Waits until the store's time is later than `second`, in seconds since 1970.
 pub(crate) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < FENCE_LIMIT {

@@ -33,7 +33,7 @@ pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     }
 }
 
-/// Returns the same description for the backfill in a status.
+/// Returns the advice about the backfill's segments, from the JSON of `weir migrate status`.
 pub(crate) fn advice_of(status: &Value) -> String {
     let name = at(status, "/migration").as_str().unwrap_or_default();
     if let Some(line) = line_of(status) {
@@ -73,8 +73,8 @@ pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
-/// Returns the failing segments for a status; null if there are none. Only segments of the backfill
-/// and of the last run count; after the end, only those whose marks are removed.
+/// Returns the failing segments for a status; null if there are none. Only segments of the backfill and of
+/// the last run count; after the end of the migration, only segments from which marks are being removed.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     let is_over = state.phase.has_ended() && !state.needs_cleaning;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
@@ -95,7 +95,7 @@ pub(crate) async fn wake(context: &Context, name: &str) -> Result<()> {
     wake_those(context, name, |_| true).await
 }
 
-/// Writes each task that was set aside again, because new workers may succeed.
+/// Writes a new revision of each task that was set aside, because new workers may succeed.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -106,9 +106,9 @@ pub(crate) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> 
 async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
-        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
-        // the task is not released while a worker may still have it; after that, the worker was
-        // probably killed.
+        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore the task
+        // is not released while a worker may still be processing it. Later than that, the worker was probably
+        // killed.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_in_progress(now);
         !task.done && !is_waited_for && is_meant(task)
     };

@@ -38,9 +38,8 @@ pub(crate) struct Claim<'h> {
     followed: Followed,
 }
 
-/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point. A
-/// process that listens for Ctrl-C is not ended by the signal itself, so this function has to do
-/// it.
+/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point. A process
+/// that listens for Ctrl-C is not ended by the signal itself, so this function ends the work.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -66,11 +65,11 @@ pub(crate) enum RollbackResult {
 }
 
 impl<'h> Claim<'h> {
-    /// Claims a migration, even if another command holds it. If the claim gets no response, it
-    /// checks whether the claim was written.
+    /// Claims a migration, even if another command holds it. If the claim gets no response, checks whether
+    /// the claim was written.
     ///
     /// # Errors
-    /// When it is in another phase, or the control table cannot be written.
+    /// When the migration is in a different phase, or the control table cannot be written.
     pub(crate) async fn acquire(
         context: &'h Context,
         name: &'h str,
@@ -103,11 +102,11 @@ impl<'h> Claim<'h> {
         }
     }
 
-    /// Claims a migration after an attempt that got no response and may have been written. `before`
-    /// is the holder from before that attempt.
+    /// Claims a migration after an attempt that got no response and may have been written. `before` is the
+    /// holder from before that attempt.
     ///
     /// # Errors
-    /// When another command has claimed it since then, or the request fails again.
+    /// When another command has claimed the migration since then, or the request fails again.
     async fn claim_again(&self, before: Option<&str>) -> Result<()> {
         let state = self.context.state(self.name).await?;
         if state.holder.as_deref() == before || state.phase != self.switch.claimed_phase() {
@@ -145,8 +144,8 @@ impl<'h> Claim<'h> {
         self.context.control.set_active(self.name, self.expect(), followed).await
     }
 
-    /// Blocks writers, and waits until every writer has seen that. If an earlier command has
-    /// blocked them, its recorded time is kept.
+    /// Blocks writers, and waits until every writer has read the closed route. If an earlier command has
+    /// blocked writers, the recorded time is kept.
     ///
     /// # Errors
     /// As [`Claim::make`].

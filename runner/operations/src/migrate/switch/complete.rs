@@ -38,6 +38,21 @@ pub(crate) struct CompleteArguments {
     erased: Vec<PathBuf>,
 }
 
+/// Describes what `complete` would do.
+pub(crate) fn consequence(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Purge => {
+            "a last comparison would have to find nothing left, and functions would stop following the tables"
+        }
+        Kind::InPlace => {
+            "the way back would be closed, and functions would stop following the tables"
+        }
+        Kind::Restructure | Kind::Split => {
+            "the way back would be closed, and the marks would be removed"
+        }
+    }
+}
+
 /// Closes the way back and removes the marks from the targets.
 pub(crate) async fn complete(
     context: &Context,
@@ -62,18 +77,7 @@ pub(crate) async fn complete(
         VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
     if arguments.dry_run {
-        let what = match plan.kind {
-            Kind::Purge => {
-                "a last comparison would have to find nothing left, and functions would stop following the tables"
-            }
-            Kind::InPlace => {
-                "the way back would be closed, and functions would stop following the tables"
-            }
-            Kind::Restructure | Kind::Split => {
-                "the way back would be closed, and the marks would be removed"
-            }
-        };
-        say(&format!("{what}; nothing was written"));
+        say(&format!("{}; nothing was written", consequence(plan.kind)));
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "complete", name).await?;
@@ -116,7 +120,7 @@ async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duratio
     Ok(Exit::Done)
 }
 
-/// Removes tombstones and marks from the sources after a revert, while clients use them.
+/// Removes tombstones and marks from the sources after a revert, while clients use the sources.
 pub(crate) async fn clean(
     context: &Context,
     plan: &Plan,

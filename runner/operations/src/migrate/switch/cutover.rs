@@ -6,7 +6,7 @@ use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{COMPARISON_SECONDS, State, Switch};
 use rules::migration::Phase;
-use rules::migration::plan::Direction;
+use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
@@ -79,11 +79,7 @@ pub(crate) async fn cutover(
         return Ok(Exit::Done);
     }
     if arguments.dry_run {
-        say(&format!(
-            "writers of {} would be blocked for {} s and until everything is drained, then use {targets}; nothing was written",
-            plan.source_tables(Direction::Forward).join(", "),
-            plan.gate_seconds,
-        ));
+        say(&format!("{}; nothing was written", consequence(&plan)));
         application::remind(plan.kind);
         return Ok(Exit::Done);
     }
@@ -96,6 +92,16 @@ pub(crate) async fn cutover(
         limit: arguments.limit(),
     };
     Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
+}
+
+/// Describes what `cutover` would do.
+pub(crate) fn consequence(plan: &Plan) -> String {
+    format!(
+        "writers of {} would be blocked for {} s and until everything is drained, then use {}",
+        plan.source_tables(Direction::Forward).join(", "),
+        plan.gate_seconds,
+        plan.target_tables(Direction::Forward).join(", "),
+    )
 }
 
 /// Returns why the last comparison is too old to cover all earlier writes; `None` if it covers

@@ -39,7 +39,7 @@ pub(crate) struct SwitchRequest {
     pub(crate) asks_followers: bool,
     /// Whether differences are accepted.
     pub(crate) may_differ: bool,
-    /// Time for which writers may be blocked.
+    /// Maximum time for which writers may be blocked.
     pub(crate) limit: Duration,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Executor<'c> {
     back: Option<Migration>,
     drain: Option<Drain>,
     claim: Option<Claim<'c>>,
-    /// Time for which streams must have no new record.
+    /// Time for which streams must have no new record before they count as drained.
     settle: Duration,
     /// Additional time that a fence may take while writers are blocked.
     fence: Duration,
@@ -130,7 +130,7 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Performs a step. Before the commit, the step is bound by the time limit.
+    /// Performs a step. Before the commit, the time limit bounds the step.
     async fn ended(&mut self, step: Step) -> Result<Outcome> {
         if step == Step::Clean {
             return or_interrupted(self.perform(step)).await;

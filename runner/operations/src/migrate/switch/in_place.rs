@@ -126,9 +126,9 @@ async fn proved(
     within(most, drained(&mut drain, limit, settle)).await
 }
 
-/// Returns the run that changes items back, with its fence. `None` if it was not started, is
-/// complete, or another run has come after it. A complete run is not used again: its fence may be
-/// too old, because streams may have trimmed records since, or a stream was enabled later.
+/// Returns the run that changes items back, with its fence. `None` if this run was not started or is
+/// complete, or if another run has begun since. A complete run is not used again: its fence may be too old,
+/// because streams may have trimmed records since, or a stream was enabled later.
 async fn resumable_change(
     context: &Context,
     plan: &Plan,
@@ -253,11 +253,11 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the receipts of erasures from the archives of the plan's tables. The function stores
-/// them under the migration's name, so a repeated `complete` returns all of them.
+/// Returns the receipts of erasures from the archives of the plan's tables. The function stores them under
+/// the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
-/// When no function runs here and no answer was passed, or the function failed.
+/// When no function runs here and no response was passed, or the function failed.
 async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
@@ -307,16 +307,20 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
 fn read_answer(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-    receipt_in(&text)
-        .map_err(|failure| failure.with(|text| format!("file `{}`: {text}", path.display())))
+    receipt_in(&text).map_err(|failure| {
+        failure.with(|text| {
+            let file = path.display();
+            format!("file `{file}`: {text}; save the function's response to this file unchanged")
+        })
+    })
 }
 
-/// Returns the receipt in an answer of the function.
+/// Returns the receipt in a response of the function.
 fn receipt_in(answer: &str) -> Result<Value> {
     let answer: Value = serde_json::from_str(answer)
-        .map_err(|error| format!("not an answer of archive-maintenance: {error}"))?;
+        .map_err(|error| format!("not a response from `archive-maintenance`: {error}"))?;
     answer.get("erased").cloned().ok_or_else(|| {
-        fatal!("not an answer of archive-maintenance to an erasure: it has no `erased`")
+        fatal!("not a response from `archive-maintenance` to an erasure: it has no `erased`")
     })
 }
 

@@ -1,6 +1,6 @@
 //! `weir migrate revert`: checks before readers and writers are switched back to the sources.
 //!
-//! `executor` performs the switch. `in_place` does it for changes in place.
+//! `executor` performs the switch. `in_place` reverts changes in place.
 
 use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
@@ -31,6 +31,10 @@ pub(crate) struct RevertArguments {
     #[arg(long)]
     with_differences: bool,
 }
+
+/// What `revert` would do.
+pub(crate) const CONSEQUENCE: &str =
+    "writers would be blocked until everything is drained, then use the sources";
 
 /// Switches back to the sources.
 pub(crate) async fn revert(
@@ -73,9 +77,7 @@ pub(crate) async fn revert(
         }
     }
     if arguments.dry_run {
-        say(
-            "writers would be blocked until everything is drained, then use the sources; nothing was written",
-        );
+        say(&format!("{CONSEQUENCE}; nothing was written"));
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "revert", name).await?;

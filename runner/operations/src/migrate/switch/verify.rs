@@ -81,9 +81,8 @@ impl VerifyArguments {
     }
 }
 
-/// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the
-/// writes since then with their copies in the sources. Ends in time, even if the store does not
-/// answer.
+/// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the writes
+/// since then with their copies in the sources. Ends in time, even if the store does not respond.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
     // A wait for workers ends with a report at its own limit. The extra time is for a response that
     // does not come.
@@ -91,7 +90,7 @@ pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
     within(most, verified(context, arguments)).await
 }
 
-/// Limits the time of a comparison, even if the store does not answer.
+/// Limits the time of a comparison, even if the store does not respond.
 async fn within(most: Duration, verified: impl Future<Output = Result<Exit>>) -> Result<Exit> {
     if let Ok(ended) = tokio::time::timeout(most, verified).await {
         return ended;
@@ -238,7 +237,7 @@ pub(crate) struct ComparisonResult {
 }
 
 impl ComparisonResult {
-    /// Returns what the migration's state records of this comparison.
+    /// Returns the part of this result that the migration's state records.
     pub(crate) fn verified(&self) -> Verified {
         Verified {
             run: self.run,

@@ -4,8 +4,8 @@
 use crate::migrate::drain::proof::RecordSelection;
 use client::shards::Stream;
 
-/// Returns why a stream lacks writes since the last comparison began; `None` if it has all. For
-/// example, a change of the view type needs a new stream.
+/// Returns why a stream lacks writes since the last comparison began; `None` if the stream has all of them.
+/// For example, a change of the view type needs a new stream.
 pub(crate) fn gap(stream: &Stream, counted: RecordSelection) -> Option<String> {
     let table = &stream.table;
     if !stream.enabled {

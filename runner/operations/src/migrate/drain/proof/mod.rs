@@ -93,8 +93,8 @@ pub(crate) struct DrainPass {
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// The reason why not everything is proved. `None` if all is proved except what waiting cannot
-    /// prove.
+    /// The reason why not everything is proved. `None` if everything is proved, apart from records that can
+    /// never be proved.
     pub(crate) missing: Option<String>,
     /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
@@ -102,7 +102,7 @@ pub(crate) struct DrainPass {
 
 struct Shard {
     place: Place,
-    /// Number of empty pages since its last record.
+    /// Number of empty pages since the shard's last record.
     empty: u32,
     records: u64,
     /// Records that are not proved to be applied, in order.
@@ -237,13 +237,12 @@ impl Drain {
         outcome
     }
 
-    /// Replays waiting records that were made at `second` or before, if the migration's state is
-    /// the expected one. On the way back of a restructure, `there` is the forward migration.
-    /// Returns the number of targets that had to be written.
+    /// Replays waiting records that were made at `second` or before, if the migration's state is the expected
+    /// one. In the reverse direction of a restructuring migration, `there` is the forward migration. Returns
+    /// the number of targets that had to be written.
     ///
     /// # Errors
-    /// When the state is not the expected one, or a target or the control table cannot be read or
-    /// written.
+    /// When the state is not the expected one, or a target or the control table cannot be read or written.
     pub(crate) async fn say_again(
         &self,
         control: &Control,
@@ -367,7 +366,7 @@ impl Drain {
     /// in order.
     async fn prove(&self, shard: &mut Shard) -> Result<Option<String>> {
         shard.hopeless = None;
-        // All records before this position can never be proved.
+        // No record before this position can ever be proved.
         let mut begin = 0;
         while begin < shard.waiting.len() {
             let end = shard.waiting.len().min(begin + PROVED_TOGETHER);
@@ -516,9 +515,9 @@ impl Drain {
         if refused.reason.is_none() {
             return Ok(None);
         }
-        // Two faults are possible. A target of an earlier version remains if the record after the
-        // refused version did not name it. A current target is missing if that record assumed it
-        // was written.
+        // Two faults are possible. A target of an earlier version remains if the record after the refused
+        // version did not name it. A current target is missing if that record assumed that the target already
+        // existed.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));

@@ -1,8 +1,8 @@
-//! Items of a shard that were written since the last comparison, and that a new comparison would
-//! refuse: they cannot be transformed, or do not convert back to the same item.
+//! Items of a shard that were written since the last comparison, and that a new comparison would refuse: they
+//! cannot be transformed, or do not convert back to the same item.
 //!
-//! An item is kept only once, however often it was written. Its final state matters, and the
-//! targets of its earlier versions.
+//! An item is kept only once, however often it was written. Only its final state and the targets of its
+//! earlier versions matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 

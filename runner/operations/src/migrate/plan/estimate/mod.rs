@@ -38,9 +38,11 @@ const PRICES: &str = include_str!("../prices.json");
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
 /// A partition with a larger share of the writes is reported as hot.
 const HOT_SHARE: f64 = 0.1;
-/// With fewer writes, a large share may be a coincidence.
+/// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a large share may be a
+/// coincidence.
 const HOT_WRITES_MIN: u64 = 40;
-/// With fewer items, the writes of a single item are already a large share.
+/// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of a single
+/// item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
 /// Number of items of each table that are transformed as a test before a start.
 const TRIED_AT_START: u64 = 100;
@@ -115,7 +117,7 @@ struct SampleResults {
     outputs: u64,
     /// Bytes that are written.
     bytes: u64,
-    /// Number of items in place that need no change.
+    /// Number of items that a change in place leaves unchanged.
     kept: u64,
     /// Number of items that the plan's program drops.
     dropped: u64,
@@ -294,8 +296,8 @@ fn try_one(
     }
 }
 
-/// Returns why the way back does not restore an item, by the rule of a comparison; `None` if it
-/// does. For a change in place, the changed item is compared.
+/// Returns why the way back does not restore an item, by the rules of a comparison; `None` if the item is
+/// restored. For a change in place, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,

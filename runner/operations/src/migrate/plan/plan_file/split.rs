@@ -1,6 +1,6 @@
 //! Parses the part of a plan file that describes how documents are split.
 //!
-//! `plan::check` checks it against the tables.
+//! `plan::check` checks the split against the tables.
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,75 @@
+//! The buttons of the archive: restore and erase what was previewed.
+//!
+//! Both run as tasks of the console, because they may take longer than a browser waits. Both are safe to repeat: a
+//! restore skips restored items, and an erasure of the same rows has the same name and resumes. A larger one is a
+//! command, which the page shows: it reports its progress, and Ctrl-C ends it.
+
+use operations::archive::contents::{self, Archive, ArchivePlace};
+
+use super::Done;
+use crate::context::Context;
+use crate::error::PageError;
+use crate::pages::archive::{self, BUTTON_ROWS_MAX, EraseForm, RestoreForm};
+use crate::query::Query;
+
+/// Starts a restore.
+///
+/// # Errors
+/// The form is wrong, there is no archive, or too many tasks run.
+pub(crate) fn restore(context: &Context, fields: &Query) -> Result<Done, PageError> {
+    let form = RestoreForm::of(fields)?;
+    let place = of(context, fields)?;
+    let (request, endpoint) = (form.request(), context.endpoint().to_owned());
+    let what = format!("restore into `{}`", form.table);
+    let task = context.tasks().start(what, move || async move {
+        let archive = Archive::find(&place).await??;
+        // The rows are counted again, because the archive may have changed since the preview.
+        let preview = archive.restore(&request, &endpoint, true).await?;
+        let rows = archive::number(&preview.json, "rows");
+        if rows > BUTTON_ROWS_MAX {
+            return Err(format!("{rows} rows are too many for a button: run the command"));
+        }
+        let done = archive.restore(&request, &endpoint, false).await?;
+        Ok(done.json)
+    })?;
+    Ok(Done { said: format!("task {task} has started: restore into `{}`", form.table) })
+}
+
+/// Starts an erasure, if the form repeats the name of the table.
+///
+/// # Errors
+/// The form is wrong or not confirmed, no `weir up` runs, there is no archive, or too many tasks run.
+pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError> {
+    let form = EraseForm::of(fields)?;
+    if fields.get("confirm") != Some(form.table.as_str()) {
+        let what = "it is not the name of the table, so nothing was erased";
+        return Err(PageError::bad_input("confirm", what, form.table));
+    }
+    let Some(running) = context.running() else {
+        return Err(PageError::Refused(
+            "only a function of a running `weir up` changes the archive; on AWS invoke `archive-maintenance`"
+                .to_owned(),
+        ));
+    };
+    let place = of(context, fields)?;
+    let request = form.request();
+    let what = format!("erase rows of `{}`", form.table);
+    let task = context.tasks().start(what, move || async move {
+        let archive = Archive::find(&place).await??;
+        let preview = archive.preview_erasure(&request).await?;
+        if preview.rows as u64 > BUTTON_ROWS_MAX {
+            return Err(format!(
+                "{} rows are too many for a button: run the command",
+                preview.rows
+            ));
+        }
+        contents::erase(&running, &request).await
+    })?;
+    Ok(Done { said: format!("task {task} has started: erase rows of `{}`", form.table) })
+}
+
+/// Returns the place of the archive.
+fn of(context: &Context, fields: &Query) -> Result<ArchivePlace, PageError> {
+    let place = archive::place(context, fields.get("bucket").map(str::to_owned));
+    place.ok_or_else(|| PageError::Refused("no object store is known to this console".to_owned()))
+}

@@ -1,0 +1,25 @@
+//! Turns the faults of the running `weir up` on and off.
+
+use super::Done;
+use crate::context::Context;
+use crate::error::PageError;
+use crate::query::Query;
+
+/// Turns the faults on or off.
+///
+/// # Errors
+/// This `weir up` was started without faults.
+pub(crate) fn switch(context: &Context, fields: &Query) -> Result<Done, PageError> {
+    let on = match fields.get("to") {
+        Some("on") => true,
+        Some("off") => false,
+        _ => return Err(PageError::bad_input("to", "it is neither on nor off", "on or off")),
+    };
+    let Some(chaos) = context.chaos() else {
+        let why = "this `weir up` injects no faults: start it with --chaos SEED".to_owned();
+        return Err(PageError::Refused(why));
+    };
+    chaos.switch(on);
+    let word = if on { "on" } else { "off" };
+    Ok(Done { said: format!("chaos is {word}; {} faults occurred so far", chaos.faults()) })
+}

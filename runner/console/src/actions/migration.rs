@@ -1,0 +1,52 @@
+//! The buttons of a migration: pause, resume, throttle.
+//!
+//! These change one entry of the control table, so they end within a request. The other verbs are commands, which
+//! the page shows:
+//!
+//! - `cutover` and `revert` block writers. A rollback must follow each failure, also when the browser is gone, and
+//!   the operator must see it; so a process in a terminal owns the switch.
+//! - `verify` and `complete` wait for workers, for hours on a large table, and their exit code is the result.
+//! - `abort` is final, and runs the hooks of the folder that only its command line names.
+
+use operations::migrate::api;
+
+use super::Done;
+use crate::context::Context;
+use crate::error::PageError;
+use crate::pages::migration::failed;
+use crate::query::Query;
+
+/// The verbs that have a button.
+pub(crate) const BUTTONS: [&str; 3] = ["pause", "resume", "throttle"];
+
+/// Carries out a verb.
+///
+/// # Errors
+/// The verb has no button, the phase does not allow it, or the store does not answer.
+pub(crate) async fn act(
+    context: &Context,
+    name: &str,
+    verb: &str,
+    fields: &Query,
+) -> Result<Done, PageError> {
+    let migrate = context.migrate();
+    if !api::is_known(&migrate, name).await.map_err(failed)? {
+        return Err(PageError::NotFound { what: format!("the migration `{name}`") });
+    }
+    let done = match verb {
+        "pause" => api::pause_backfill(&migrate, name).await,
+        "resume" => api::resume_backfill(&migrate, name).await,
+        "throttle" => api::limit_backfill(&migrate, name, rate(fields)?).await,
+        _ => return Err(PageError::NotFound { what: format!("the action `{verb}`") }),
+    };
+    Ok(Done { said: done.map_err(failed)?.text })
+}
+
+/// Returns the rate of a form, in items per second.
+fn rate(fields: &Query) -> Result<u64, PageError> {
+    let text = fields.get("rate").unwrap_or_default();
+    text.parse().map_err(|_| {
+        let what = format!("`{text}` is not a number of items per second");
+        PageError::bad_input("rate", what, "a whole number, 0 for no limit")
+    })
+}

@@ -1,0 +1,36 @@
+//! Invokes a function again with the records of a failure object.
+
+use client::output::counted;
+use local::redrive::redrive as redrive_object;
+
+use super::Done;
+use crate::context::Context;
+use crate::error::PageError;
+use crate::query::Query;
+
+/// Redrives the failure object in the field `object`. The object is kept.
+///
+/// # Errors
+/// No `weir up` runs, the records are gone, or the function cannot be invoked.
+pub(crate) async fn redrive(context: &Context, fields: &Query) -> Result<Done, PageError> {
+    let Some(object) = fields.get("object") else {
+        return Err(PageError::bad_input("object", "it is missing", "the key of a failure object"));
+    };
+    let running = context.running().ok_or_else(|| {
+        PageError::Refused("only a running `weir up` can invoke the function".to_owned())
+    })?;
+    let redriven = redrive_object(&running, object, false)
+        .await
+        .map_err(|error| PageError::Store(error.to_string()))?;
+    let records = counted(redriven.records, "record", "records");
+    let function = &redriven.function;
+    let said = match redriven.is_complete() {
+        true => format!("`{function}` processed {records} again"),
+        false => format!(
+            "`{function}` was invoked again with {records}: {}; `weir logs {function} --request {}` shows its log",
+            redriven.outcome(),
+            redriven.request_id
+        ),
+    };
+    Ok(Done { said })
+}

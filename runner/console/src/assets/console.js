@@ -1,0 +1,67 @@
+// Keeps a page up to date from server-sent events. Without it, the page is complete but does not move.
+"use strict";
+
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+let source = null;
+let loading = false;
+
+// Loads the page again and replaces the content of <main>. Keeps focus, open details and the reader's input.
+async function reload() {
+  const edited = main.querySelector("textarea:focus, input:focus, select:focus, [data-edited]");
+  if (loading || edited) return;
+  loading = true;
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.getElementById("main");
+    if (!fresh) return;
+    const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
+    const open = [...main.querySelectorAll("details[open][id]")].map((it) => it.id);
+    main.replaceChildren(...fresh.childNodes);
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  } catch {
+    say("the console does not answer; the page shows an earlier state");
+  } finally {
+    loading = false;
+  }
+}
+
+// Replaces the texts of figures: the data maps the names of figures to their texts.
+function figures(data) {
+  for (const [name, text] of Object.entries(JSON.parse(data))) {
+    for (const it of document.querySelectorAll(`[data-figure="${CSS.escape(name)}"]`)) {
+      if (it.textContent !== text) it.textContent = text;
+    }
+  }
+}
+
+function say(text) {
+  if (connection.textContent !== text) connection.textContent = text;
+}
+
+function connect() {
+  if (source || !main.dataset.events || document.hidden) return;
+  source = new EventSource(main.dataset.events);
+  source.addEventListener("open", () => say("live"));
+  source.addEventListener("error", () => say("not connected; trying again"));
+  source.addEventListener("figures", (event) => figures(event.data));
+  source.addEventListener("reload", reload);
+}
+
+// A browser opens few connections to one address, so a hidden page gives its own back.
+function pause() {
+  source?.close();
+  source = null;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) pause();
+  else {
+    reload();
+    connect();
+  }
+});
+main.addEventListener("input", (event) => event.target.setAttribute("data-edited", ""));
+connect();

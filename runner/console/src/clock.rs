@@ -1,0 +1,69 @@
+//! The clock and the faults of the store, as the head of each page shows them.
+
+use std::time::Duration;
+
+use client::endpoint;
+use maud::{Markup, html};
+
+use crate::context::Context;
+use crate::parts::{form, time};
+
+/// The time after which a page is shown without the clock of a store that does not answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Returns the time of a local store as text, in UTC; `None` if it has no clock, or does not answer.
+pub(crate) async fn text(context: &Context) -> Option<String> {
+    read(context).await.map(|clock| time::text(clock.now_ms.div_euclid(1_000)))
+}
+
+async fn read(context: &Context) -> Option<endpoint::ClockReading> {
+    if context.is_on_aws() {
+        return None;
+    }
+    let reading = endpoint::read_clock(context.endpoint());
+    tokio::time::timeout(PATIENCE, reading).await.ok().flatten()
+}
+
+/// Returns the clock with its buttons, and the switch of the faults. `address` is the page to return to.
+pub(crate) async fn head(context: &Context, address: &str) -> Markup {
+    let writes = context.writes();
+    html! {
+        section.clock aria-label="Clock" {
+            @match read(context).await {
+                Some(clock) => {
+                    span { "Store's clock "
+                        span data-figure="clock" { (time::text(clock.now_ms.div_euclid(1_000))) } " UTC"
+                        @if clock.is_frozen { " (frozen)" }
+                    }
+                    (form::button(writes, "/clock/advance", address, "+1 h", &[("by", "1h")]))
+                    (form::button(writes, "/clock/advance", address, "+1 day", &[("by", "1d")]))
+                    (form::button(writes, "/clock/sweep", address, "Delete expired", &[]))
+                },
+                None if context.is_on_aws() => span { "AWS: its clock cannot be moved" },
+                None => span { "The store has no clock, or does not answer" },
+            }
+            (chaos(context, address))
+        }
+    }
+}
+
+/// Returns the switch of the faults, or the flag that injects them.
+fn chaos(context: &Context, address: &str) -> Markup {
+    let writes = context.writes();
+    html! {
+        @match context.chaos() {
+            Some(chaos) if chaos.is_on() => {
+                span.wait { "Chaos on" }
+                (form::button(writes, "/chaos", address, "Turn off", &[("to", "off")]))
+            },
+            Some(_) => {
+                span { "Chaos off" }
+                (form::button(writes, "/chaos", address, "Turn on", &[("to", "on")]))
+            },
+            None if context.is_of_weir_up() => {
+                span title="start `weir up --chaos SEED` to inject faults, and to switch them here" { "Chaos off" }
+            },
+            None => {},
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The reasons why a page or an action cannot be shown or done, in words and as a status.
+
+use http::StatusCode;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+/// The reason why there is no answer, by what the reader can do about it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PageError {
+    /// Nothing has this name: choose another one.
+    #[error("{what} does not exist")]
+    NotFound {
+        /// What was asked for, such as ``table `orders` ``.
+        what: String,
+    },
+    /// A value of the request is wrong: write another one.
+    #[error("{place}: {what}; write instead: {instead}")]
+    BadInput {
+        /// What is wrong.
+        what: String,
+        /// The field or the part of the path.
+        place: String,
+        /// What to write instead.
+        instead: String,
+    },
+    /// The store, or the data folder of `weir up`, did not give an answer: try again, or repair it.
+    #[error("{0}")]
+    Store(String),
+    /// What the action changes is no longer as its page showed it: load the page again.
+    #[error("{0}")]
+    Conflict(String),
+    /// The action is not allowed here, and nothing was changed.
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+impl PageError {
+    /// Returns the error of a value that is not one of the accepted ones.
+    pub(crate) fn bad_input(
+        place: &str,
+        what: impl Into<String>,
+        instead: impl Into<String>,
+    ) -> Self {
+        Self::BadInput { what: what.into(), place: place.to_owned(), instead: instead.into() }
+    }
+
+    /// Returns the status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::BadInput { .. } => StatusCode::BAD_REQUEST,
+            Self::Store(_) => StatusCode::BAD_GATEWAY,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::Refused(_) => StatusCode::FORBIDDEN,
+        }
+    }
+
+    /// Returns the heading of the page.
+    pub(crate) fn title(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "Not found",
+            Self::BadInput { .. } => "Wrong input",
+            Self::Store(_) => "No answer from the store",
+            Self::Conflict(_) => "Changed meanwhile",
+            Self::Refused(_) => "Refused",
+        }
+    }
+
+    /// Returns the error for programs.
+    pub(crate) fn json(&self) -> Value {
+        let kind = match self {
+            Self::NotFound { .. } => "NotFound",
+            Self::BadInput { .. } => "BadInput",
+            Self::Store(_) => "Store",
+            Self::Conflict(_) => "Conflict",
+            Self::Refused(_) => "Refused",
+        };
+        json!({"schema": "weir.console.error/v1", "error": kind, "message": self.to_string()})
+    }
+
+    /// Returns the error for people.
+    pub(crate) fn html(&self) -> Markup {
+        html! {
+            h1 { (self.title()) }
+            p.error role="alert" { (self.to_string()) }
+            p { a href="/pipelines" { "Pipelines" } " shows what runs." }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_escaped_and_has_a_status() {
+        let error = PageError::NotFound { what: "table `<script>`".to_owned() };
+        assert_eq!(error.status(), StatusCode::NOT_FOUND);
+        let html = error.html().into_string();
+        assert!(html.contains("table `&lt;script&gt;` does not exist"), "{html}");
+        let error = PageError::bad_input("key", "not JSON", "{\"id\":1}");
+        assert_eq!(error.to_string(), "key: not JSON; write instead: {\"id\":1}");
+        assert_eq!(error.json()["error"], "BadInput");
+    }
+}

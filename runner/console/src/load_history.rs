@@ -1,0 +1,220 @@
+//! The traffic of partitions over the last minutes, for the heat map.
+//!
+//! The store knows only the rates of the last minute. The console asks it again and again while a page
+//! shows them, and for some time after. It keeps bands of the key space, not partitions, because a split
+//! changes these.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use locks::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// Bands of the key space. A power of two, so that each has the same number of tokens.
+pub(crate) const BANDS: usize = 32;
+/// Samples that are kept: ten minutes.
+pub(crate) const SAMPLES_MAX: usize = 40;
+/// The time between two samples.
+pub(crate) const PERIOD: Duration = Duration::from_secs(15);
+/// How long a table is sampled after its page was last built.
+const WATCHED_MAX: Duration = Duration::from_secs(30 * 60);
+/// Tables that are sampled at the same time. Beyond that, the one that was looked at first is dropped.
+const TABLES_MAX: usize = 16;
+/// The bits of a token that are within a band.
+const BAND_BITS: u32 = u64::BITS - BANDS.trailing_zeros();
+
+/// A partition, as the store's admin endpoint describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Partition {
+    /// Its number.
+    pub(crate) number: u32,
+    /// Its first token, in decimal digits.
+    pub(crate) first_token: String,
+    /// Its last token.
+    pub(crate) last_token: String,
+    /// Its items.
+    pub(crate) items: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Read capacity units per second over the last minute.
+    pub(crate) read_units_per_second: f64,
+    /// Write capacity units per second over the last minute.
+    pub(crate) write_units_per_second: f64,
+    /// The shard of its stream records; `None` without a stream.
+    pub(crate) shard: Option<String>,
+    /// Whether it is being split.
+    pub(crate) splitting: bool,
+}
+
+/// The rates of the key space at a time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Sample {
+    /// Seconds since 1970, by the clock of this machine.
+    pub(crate) at: i64,
+    /// Number of partitions.
+    pub(crate) partitions: usize,
+    /// Read capacity units per second of each band, from the lowest token up.
+    pub(crate) reads: Vec<f64>,
+    /// Write capacity units per second of each band.
+    pub(crate) writes: Vec<f64>,
+}
+
+impl Sample {
+    /// Spreads the rates of partitions over the bands that they cover.
+    pub(crate) fn of(at: i64, partitions: &[Partition]) -> Self {
+        let (mut reads, mut writes) = (vec![0.0; BANDS], vec![0.0; BANDS]);
+        for partition in partitions {
+            let (Ok(first), Ok(last)) =
+                (partition.first_token.parse::<u64>(), partition.last_token.parse::<u64>())
+            else {
+                continue;
+            };
+            for (band, (read, write)) in reads.iter_mut().zip(&mut writes).enumerate() {
+                let share = share(first, last, band);
+                *read += partition.read_units_per_second * share;
+                *write += partition.write_units_per_second * share;
+            }
+        }
+        Self { at, partitions: partitions.len(), reads, writes }
+    }
+}
+
+/// Returns which share of a range of tokens is in a band.
+#[expect(clippy::cast_precision_loss, reason = "a picture needs a few digits")]
+fn share(first: u64, last: u64, band: usize) -> f64 {
+    let band = u64::try_from(band).unwrap_or(u64::MAX);
+    let lowest = band << BAND_BITS;
+    let highest = lowest | ((1 << BAND_BITS) - 1);
+    let (from, to) = (first.max(lowest), last.min(highest));
+    if from > to {
+        return 0.0;
+    }
+    let tokens = |from: u64, to: u64| (to - from) as f64 + 1.0;
+    tokens(from, to) / tokens(first, last.max(first))
+}
+
+/// The samples of the tables whose page was shown.
+#[derive(Debug, Default)]
+pub(crate) struct LoadHistory(Mutex<BTreeMap<String, Watched>>);
+
+#[derive(Debug)]
+struct Watched {
+    shown: Instant,
+    sampled: Instant,
+    samples: VecDeque<Sample>,
+}
+
+impl LoadHistory {
+    /// Adds what a page read, watches the table from now on, and returns its samples, the oldest first.
+    pub(crate) fn show(&self, table: &str, sample: Sample) -> Vec<Sample> {
+        let mut tables = self.0.lock();
+        let now = Instant::now();
+        if !tables.contains_key(table) && tables.len() >= TABLES_MAX {
+            let oldest = tables.iter().min_by_key(|(_, watched)| watched.shown);
+            if let Some(name) = oldest.map(|(name, _)| name.clone()) {
+                tables.remove(&name);
+            }
+        }
+        let watched = tables.entry(table.to_owned()).or_insert_with(|| Watched {
+            shown: now,
+            sampled: now.checked_sub(PERIOD).unwrap_or(now),
+            samples: VecDeque::new(),
+        });
+        watched.shown = now;
+        // A page that is loaded again and again does not make its own samples.
+        if now.duration_since(watched.sampled) >= PERIOD || watched.samples.is_empty() {
+            watched.add(sample, now);
+        }
+        watched.samples.iter().cloned().collect()
+    }
+
+    /// Returns the tables of which a sample is due.
+    pub(crate) fn due(&self) -> Vec<String> {
+        let mut tables = self.0.lock();
+        let now = Instant::now();
+        tables.retain(|_, watched| now.duration_since(watched.shown) < WATCHED_MAX);
+        let is_due = |watched: &Watched| now.duration_since(watched.sampled) >= PERIOD;
+        tables.iter().filter(|(_, watched)| is_due(watched)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Adds a sample of a table that is still watched.
+    pub(crate) fn add(&self, table: &str, sample: Sample) {
+        if let Some(watched) = self.0.lock().get_mut(table) {
+            watched.add(sample, Instant::now());
+        }
+    }
+
+    /// Stops watching a table.
+    pub(crate) fn forget(&self, table: &str) {
+        self.0.lock().remove(table);
+    }
+}
+
+impl Watched {
+    fn add(&mut self, sample: Sample, now: Instant) {
+        self.sampled = now;
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(first: u64, last: u64, read: f64, write: f64) -> Partition {
+        Partition {
+            number: 0,
+            first_token: first.to_string(),
+            last_token: last.to_string(),
+            items: 0,
+            bytes: 0,
+            read_units_per_second: read,
+            write_units_per_second: write,
+            shard: None,
+            splitting: false,
+        }
+    }
+
+    #[test]
+    fn rates_are_spread_over_the_bands_of_a_partition() {
+        let half = u64::MAX / 2;
+        let sample = Sample::of(
+            7,
+            &[partition(0, half, 160.0, 0.0), partition(half + 1, u64::MAX, 0.0, 32.0)],
+        );
+        assert_eq!((sample.at, sample.partitions), (7, 2));
+        for band in 0..BANDS {
+            let expected = if band < BANDS / 2 { (10.0, 0.0) } else { (0.0, 2.0) };
+            let (read, write) = (sample.reads[band], sample.writes[band]);
+            assert!(
+                (read - expected.0).abs() < 1e-6 && (write - expected.1).abs() < 1e-6,
+                "{band}"
+            );
+        }
+        let narrow = Sample::of(0, &[partition(5, 5, 3.0, 0.0)]);
+        assert!((narrow.reads[0] - 3.0).abs() < 1e-9 && narrow.reads[1] == 0.0);
+        let wrong = Partition { first_token: "x".to_owned(), ..partition(0, 9, 5.0, 5.0) };
+        assert_eq!(Sample::of(0, &[wrong]).reads, vec![0.0; BANDS]);
+    }
+
+    #[test]
+    fn a_history_keeps_the_newest_samples_of_the_newest_tables() {
+        let history = LoadHistory::default();
+        assert_eq!(history.show("t", Sample::of(1, &[])).len(), 1);
+        // The page was loaded again at once.
+        assert_eq!(history.show("t", Sample::of(2, &[])).len(), 1);
+        for at in 0..100 {
+            history.add("t", Sample::of(at, &[]));
+        }
+        let samples = history.show("t", Sample::of(200, &[]));
+        assert_eq!((samples.len(), samples[SAMPLES_MAX - 1].at), (SAMPLES_MAX, 99));
+        for number in 0..TABLES_MAX {
+            history.show(&format!("other-{number}"), Sample::of(0, &[]));
+        }
+        history.add("t", Sample::of(300, &[]));
+        assert_eq!(history.show("t", Sample::of(301, &[]))[0].at, 301);
+    }
+}

@@ -1,0 +1,153 @@
+//! The data of the page, and its JSON twin.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::tasks::{Task, TaskState};
+
+/// What the page shows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct View {
+    /// The version of this document.
+    pub(crate) schema: &'static str,
+    /// The address of the archive; `None` if there is none.
+    pub(crate) location: Option<String>,
+    /// Why there is no archive.
+    pub(crate) nothing: Option<String>,
+    /// The bucket of the query.
+    pub(crate) bucket: Option<String>,
+    /// The tables of the archive.
+    pub(crate) tables: Vec<String>,
+    /// The table of the query.
+    pub(crate) table: Option<String>,
+    /// The days, newest first.
+    pub(crate) days: Vec<Day>,
+    /// Number of days before the shown ones.
+    pub(crate) skipped: usize,
+    /// Number of days after the shown ones.
+    pub(crate) left_out: usize,
+    /// Reasons why objects cannot be read.
+    pub(crate) damaged: Vec<String>,
+    /// The first rows of the day of the query.
+    pub(crate) rows: Option<Rows>,
+    /// The preview of a restore.
+    pub(crate) restore: Option<Restore>,
+    /// The preview of an erasure.
+    pub(crate) erasure: Option<Erasure>,
+    /// The last tasks that buttons have started, newest first.
+    pub(crate) tasks: Vec<Task>,
+}
+
+impl View {
+    /// Returns whether a task runs, so that the page changes by itself.
+    pub(crate) fn is_running(&self) -> bool {
+        self.tasks.iter().any(|task| task.state == TaskState::Running)
+    }
+}
+
+/// One day of one table.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Day {
+    /// The table.
+    pub(crate) table: String,
+    /// The UTC day.
+    pub(crate) day: String,
+    /// Number of objects.
+    pub(crate) parts: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Number of rows; `None` if it was not read.
+    pub(crate) rows: Option<u64>,
+    /// Number of objects that cannot be read.
+    pub(crate) damaged_parts: u64,
+    /// The time of the first delete.
+    pub(crate) first_deleted_at: Option<String>,
+    /// The time of the last delete.
+    pub(crate) last_deleted_at: Option<String>,
+}
+
+/// The first rows of a day.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rows {
+    /// The day.
+    pub(crate) day: String,
+    /// The rows.
+    pub(crate) rows: Vec<Row>,
+    /// Whether the day has further rows.
+    pub(crate) has_more: bool,
+}
+
+/// A row.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// The time of the delete.
+    pub(crate) deleted_at: String,
+    /// What deleted the item.
+    pub(crate) deleted_by: String,
+    /// All columns.
+    pub(crate) columns: Box<RawValue>,
+}
+
+/// A restore, previewed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Restore {
+    /// The fields of the form.
+    pub(crate) form: RestoreForm,
+    /// The counts of the preview as `weir archive restore --dry-run` writes them.
+    pub(crate) counts: Option<Box<RawValue>>,
+    /// Messages of the preview.
+    pub(crate) notes: Vec<String>,
+    /// Why there is no preview.
+    pub(crate) problem: Option<String>,
+    /// Whether the page has a button that carries it out.
+    pub(crate) button: bool,
+    /// The command that carries it out.
+    pub(crate) command: String,
+}
+
+/// The fields of a restore.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct RestoreForm {
+    /// The table.
+    pub(crate) table: String,
+    /// The key of the items.
+    pub(crate) key: Option<String>,
+    /// A condition.
+    pub(crate) condition: Option<String>,
+    /// The UTC day of the deletes.
+    pub(crate) day: Option<String>,
+    /// The time up to which deletes count.
+    pub(crate) as_of: Option<String>,
+    /// Whether all items are meant.
+    pub(crate) all: bool,
+    /// The time to live of restored items.
+    pub(crate) ttl: String,
+}
+
+/// An erasure, previewed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Erasure {
+    /// The fields of the form.
+    pub(crate) form: EraseForm,
+    /// Number of rows.
+    pub(crate) rows: Option<usize>,
+    /// Number of objects that have them.
+    pub(crate) objects: Option<usize>,
+    /// What would be erased, or why there is no preview.
+    pub(crate) text: String,
+    /// Whether the page has a button that carries it out.
+    pub(crate) button: bool,
+    /// The command that carries it out.
+    pub(crate) command: String,
+}
+
+/// The fields of an erasure.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct EraseForm {
+    /// The table.
+    pub(crate) table: String,
+    /// Attributes with their values.
+    pub(crate) equals: Option<String>,
+    /// A string attribute and its prefix.
+    pub(crate) begins_with: Option<String>,
+}

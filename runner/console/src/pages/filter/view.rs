@@ -1,0 +1,55 @@
+//! The data of the page, and its JSON twin.
+
+use local::explain::Found;
+use mapping::FilterCriteria;
+use serde::Serialize;
+use serde_json::Value;
+
+/// What the page shows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct View {
+    /// The version of this document.
+    pub(crate) schema: &'static str,
+    /// The tables with a stream.
+    pub(crate) tables: Vec<String>,
+    /// The chosen table.
+    pub(crate) table: Option<String>,
+    /// The text of the filter: a pattern, or a `FilterCriteria` object.
+    pub(crate) pattern: Option<String>,
+    /// Whether the filter was run.
+    pub(crate) is_run: bool,
+    /// What is probably wrong with the filter, whatever the records.
+    pub(crate) remarks: Vec<String>,
+    /// The records, newest first.
+    pub(crate) records: Vec<Row>,
+}
+
+/// The result for a record.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// Its sequence number.
+    pub(crate) sequence: String,
+    /// `INSERT`, `MODIFY` or `REMOVE`.
+    pub(crate) event_name: String,
+    /// The key of the item, in DynamoDB JSON.
+    pub(crate) keys: Value,
+    /// Whether the function receives it.
+    pub(crate) matches: bool,
+    /// For each pattern that was tried, the clause that failed, or that it matches.
+    pub(crate) why: Vec<String>,
+}
+
+impl Row {
+    /// Runs the filter over a record.
+    pub(super) fn of(found: &Found, filter: &FilterCriteria) -> Self {
+        let event = found.record.event();
+        let name = event.get("eventName").and_then(Value::as_str);
+        Self {
+            sequence: found.record.sequence.as_str().to_owned(),
+            event_name: name.unwrap_or_default().to_owned(),
+            keys: event.pointer("/dynamodb/Keys").cloned().unwrap_or_default(),
+            matches: filter.verdict(event).matched,
+            why: filter.explain(event),
+        }
+    }
+}

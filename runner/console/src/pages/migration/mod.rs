@@ -1,0 +1,154 @@
+//! One migration: where it is, how fast it goes, whether it is safe to cut over now, and what may be done.
+//!
+//! `operations::migrate` decides all of that. The page reads the streams in the background (`watch`).
+
+mod html;
+mod samples;
+mod view;
+pub(crate) mod watch;
+
+use std::time::Instant;
+
+use operations::migrate::api::{self, Failure, Overview};
+use serde_json::Value;
+
+pub(crate) use self::html::html;
+use self::view::{Action, Backfill, Line, Stream, Verified, View, Workers};
+use crate::actions::migration::BUTTONS;
+use crate::context::Context;
+use crate::error::PageError;
+
+/// The maximum number of journal lines that the page shows. A migration has some ten.
+const LINES_MAX: usize = 50;
+
+/// Collects what the page shows.
+///
+/// # Errors
+/// There is no such migration, or the store does not answer.
+pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageError> {
+    let migrate = context.migrate();
+    if !api::is_known(&migrate, name).await.map_err(failed)? {
+        return Err(PageError::NotFound { what: format!("the migration `{name}`") });
+    }
+    let seen = context.watches().ask(&migrate, name);
+    let observation = seen.as_ref().and_then(|seen| seen.found.as_ref().ok());
+    let overview = api::overview(&migrate, name, observation.map(AsRef::as_ref)).await;
+    let overview = overview.map_err(failed)?;
+    let (samples, samples_problem) = match &overview.plan {
+        Some(plan) => samples::read(&migrate, plan).await,
+        None => (Vec::new(), Some("the plan was not written".to_owned())),
+    };
+    let now = Instant::now();
+    let mut view = of(name, overview);
+    let age = seen.as_ref().map_or(0, |seen| now.duration_since(seen.at).as_secs());
+    if let Some(stream) = &mut view.stream {
+        stream.seen_seconds_ago = age;
+    }
+    let problem = seen.as_ref().and_then(|seen| seen.found.as_ref().err().cloned());
+    view.stream_note = problem.or(view.stream_note);
+    view.backfill.items_per_second = context.watches().note(name, view.backfill.read, now);
+    Ok(View { samples, samples_problem, ..view })
+}
+
+/// Returns the failure of a migration's request.
+pub(crate) fn failed(failure: Failure) -> PageError {
+    match failure {
+        Failure::Refused(why) => PageError::Refused(why),
+        Failure::Retry(why) | Failure::Unknown(why) | Failure::Fatal(why) => PageError::Store(why),
+    }
+}
+
+/// Returns the facts about a migration as the page shows them, without samples.
+fn of(name: &str, overview: Overview) -> View {
+    let Overview { state, status, .. } = overview;
+    let text = |place: &str| status.pointer(place).and_then(Value::as_str).map(str::to_owned);
+    let lines = |place: &str| -> Vec<String> {
+        let lines = status.pointer(place).and_then(Value::as_array).into_iter().flatten();
+        lines.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let journal = overview.journal.iter().rev().take(LINES_MAX).map(|line| Line {
+        at: line.at,
+        from: line.from.as_str(),
+        to: line.to.as_str(),
+        why: line.why.clone(),
+        by: line.by.clone(),
+    });
+    let actions = overview.actions.into_iter().map(|action| Action {
+        button: BUTTONS.contains(&action.verb.as_str()),
+        verb: action.verb,
+        command: action.command,
+        consequence: action.consequence,
+    });
+    let stream = stream(&status);
+    let is_blocked = status.pointer("/writers_blocked").and_then(Value::as_bool) == Some(true);
+    View {
+        schema: "weir.console.migration/v1",
+        name: name.to_owned(),
+        kind: overview.kind,
+        sources: overview.sources,
+        targets: overview.targets,
+        phase: state.phase.as_str(),
+        phases: overview.phases,
+        paused: state.is_paused(),
+        cutover: overview.cutover,
+        backfill: backfill(&status, state.rate),
+        workers: Workers {
+            at_work: overview.workers.at_work,
+            open_segments: overview.workers.open_segments,
+            set_aside: overview.workers.set_aside,
+        },
+        stream_note: text("/stream_problem").or_else(|| {
+            let note =
+                "not read: either the migration follows no stream now, or the read has not ended";
+            stream.is_none().then(|| note.to_owned())
+        }),
+        stream,
+        writers_blocked_since: state.held_at.filter(|_| is_blocked),
+        last_switch: overview.last_switch,
+        verified: state.verified.map(|verified| Verified {
+            differences: verified.differences,
+            refused: verified.refused,
+            compared: verified.compared,
+            at: verified.at,
+        }),
+        back_differences: state.back_differences,
+        problems: [lines("/backfill/samples"), lines("/problem_samples")].concat(),
+        actions: actions.collect(),
+        samples: Vec::new(),
+        samples_problem: None,
+        journal: journal.collect(),
+        status,
+    }
+}
+
+fn backfill(status: &Value, rate: u64) -> Backfill {
+    let number = |place: &str| status.pointer(place).and_then(Value::as_u64);
+    let count = |name: &str| number(&format!("/backfill/counts/{name}")).unwrap_or(0);
+    Backfill {
+        copied_percent: number("/copied_percent").unwrap_or(0),
+        read: count("read"),
+        source_items: number("/source_items"),
+        written: count("written"),
+        refused: count("refused"),
+        segments_done: number("/backfill/done").unwrap_or(0),
+        segments: number("/backfill/tasks").unwrap_or(0),
+        items_per_second: Vec::new(),
+        items_per_second_on_average: number("/items_per_second").unwrap_or(0),
+        items_per_second_allowed: Some(rate).filter(|rate| *rate > 0),
+        throttled: status.pointer("/throttled").and_then(Value::as_str).map(str::to_owned),
+        seconds_left: number("/copying_seconds_left"),
+    }
+}
+
+fn stream(status: &Value) -> Option<Stream> {
+    let stream = status.get("stream").filter(|stream| stream.is_object())?;
+    let number = |name: &str| stream.get(name).and_then(Value::as_u64).unwrap_or(0);
+    Some(Stream {
+        waiting: number("waiting"),
+        records: number("records"),
+        lag_seconds: number("lag_seconds"),
+        horizon_seconds: stream.get("horizon_seconds").and_then(Value::as_i64),
+        unfollowed: stream.get("unfollowed").and_then(Value::as_str).map(str::to_owned),
+        seen_seconds_ago: 0,
+    })
+}

@@ -1,0 +1,61 @@
+//! What the page of a table's partitions shows.
+
+use serde::{Deserialize, Serialize};
+
+use crate::load_history::{Partition, Sample};
+
+/// The page on which a table is chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Choice {
+    /// The version of this form.
+    pub(crate) schema: &'static str,
+    /// The tables of this page, by name.
+    pub(crate) tables: Vec<String>,
+    /// The name after which the next page begins.
+    pub(crate) next: Option<String>,
+}
+
+/// The page of a table's partitions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct View {
+    /// The version of this form.
+    pub(crate) schema: &'static str,
+    /// The table.
+    pub(crate) table: String,
+    /// Why the store does not show partitions; `None` if it does.
+    pub(crate) unavailable: Option<String>,
+    /// The partitions, by their tokens.
+    pub(crate) partitions: Vec<Partition>,
+    /// The partition keys with the most traffic.
+    pub(crate) hot_keys: HotKeys,
+    /// The rates of the last minutes, the oldest first.
+    pub(crate) samples: Vec<Sample>,
+    /// The number of the first partition in the list, from 0.
+    pub(crate) first: usize,
+    /// Whether actions may write.
+    pub(crate) allow_writes: bool,
+}
+
+/// The partition keys with the most traffic.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HotKeys {
+    /// By reads.
+    pub(crate) reads: Vec<HotKey>,
+    /// By writes.
+    pub(crate) writes: Vec<HotKey>,
+}
+
+/// A partition key with much traffic, as the store's admin endpoint describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HotKey {
+    /// The key as DynamoDB JSON.
+    pub(crate) key: serde_json::Value,
+    /// Its token.
+    pub(crate) token: String,
+    /// Its partition.
+    pub(crate) partition: u32,
+    /// Capacity units per second over the last minute.
+    pub(crate) units_per_second: f64,
+    /// How much less they may be.
+    pub(crate) error_per_second: f64,
+}

@@ -1,0 +1,103 @@
+//! Pipelines: why a function did, or did not, run: for each mapping its state in one sentence, then the way from
+//! table to target as a map, then the counts.
+//!
+//! It reads the status file of `weir up`, and the newest part of the journal only if a shard is blocked.
+
+mod figures;
+mod html;
+mod map;
+mod state;
+mod status;
+mod view;
+
+use std::path::Path;
+
+use local::journal::{Failing, Reader, failing};
+use local::status::hindrance;
+
+pub(crate) use self::figures::{Change, Sampler, records_read};
+pub(crate) use self::html::html;
+use self::status::Status;
+use self::view::{Absent, Mapping, Stream, View};
+use crate::context::Context;
+use crate::error::PageError;
+use crate::query::Query;
+use crate::rates::PerSecond;
+
+/// The maximum number of streams that the page lists.
+const STREAMS_MAX: usize = 100;
+
+/// The maximum number of pages of mappings.
+const PAGES_MAX: usize = 100;
+
+/// The number of the journal's newest segments in which the reason of a failure is searched: 8 MB.
+const SEGMENTS: usize = 2;
+
+/// Collects what the page shows.
+///
+/// # Errors
+/// The store does not answer.
+pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
+    let running = context.running();
+    let mut view =
+        View { schema: "weir.console.pipelines/v1", runs: running.is_some(), ..View::default() };
+    view.page = query.number("page", 1, PAGES_MAX)?;
+    let Some(running) = running else {
+        view.streams = streams(context).await?;
+        return Ok(view);
+    };
+    let directory = running.directory.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let status = Status::read(&directory);
+        let blocked = status.as_ref().is_some_and(Status::has_failing);
+        let failing = if blocked { failing_batches(&directory) } else { Vec::new() };
+        (status, failing, hindrance::now(&directory))
+    });
+    let (status, failing, hindered) =
+        read.await.map_err(|error| PageError::Store(error.to_string()))?;
+    view.hindered = hindered;
+    let of_function = running
+        .not_run
+        .iter()
+        .map(|(function, reason)| Absent { function: function.clone(), reason: reason.clone() });
+    view.functions_not_run = of_function.collect();
+    if let Some(status) = status {
+        let rates = rates(context, &status);
+        view.taken_ms = Some(status.taken_ms);
+        view.mappings = mappings(&status, &failing, &rates);
+    }
+    Ok(view)
+}
+
+/// Notes the records that were read, and returns the rate of each mapping.
+fn rates(context: &Context, status: &Status) -> PerSecond {
+    let read = status.mappings.iter().map(|it| (it.mapping.clone(), it.totals.read)).collect();
+    context.rates().note(status.taken_ms, read)
+}
+
+/// Returns the mappings of a status: those that run, then the others.
+fn mappings(status: &Status, failing: &[Failing], rates: &PerSecond) -> Vec<Mapping> {
+    let running = status.mappings.iter().map(|mapping| {
+        let own = failing.iter().find(|it| it.mapping == mapping.mapping);
+        let rate = rates.get(&mapping.mapping).copied();
+        Mapping::running(mapping, status.targets_of(&mapping.function), own, rate)
+    });
+    let disabled = status.disabled.iter().map(Mapping::disabled);
+    running.chain(disabled).chain(status.not_run.iter().map(Mapping::not_run)).collect()
+}
+
+/// Returns the batches that block a shard.
+fn failing_batches(directory: &Path) -> Vec<Failing> {
+    let lines = Reader::open_newest(&directory.join("journal"), SEGMENTS);
+    lines.map(failing).unwrap_or_default()
+}
+
+/// Returns the streams of a store whose mappings are not known here.
+async fn streams(context: &Context) -> Result<Vec<Stream>, PageError> {
+    let arns = client::shards::arns(context.streams(), None).await.map_err(PageError::Store)?;
+    let of_arn = |arn: &String| {
+        let table = arn.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
+        Stream { table: table.unwrap_or_default().to_owned(), arn: arn.clone() }
+    };
+    Ok(arns.iter().take(STREAMS_MAX).map(of_arn).collect())
+}

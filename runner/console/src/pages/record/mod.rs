@@ -1,0 +1,47 @@
+//! One record: what `weir streams explain` says about it, the record itself, and the log of each attempt.
+
+mod html;
+mod log;
+mod view;
+
+use local::explain::{ExplainError, Question, Wanted, explain};
+
+pub(crate) use self::html::html;
+use self::view::View;
+use crate::context::Context;
+use crate::error::PageError;
+use crate::query::Query;
+
+/// Collects what the page shows. `record` is a sequence number or an event id; the query may have its `table`.
+///
+/// # Errors
+/// No `weir up` runs, or neither a stream nor the journal has the record.
+pub(crate) async fn view(
+    context: &Context,
+    record: &str,
+    query: &Query,
+) -> Result<View, PageError> {
+    let running = context.running().ok_or_else(|| {
+        PageError::Store(
+            "no `weir up` on this machine reads these streams, so what happened to a record is not known here: start `weir up`, or `weir streams explain` in its folder".to_owned(),
+        )
+    })?;
+    let question = Question {
+        wanted: Wanted::Record(record),
+        table: query.get("table"),
+        directory: &running.directory,
+        endpoint: Some(context.endpoint()),
+        is_running: true,
+    };
+    let explanation = explain(&question).await.map_err(|error| match error {
+        ExplainError::NoRecord(_) => PageError::NotFound { what: format!("the record `{record}`") },
+        ExplainError::Unreadable(reason) => PageError::Store(reason),
+    })?;
+    let mut view = View::of(&explanation);
+    let folder = running.directory.join("logs");
+    let read = tokio::task::spawn_blocking(move || {
+        view.mappings.iter_mut().for_each(|mapping| mapping.add_logs(&folder));
+        view
+    });
+    read.await.map_err(|error| PageError::Store(error.to_string()))
+}

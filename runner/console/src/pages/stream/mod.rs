@@ -1,0 +1,140 @@
+//! Stream: the newest records, each with the verdict of every mapping, and a search by key.
+
+mod arrivals;
+mod html;
+mod view;
+
+use local::explain::{Found, Verdict, verdicts_of_newest};
+use model::{Item, json};
+use operations::item_key;
+
+pub(crate) use self::arrivals::{Arrivals, Arrived};
+pub(crate) use self::html::{class, html, key};
+use self::view::{Mapping, Row, View};
+use crate::context::Context;
+use crate::error::PageError;
+use crate::newest::{Newest, newest, sort};
+use crate::query::{Query, href};
+
+/// The number of records that a page shows unless the query says another.
+const RECORDS: usize = 25;
+
+/// The maximum number of records that a page shows.
+const RECORDS_MAX: usize = 100;
+
+/// The maximum number of tables whose streams are read when none is chosen.
+const TABLES_MAX: usize = 12;
+
+/// Collects what the page shows. The query may have `table`, `key` and `limit`.
+///
+/// # Errors
+/// A value of the query is wrong, or the store does not answer.
+pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
+    let limit = query.number("limit", RECORDS, RECORDS_MAX)?;
+    let key = query.get("key").map(key_of).transpose()?;
+    let tables = tables(context).await?;
+    let table = query.get("table").map(str::to_owned);
+    check_table(&tables, table.as_deref())?;
+    if key.is_some() && table.is_none() {
+        let instead = "the table of the item";
+        return Err(PageError::bad_input("table", "a key needs its table", instead));
+    }
+    let chosen: Vec<String> = match &table {
+        Some(table) => vec![table.clone()],
+        None => tables.iter().take(TABLES_MAX).cloned().collect(),
+    };
+    let mut all = Newest { records: Vec::new(), read: 0, since_s: i64::MAX, is_cut: false };
+    for table in &chosen {
+        let own = newest(context, table, limit, |record| {
+            key.as_ref().is_none_or(|key| is_of(record.event(), key))
+        })
+        .await?;
+        all.records.extend(own.records);
+        all.read += own.read;
+        all.is_cut |= own.is_cut;
+        all.since_s = all.since_s.min(own.since_s);
+    }
+    sort(&mut all.records);
+    all.records.truncate(limit);
+    let (records, verdicts) = with_verdicts(context, all.records).await?;
+    let fields: Vec<(&str, &str)> = query.fields().filter(|(name, _)| *name != "notice").collect();
+    let rows = records.iter().zip(&verdicts).map(|(found, verdicts)| row(found, verdicts));
+    Ok(View {
+        schema: "weir.console.stream/v1",
+        address: href(&["stream"], &fields),
+        tables,
+        table,
+        key: query.get("key").map(str::to_owned),
+        limit,
+        knows_verdicts: context.running().is_some(),
+        records: rows.collect(),
+        records_read: all.read,
+        since_s: (all.since_s != i64::MAX).then_some(all.since_s),
+        is_cut: all.is_cut,
+    })
+}
+
+/// Checks that a chosen table has a stream.
+///
+/// # Errors
+/// It has none, or does not exist.
+pub(crate) fn check_table(tables: &[String], chosen: Option<&str>) -> Result<(), PageError> {
+    match chosen {
+        Some(table) if !tables.iter().any(|known| known == table) => {
+            Err(PageError::NotFound { what: format!("a table `{table}` with a stream") })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the names of the tables with a stream.
+pub(crate) async fn tables(context: &Context) -> Result<Vec<String>, PageError> {
+    let arns = client::shards::arns(context.streams(), None).await.map_err(PageError::Store)?;
+    let name = |arn: &String| arn.split_once(":table/")?.1.split('/').next().map(str::to_owned);
+    let mut names: Vec<String> = arns.iter().filter_map(name).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// Parses the key of an item.
+fn key_of(text: &str) -> Result<Item, PageError> {
+    item_key::parse(text).map_err(|error| PageError::bad_input("key", error, r#"{"id":"a"}"#))
+}
+
+/// Returns whether a record belongs to the item with a key. Numbers are compared by value.
+fn is_of(event: &serde_json::Value, key: &Item) -> bool {
+    let keys = event.pointer("/dynamodb/Keys").map(serde_json::Value::to_string);
+    keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)
+}
+
+/// Adds the verdicts of the mappings to records; none without a `weir up`.
+async fn with_verdicts(
+    context: &Context,
+    records: Vec<Found>,
+) -> Result<(Vec<Found>, Vec<Vec<Verdict>>), PageError> {
+    let Some(directory) = context.directory() else {
+        let verdicts = records.iter().map(|_| Vec::new()).collect();
+        return Ok((records, verdicts));
+    };
+    let read = tokio::task::spawn_blocking(move || {
+        let verdicts = verdicts_of_newest(&records, &directory, true);
+        (records, verdicts)
+    });
+    read.await.map_err(|error| PageError::Store(error.to_string()))
+}
+
+fn row(found: &Found, verdicts: &[Verdict]) -> Row {
+    let event = found.record.event();
+    let text = |name: &str| event.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
+    Row {
+        sequence: found.record.sequence.as_str().to_owned(),
+        table: found.table.clone(),
+        shard: found.shard.clone(),
+        at_s: found.record.creation_s,
+        event_name: text("eventName").unwrap_or_default(),
+        by_ttl: event.get("userIdentity").is_some(),
+        keys: event.pointer("/dynamodb/Keys").cloned().unwrap_or_default(),
+        mappings: verdicts.iter().map(Mapping::of).collect(),
+    }
+}

@@ -1,0 +1,89 @@
+//! The data of the page, and its JSON twin.
+
+use local::explain::{REDRIVEN, Verdict};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What the page shows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct View {
+    /// The version of this document.
+    pub(crate) schema: &'static str,
+    /// The address of this page.
+    pub(crate) address: String,
+    /// The tables with a stream.
+    pub(crate) tables: Vec<String>,
+    /// The chosen table; `None` for all.
+    pub(crate) table: Option<String>,
+    /// The key of the item that is searched for.
+    pub(crate) key: Option<String>,
+    /// The maximum number of records.
+    pub(crate) limit: usize,
+    /// Whether a `weir up` on this machine delivers the records. If not, no verdict is known.
+    pub(crate) knows_verdicts: bool,
+    /// The records, newest first.
+    pub(crate) records: Vec<Row>,
+    /// The number of records that were read to find these.
+    pub(crate) records_read: usize,
+    /// The time from which on records were read, in seconds since 1970 by the store's clock.
+    pub(crate) since_s: Option<i64>,
+    /// Whether the stream has too many records in that time, so that newer ones may exist.
+    pub(crate) is_cut: bool,
+}
+
+/// A record.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// Its sequence number.
+    pub(crate) sequence: String,
+    /// Its table.
+    pub(crate) table: String,
+    /// Its shard.
+    pub(crate) shard: String,
+    /// When the change was made, in seconds since 1970 by the store's clock.
+    pub(crate) at_s: Option<i64>,
+    /// `INSERT`, `MODIFY` or `REMOVE`.
+    pub(crate) event_name: String,
+    /// Whether TTL deleted the item.
+    pub(crate) by_ttl: bool,
+    /// The key of the item, in DynamoDB JSON.
+    pub(crate) keys: Value,
+    /// The verdict of each mapping of the table.
+    pub(crate) mappings: Vec<Mapping>,
+}
+
+/// The verdict of a mapping about a record.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Mapping {
+    /// The mapping.
+    pub(crate) mapping: String,
+    /// The function.
+    pub(crate) function: String,
+    /// The outcome, such as `delivered` or `filtered out`.
+    pub(crate) outcome: String,
+    /// The reason: the clause of the filter, the error, or where the record is kept.
+    pub(crate) detail: String,
+    /// The number of attempts with the record.
+    pub(crate) attempts: usize,
+    /// The result of the last attempt with the record.
+    pub(crate) last_attempt: Option<String>,
+    /// The failure object, if the record can be redriven.
+    pub(crate) redrive: Option<String>,
+}
+
+impl Mapping {
+    /// Returns the verdict in short.
+    pub(super) fn of(verdict: &Verdict) -> Self {
+        let own = || verdict.attempts.iter().filter(|attempt| attempt.place.is_some());
+        let object = verdict.failure_object.clone();
+        Self {
+            mapping: verdict.mapping.clone(),
+            function: verdict.function.clone(),
+            outcome: verdict.outcome.to_owned(),
+            detail: verdict.detail.clone(),
+            attempts: own().count(),
+            last_attempt: own().next_back().map(|attempt| verdict.end(attempt)),
+            redrive: object.filter(|_| verdict.outcome != REDRIVEN),
+        }
+    }
+}

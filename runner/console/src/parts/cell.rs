@@ -1,0 +1,80 @@
+//! Typed cells: an attribute value in DynamoDB JSON, with its type, cut when it is long.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+/// The maximum number of characters that a cell shows. The whole value is on the item's own page.
+pub(crate) const CHARACTERS_MAX: usize = 200;
+
+/// Returns a cell of an attribute value such as `{"S":"a"}`. `whole` is the address of the whole item, for the
+/// link of a value that is cut.
+pub(crate) fn typed(value: &Value, whole: Option<&str>) -> Markup {
+    let member = value.as_object().and_then(|members| members.iter().next());
+    let Some((kind, inner)) = member else { return html! { span.absent { "–" } } };
+    let text = match inner {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    html! {
+        span.value data-type=(kind) {
+            span.type title=(meaning(kind)) { (kind) } " "
+            (cut(&text, whole))
+        }
+    }
+}
+
+/// Returns a text, cut at [`CHARACTERS_MAX`] characters with a link to the whole.
+pub(crate) fn cut(text: &str, whole: Option<&str>) -> Markup {
+    let end = text.char_indices().nth(CHARACTERS_MAX).map(|(at, _)| at);
+    let Some(shown) = end.and_then(|end| text.get(..end)) else { return html! { (text) } };
+    let all = text.chars().count();
+    html! {
+        (shown) "… "
+        @match whole {
+            Some(address) => a href=(address) { "all " (all) " characters" },
+            None => span.absent { "(" (all) " characters)" },
+        }
+    }
+}
+
+/// Returns the name of a type.
+fn meaning(kind: &str) -> &'static str {
+    match kind {
+        "S" => "String",
+        "N" => "Number",
+        "B" => "Binary",
+        "BOOL" => "Boolean",
+        "NULL" => "Null",
+        "M" => "Map",
+        "L" => "List",
+        "SS" => "String set",
+        "NS" => "Number set",
+        "BS" => "Binary set",
+        _ => "Unknown type",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cell_has_its_type_and_is_cut() {
+        for (value, part) in [
+            (json!({"S": "<b>"}), "&lt;b&gt;"),
+            (json!({"N": "7"}), "title=\"Number\""),
+            (json!({"M": {"a": {"N": "1"}}}), "{&quot;a&quot;:{&quot;N&quot;:&quot;1&quot;}}"),
+            (json!({}), "–"),
+        ] {
+            let html = typed(&value, None).into_string();
+            assert!(html.contains(part), "{html}");
+        }
+        let long = "ü".repeat(CHARACTERS_MAX + 1);
+        let html = cut(&long, Some("/tables/t/item")).into_string();
+        assert!(html.contains("<a href=\"/tables/t/item\">all 201 characters</a>"), "{html}");
+        assert_eq!(html.matches('ü').count(), CHARACTERS_MAX);
+        assert_eq!(cut(&"ü".repeat(CHARACTERS_MAX), None).into_string().matches('…').count(), 0);
+    }
+}

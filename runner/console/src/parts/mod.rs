@@ -1,0 +1,9 @@
+//! Parts of HTML that several pages use. They are pure: values in, markup out.
+
+pub(crate) mod cell;
+pub(crate) mod form;
+pub(crate) mod keys;
+pub(crate) mod message;
+pub(crate) mod preview;
+pub(crate) mod table;
+pub(crate) mod time;

@@ -1,0 +1,58 @@
+//! The token of one start: a request that changes something must have it.
+//!
+//! A page contains it, so only someone who can read a page can send it.
+
+use std::fmt;
+
+/// The number of random bytes.
+const BYTES: usize = 32;
+
+/// A secret of this start, as hexadecimal text.
+pub(crate) struct Token(String);
+
+impl Token {
+    /// Returns a new token.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0_u8; BYTES];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// Returns the text for a hidden field.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Compares a text with the token, in a time that depends only on the text's length.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        let differences = self.0.bytes().zip(text.bytes()).fold(0, |seen, (a, b)| seen | (a ^ b));
+        text.len() == self.0.len() && differences == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_accepted() {
+        let token = Token::random().unwrap();
+        let text = token.as_str().to_owned();
+        assert_eq!(text.len(), 2 * BYTES);
+        assert!(token.is(&text));
+        let other = Token::random().unwrap();
+        for wrong in ["", &text[1..], &format!("{text}0"), &text.to_uppercase(), other.as_str()] {
+            assert!(!token.is(wrong) || wrong == text, "{wrong}");
+        }
+        assert!(!format!("{token:?}").contains(&text));
+    }
+}

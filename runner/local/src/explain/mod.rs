@@ -1,0 +1,427 @@
+//! Why a function ran, or did not run, for a record.
+//!
+//! The journal has the attempts, and the stream has the record. If the data of one of them does not go back
+//! far enough, the answer says so. `weir streams explain` and the console show the answer.
+
+mod newest;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+pub use self::verdict::{REDRIVEN, Verdict};
+use self::verdict::{Surroundings, reports, verdicts};
+use crate::journal::{Attempt, History, Reader, histories_of, history_of, newest_record};
+use crate::redrive::log;
+use crate::status::{self, hindrance};
+use client::endpoint;
+use client::output;
+use client::shards;
+use mapping::{Record, SequenceNumber};
+use model::Item;
+
+/// The record that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted<'a> {
+    /// The record with this sequence number or event id.
+    Record(&'a str),
+    /// The newest record of the item with this key. It needs a table.
+    Item(&'a Item),
+    /// The newest record.
+    Newest,
+}
+
+/// A question about a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The record.
+    pub wanted: Wanted<'a>,
+    /// The table to which it belongs, if it is known.
+    pub table: Option<&'a str>,
+    /// The data folder of the `weir up` that delivers the records.
+    pub directory: &'a Path,
+    /// The endpoint of the store; `None` if its streams cannot be searched.
+    pub endpoint: Option<&'a str>,
+    /// Whether that `weir up` is running.
+    pub is_running: bool,
+}
+
+/// The answer: the verdict of each mapping about the record.
+pub struct Explanation {
+    /// The sequence number of the record.
+    pub sequence: String,
+    /// The verdict of each mapping of the record's table.
+    pub verdicts: Vec<Verdict>,
+    history: History,
+    found: Result<Found, NotFound>,
+    /// Why `weir up` cannot write its status or its journal; `None` if it can.
+    pub hindered: Option<String>,
+}
+
+impl Explanation {
+    /// Returns the answer as JSON, with the schema `weir.explain/v1`.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        document(&self.sequence, &self.history, self.found.as_ref().ok(), &self.verdicts)
+    }
+
+    /// Returns the answer as text for a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text(&self.sequence, &self.history, self.found.as_ref(), &self.verdicts)
+    }
+
+    /// Returns the record, if a stream still has it.
+    #[must_use]
+    pub fn record(&self) -> Option<&Record> {
+        self.found.as_ref().ok().map(|found| &found.record)
+    }
+
+    /// Returns why the stream does not have the record; `None` if it has it.
+    #[must_use]
+    pub fn absence(&self) -> Option<String> {
+        self.found.as_ref().err().map(NotFound::text)
+    }
+}
+
+/// The reason why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// Neither a stream nor the journal has such a record: name another one.
+    #[error("{0}")]
+    NoRecord(String),
+    /// The journal or a stream cannot be read: try again, or repair it.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl From<String> for ExplainError {
+    fn from(reason: String) -> Self {
+        Self::Unreadable(reason)
+    }
+}
+
+/// Explains what happened to a record.
+///
+/// # Errors
+/// There is no such record, or the journal or a stream cannot be read.
+pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainError> {
+    let Question { directory, endpoint, table, is_running, .. } = *question;
+    let journal = directory.join("journal");
+    let hindered = if is_running { hindrance::now(directory) } else { None };
+    let open = || Reader::open(&journal).map_err(|error| error.to_string());
+    let wanted = wanted(question, open).await?;
+    // The status is read before the journal. The journal then has the outcome of every attempt that this
+    // status counts as ended.
+    let is_known = is_running || endpoint.is_some();
+    let status = status::read(directory).filter(|_| is_known);
+    let history = history_of(open()?, &wanted);
+    let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
+    let found = match endpoint {
+        Some(endpoint) => find_either(endpoint, &sequence, table, &history).await,
+        None => Err(NotFound::NotAsked(not_asked(is_running).to_owned())),
+    };
+    if let Err(reason) = &found
+        && history.record.is_none()
+    {
+        let why = match reason {
+            NotFound::Gone => String::new(),
+            NotFound::NotAsked(why) => format!(" ({why})"),
+        };
+        let since = history.since_ms.map(time).unwrap_or_default();
+        return Err(ExplainError::NoRecord(format!(
+            "the record `{wanted}` is in no stream{why} and not in the journal, which begins at {since}; \
+             a stream keeps its records for 24 hours, the journal keeps the last deliveries{}",
+            lost(&history)
+        )));
+    }
+    let place = Surroundings {
+        found: found.as_ref().ok(),
+        status: status.as_ref(),
+        directory,
+        redrives: &log::read(directory),
+        shard: history.shard.as_deref(),
+        is_running,
+        hindered: hindered.as_deref(),
+    };
+    let verdicts = verdicts(&history, &place, &sequence);
+    Ok(Explanation { sequence, verdicts, history, found, hindered })
+}
+
+/// The number of the journal's newest segments that tell about the newest records. They have 8 MB, or some
+/// 70,000 deliveries, which can be read within 100 ms.
+const NEWEST_SEGMENTS: usize = 2;
+
+/// A record that was read from a stream, with its table and shard.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The table.
+    pub table: String,
+    /// The shard.
+    pub shard: String,
+    /// The record.
+    pub record: Record,
+}
+
+/// Returns the verdicts of all mappings about each of the newest records, from the newest part of the journal.
+/// It reads files, so an asynchronous caller must call it on a thread that may block.
+#[must_use]
+pub fn verdicts_of_newest(
+    records: &[Found],
+    directory: &Path,
+    is_running: bool,
+) -> Vec<Vec<Verdict>> {
+    let hindered = if is_running { hindrance::now(directory) } else { None };
+    // The status is read before the journal, as in `explain`.
+    let status = status::read(directory);
+    let wanted: Vec<SequenceNumber> =
+        records.iter().map(|found| found.record.sequence.clone()).collect();
+    let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
+        Ok(lines) => histories_of(lines, &wanted),
+        Err(_) => vec![History::default(); wanted.len()],
+    };
+    let redrives = log::read(directory);
+    let of_record = |(found, history): (&Found, &History)| {
+        let place = Surroundings {
+            found: Some(found),
+            status: status.as_ref(),
+            directory,
+            redrives: &redrives,
+            shard: Some(&found.shard),
+            is_running,
+            hindered: hindered.as_deref(),
+        };
+        verdicts(history, &place, found.record.sequence.as_str())
+    };
+    records.iter().zip(&histories).map(of_record).collect()
+}
+
+/// Returns the sequence number of the record that is asked for.
+async fn wanted(
+    question: &Question<'_>,
+    open: impl Fn() -> Result<Reader, String>,
+) -> Result<String, String> {
+    let Question { endpoint, table, .. } = *question;
+    match (question.wanted, table) {
+        (Wanted::Record(record), _) => return Ok(record.to_owned()),
+        (Wanted::Item(key), Some(table)) => {
+            let endpoint = endpoint.ok_or("`weir up` does not run, so the item's stream cannot be searched: start it, or name a record by its sequence number")?;
+            return newest::of_item(endpoint, table, key).await;
+        }
+        _ => {}
+    }
+    if let Some(sequence) = newest::of_streams(endpoint, table).await {
+        return Ok(sequence);
+    }
+    newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
+        Some(table) => format!(
+            "no record of `{table}` was seen yet: write an item to it; `weir streams ls` lists the tables with a stream"
+        ),
+        None => "no record was seen yet: write an item to a table with a stream".to_owned(),
+    })
+}
+
+/// The maximum number of gaps that are shown if a record is not found.
+const GAPS_SHOWN: usize = 3;
+
+/// The reason why the record itself was not found. Its journal may still exist.
+enum NotFound {
+    /// The record is in none of the streams.
+    Gone,
+    /// Not every stream could be read, for this reason.
+    NotAsked(String),
+}
+
+impl NotFound {
+    fn text(&self) -> String {
+        match self {
+            Self::Gone => "the record is no longer in a stream".to_owned(),
+            Self::NotAsked(why) => why.clone(),
+        }
+    }
+}
+
+/// Returns the reason why no stream was read.
+fn not_asked(is_running: bool) -> &'static str {
+    if is_running {
+        "the `weir up` here uses AWS, but its endpoint is unknown, so no stream was searched: name it with --endpoint"
+    } else {
+        "no `weir up` runs on this data folder, so no stream was searched"
+    }
+}
+
+/// Returns a text about the gaps, because a record that is not found may be in one.
+fn lost(history: &History) -> String {
+    let gaps = history.gaps.iter().map(|gap| {
+        format!(
+            "\n  {}: shard {} was trimmed before it was read, seen at {}",
+            gap.mapping,
+            gap.shard,
+            time(gap.at_ms)
+        )
+    });
+    let shown: String = gaps.clone().take(GAPS_SHOWN).collect();
+    match gaps.count().saturating_sub(GAPS_SHOWN) {
+        0 => shown,
+        more => format!("{shown}\n  and {more} more times"),
+    }
+}
+
+fn document(
+    sequence: &str,
+    history: &History,
+    found: Option<&Found>,
+    verdicts: &[Verdict],
+) -> Value {
+    let name = history.record.as_ref().map(|record| record.event_name().to_owned());
+    json!({
+        "schema": "weir.explain/v1",
+        "sequence_number": sequence,
+        "event_id": event_id(history, found),
+        "event_name": name.or_else(|| event_name(found)),
+        "table": found.map(|found| &found.table),
+        "shard": found.map(|found| &found.shard).or(history.shard.as_ref()),
+        "in_stream": found.is_some(),
+        "mappings": verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
+    })
+}
+
+fn text(
+    sequence: &str,
+    history: &History,
+    found: Result<&Found, &NotFound>,
+    verdicts: &[Verdict],
+) -> String {
+    let not_found = found.err();
+    let found = found.ok();
+    let name = history.record.as_ref().map(|record| record.event_name().to_owned());
+    let name = name.or_else(|| event_name(found)).unwrap_or_default();
+    let of_journal = || {
+        let name = &verdicts.first()?.mapping;
+        history.mappings.get(name).map(|mapping| mapping.facts.table.clone())
+    };
+    let table = found.map(|found| found.table.clone()).or_else(of_journal).unwrap_or_default();
+    let shard = found.map(|found| found.shard.clone()).or_else(|| history.shard.clone());
+    let mut text = format!("record {sequence}  {table}  {name}");
+    let created =
+        found.and_then(|found| found.record.creation_s).map(|seconds| time(seconds * 1000));
+    for part in created.into_iter().chain(shard) {
+        text.push_str("  ");
+        text.push_str(&part);
+    }
+    text.push('\n');
+    if let Some(reason) = not_found {
+        text.push_str(&format!(" (from the journal alone: {})\n", reason.text()));
+    }
+    let width = verdicts.iter().map(|verdict| verdict.mapping.len()).max().unwrap_or(0);
+    for (index, verdict) in verdicts.iter().enumerate() {
+        let last = index + 1 == verdicts.len();
+        let (branch, stem) = if last { (" └─", "   ") } else { (" ├─", " │ ") };
+        let (mapping, outcome) = (&verdict.mapping, verdict.outcome);
+        let line = format!("{branch} {mapping:<width$}  {outcome:<13}  {}", verdict.detail);
+        text.push_str(line.trim_end());
+        text.push('\n');
+        for attempt in &verdict.attempts {
+            // After a bisect, the half without the record is marked.
+            let depth = depth(attempt, &verdict.attempts);
+            let other = if attempt.place.is_some() { "" } else { " (another part)" };
+            let indent = "  ".repeat(depth + 1);
+            text.push_str(&format!(
+                "{stem}{indent}batch {}-{} ({}){other} · attempt {} · {}\n",
+                attempt.run,
+                attempt.batch,
+                records(attempt.records.len()),
+                attempt.attempt,
+                verdict.end(attempt)
+            ));
+        }
+        if verdict.missed > 0 {
+            text.push_str(&format!(
+                "{stem}  the journal lacks {} of this mapping\n",
+                reports(verdict.missed)
+            ));
+        }
+    }
+    if verdicts.is_empty() {
+        text.push_str(" no mapping that has run reads this table's stream\n");
+    }
+    text
+}
+
+/// Returns the number of bisects before this attempt. Each larger size among the earlier attempts means one.
+fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
+    let larger: std::collections::BTreeSet<usize> = all
+        .iter()
+        .take_while(|other| *other != attempt)
+        .filter(|other| {
+            other.records.len() > attempt.records.len()
+                && attempt.records.iter().all(|record| other.records.contains(record))
+        })
+        .map(|other| other.records.len())
+        .collect();
+    larger.len()
+}
+
+fn records(count: usize) -> String {
+    output::counted(count, "record", "records")
+}
+
+fn time(millis: i64) -> String {
+    jiff::Timestamp::from_millisecond(millis).map_or("-".to_owned(), |time| format!("{time:.3}"))
+}
+
+fn event_name(found: Option<&Found>) -> Option<String> {
+    found?.record.event().get("eventName")?.as_str().map(str::to_owned)
+}
+
+fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
+    let live = found.and_then(|found| found.record.event().get("eventID")?.as_str());
+    live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
+}
+
+/// Searches for a record by the given number, then by the number without leading zeros. The archive writes
+/// them so that numbers sort as texts.
+async fn find_either(
+    endpoint: &str,
+    sequence: &str,
+    table: Option<&str>,
+    history: &History,
+) -> Result<Found, NotFound> {
+    let found = find(endpoint, sequence, table, history).await;
+    let significant = sequence.trim_start_matches('0');
+    match found {
+        Err(_) if significant != sequence => find(endpoint, significant, table, history).await,
+        found => found,
+    }
+}
+
+/// Searches the streams for a record. The streams of its mappings come first.
+async fn find(
+    endpoint: &str,
+    sequence: &str,
+    table: Option<&str>,
+    history: &History,
+) -> Result<Found, NotFound> {
+    SequenceNumber::parse(sequence).map_err(|_| NotFound::Gone)?;
+    let client = endpoint::streams_client(endpoint);
+    let mut arns = shards::arns(&client, table).await.map_err(NotFound::NotAsked)?;
+    let touched = |arn: &String| {
+        history.mappings.values().any(|it| it.facts.stream == *arn && !it.attempts.is_empty())
+    };
+    arns.sort_by_key(|arn| !touched(arn));
+    let mut reason = NotFound::Gone;
+    for arn in arns {
+        match shards::describe(client.clone(), &arn).await {
+            Ok(stream) => {
+                if let Some((shard, record)) = stream.find(sequence).await {
+                    return Ok(Found { table: stream.table, shard, record });
+                }
+            }
+            Err(error) => reason = NotFound::NotAsked(error),
+        }
+    }
+    Err(reason)
+}

@@ -1,0 +1,223 @@
+//! The status of a running system: the progress of each mapping, shard by shard.
+//!
+//! `weir up` writes it to a small file, and `weir status` and the console read the file. They therefore add no
+//! load to the system. This module shows nothing.
+
+pub mod hindrance;
+mod targets;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::poller::tick_ms;
+use crate::redrive::log::{self, Redriven};
+use crate::system::System;
+use mapping::{Phase, ShardStatus};
+use template::Absent;
+
+/// The interval at which `weir up` writes the file.
+pub const PERIOD: Duration = Duration::from_millis(500);
+/// The time in milliseconds for which a shard counts as caught up after its end was seen. After it, the next
+/// read has had no answer for too long. It is the time of twenty reads of an idle shard on AWS, and of more
+/// here.
+const TIP_MS_MAX: u64 = 5_000;
+
+/// The file below the data folder.
+const FILE: &str = "status.json";
+
+/// Deletes the status file of an earlier run.
+pub fn forget(directory: &Path) {
+    // If the file cannot be removed, `keep` overwrites it at once.
+    let _ = std::fs::remove_file(directory.join(FILE));
+}
+
+/// Writes the file regularly. Never returns.
+pub async fn keep(system: &System, directory: &Path) {
+    let path = directory.join(FILE);
+    let part = path.with_extension("json.part");
+    let mut is_told = false;
+    loop {
+        let text = format!("{}\n", describe(system));
+        // Renaming replaces the file atomically. A failed write is repeated in the next period.
+        let written = match tokio::fs::write(&part, &text).await {
+            Ok(()) => tokio::fs::rename(&part, &path).await,
+            failed => failed,
+        };
+        if let Err(error) = &written
+            && !is_told
+        {
+            tracing::warn!(
+                "cannot write `{}`: {error}; until it can, `weir status` and `weir streams explain` show an old state",
+                path.display()
+            );
+        }
+        is_told = written.is_err();
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Returns milliseconds since 1970 by the machine's clock.
+pub fn machine_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn describe(system: &System) -> Value {
+    // The values of the status are from between this time and the next one.
+    let taken_ms = machine_ms();
+    let (statuses, tick_ms) = (system.statuses(), tick_ms());
+    let mappings = statuses.into_iter().map(|(name, function, end, status)| {
+        let totals = &status.totals;
+        // An ended mapping reads nothing, so its tick does not matter.
+        let tick_ms = if end.is_some() { 0 } else { tick_ms };
+        json!({
+            "mapping": name,
+            "function": function,
+            "stream": status.stream_arn,
+            "table": table_of(&status.stream_arn),
+            "failures_to": targets::of_failures(system.stack(), &name),
+            "described": status.described,
+            "unavailable": status.unavailable,
+            "unsaved": status.unsaved,
+            "ended": end.is_some(),
+            "end": end,
+            "totals": {
+                "read": totals.read, "filtered": totals.filtered, "done": totals.done,
+                "invocations": totals.invocations, "failures": totals.failures,
+                "discarded": totals.discarded, "gaps": totals.gaps,
+            },
+            "shards": status.shards.iter().map(|it| shard(it, tick_ms)).collect::<Vec<_>>(),
+        })
+    });
+    let stack = system.stack();
+    let disabled = stack.mappings.iter().filter(|mapping| !mapping.enabled).map(|mapping| {
+        json!({
+            "mapping": mapping.logical_id, "function": mapping.function,
+            "table": stack.table_of(&mapping.stream),
+        })
+    });
+    let not_run = stack.not_run.iter().filter(|absent| absent.what == Absent::Mapping);
+    let not_run = not_run.map(|absent| {
+        json!({
+            "mapping": absent.resource, "function": absent.function, "reason": absent.reason,
+            "accepted": absent.accepted,
+            "table": absent.stream.as_ref().and_then(|stream| stack.table_of(stream)),
+        })
+    });
+    json!({
+        "schema": "weir.status/v1",
+        "taken_ms": taken_ms,
+        "tick_ms": tick_ms,
+        "journal_fault": system.journal_fault(),
+        "mappings": mappings.collect::<Vec<_>>(),
+        "disabled": disabled.collect::<Vec<_>>(),
+        "not_run": not_run.collect::<Vec<_>>(),
+        "functions": targets::of_functions(stack),
+    })
+}
+
+/// Returns the name of the table in a stream's ARN.
+fn table_of(stream_arn: &str) -> Option<&str> {
+    stream_arn.split_once(":table/").and_then(|(_, rest)| rest.split('/').next())
+}
+
+fn shard(shard: &ShardStatus, tick_ms: u64) -> Value {
+    json!({
+        "id": shard.id.as_str(),
+        "state": state(shard, tick_ms),
+        "waiting": shard.waiting,
+        "in_flight": shard.in_flight,
+        "lag_ms": shard.lag_ms,
+        "failed_attempts": shard.failed_attempts,
+        "tip_tick_ms": shard.tip_tick_ms,
+        "lacks_child": shard.lacks_child,
+        "last_read": shard.last_read.as_ref().map(|sequence| sequence.as_str()),
+        "checkpoint": shard.checkpoint.as_ref().map(|sequence| sequence.as_str()),
+    })
+}
+
+fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
+    let is_read = shard.tip_tick_ms.is_none_or(|tip| tick_ms.saturating_sub(tip) <= TIP_MS_MAX);
+    match shard.phase {
+        Phase::Waiting => "waits for its parent",
+        Phase::Done { .. } => "done",
+        Phase::Gap => "gap",
+        Phase::Reading if shard.unreachable => "unreachable",
+        Phase::Reading if shard.failed_attempts > 0 => "retrying",
+        Phase::Reading if shard.waiting == 0 && shard.at_tip && !is_read => "waits for an answer",
+        Phase::Reading if shard.waiting == 0 && shard.at_tip => "caught up",
+        Phase::Reading => "working",
+    }
+}
+
+/// Returns the number of waiting records in the file, for each mapping that has some.
+pub fn waiting(directory: &Path) -> Vec<(String, u64)> {
+    let status = read(directory).unwrap_or_default();
+    let of_shard = |shard: &Value| {
+        let count = |name: &str| shard.get(name).and_then(Value::as_u64).unwrap_or(0);
+        count("waiting") + count("in_flight")
+    };
+    let of_mapping = |mapping: &Value| {
+        let name = mapping.get("mapping").and_then(Value::as_str).unwrap_or_default();
+        (name.to_owned(), list(mapping, "shards").iter().map(of_shard).sum::<u64>())
+    };
+    list(&status, "mappings").iter().map(of_mapping).filter(|(_, count)| *count > 0).collect()
+}
+
+/// Returns the last status in the file, of a running or ended system.
+pub fn read(directory: &Path) -> Option<Value> {
+    let text = std::fs::read_to_string(directory.join(FILE)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Returns whether a mapping is disabled in the running system.
+#[must_use]
+pub fn is_disabled(status: &Value, mapping: &str) -> bool {
+    let is_it = |it: &Value| it.get("mapping").and_then(Value::as_str) == Some(mapping);
+    list(status, "disabled").iter().any(is_it)
+}
+
+/// Returns the last status of a running system, with the number of redriven records.
+///
+/// # Errors
+/// The system has not written one yet.
+pub fn last(directory: &Path) -> Result<Value, String> {
+    let mut status = read(directory).ok_or_else(|| {
+        let why = hindrance::now(directory);
+        why.unwrap_or_else(|| "`weir up` has not written its status yet".to_owned())
+    })?;
+    note_redrives(&mut status, || log::since_the_start(directory));
+    Ok(status)
+}
+
+/// Adds to the status the number of each mapping's discarded records that were redriven.
+pub fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Redriven>) {
+    let discarded = |it: &Value| it.pointer("/totals/discarded").and_then(Value::as_u64);
+    if list(status, "mappings").iter().all(|mapping| discarded(mapping).unwrap_or(0) == 0) {
+        return;
+    }
+    let redriven = count();
+    let mappings = status.get_mut("mappings").and_then(Value::as_array_mut);
+    for mapping in mappings.into_iter().flatten() {
+        let own = mapping.get("mapping").and_then(Value::as_str);
+        let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
+        // If the journal lacks some discarded records, the number of redriven ones is unknown and counts as
+        // 0.
+        let has_all = discarded(mapping) == Some(own.discarded);
+        let done = if has_all { own.done } else { 0 };
+        if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
+            totals.insert("redriven".to_owned(), json!(done));
+        }
+    }
+}
+
+/// Returns the array with a name; an empty one if it is absent.
+#[must_use]
+pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,78 @@
+//! The tables and buckets to which the functions of a template lead, as far as the template says it.
+//!
+//! A function finds its tables and buckets in its environment, so those that its environment names are its
+//! targets, except the tables whose streams invoke it and the buckets for failed records.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use template::{Destination, EventSourceMapping, Function, Stack};
+
+/// Returns, for each function, its targets: `{"function":…,"targets":[{"kind":"table","name":…}]}`.
+pub(super) fn of_functions(stack: &Stack) -> Value {
+    let of = |function: &Function| json!({"function": function.logical_id, "targets": of_one(stack, function)});
+    Value::Array(stack.functions.iter().map(of).collect())
+}
+
+fn of_one(stack: &Stack, function: &Function) -> Vec<Value> {
+    let named: BTreeSet<&str> =
+        function.environment.values().flat_map(|value| words(value)).collect();
+    let own: Vec<&EventSourceMapping> =
+        stack.mappings.iter().filter(|mapping| mapping.function == function.logical_id).collect();
+    let is_source = |table: &str| own.iter().any(|it| stack.table_of(&it.stream) == Some(table));
+    let keeps_failures = |bucket: &str| {
+        stack
+            .mappings
+            .iter()
+            .any(|it| matches!(&it.on_failure, Some(Destination::Bucket(name)) if name == bucket))
+    };
+    let tables = stack.tables.iter().map(|table| table.name.as_str());
+    let tables = tables.filter(|name| named.contains(name) && !is_source(name));
+    let buckets = stack.buckets.iter().map(|bucket| bucket.name.as_str());
+    let buckets = buckets.filter(|name| named.contains(name) && !keeps_failures(name));
+    let target = |kind: &'static str| move |name: &str| json!({"kind": kind, "name": name});
+    tables.map(target("table")).chain(buckets.map(target("bucket"))).collect()
+}
+
+/// Splits the value of a variable into the words that may be names. A value may be a list, or YAML.
+fn words(value: &str) -> impl Iterator<Item = &str> {
+    value.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-.".contains(letter)))
+}
+
+/// Returns the place for the discarded records of a mapping; null without one.
+pub(super) fn of_failures(stack: &Stack, mapping: &str) -> Value {
+    let mapping = stack.mappings.iter().find(|it| it.logical_id == mapping);
+    match mapping.and_then(|mapping| mapping.on_failure.as_ref()) {
+        Some(Destination::Bucket(name)) => json!({"kind": "bucket", "name": name}),
+        Some(Destination::Queue(name)) => json!({"kind": "queue", "name": name}),
+        Some(Destination::Topic(name)) => json!({"kind": "topic", "name": name}),
+        Some(Destination::Arn(_)) | None => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use template::{Context, read};
+
+    use super::*;
+
+    #[test]
+    fn the_targets_are_what_the_environment_names() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let stack = read("template.yaml", &text, &Context::default()).unwrap();
+        let targets = |id: &str| {
+            let targets = of_one(&stack, stack.function(id).unwrap());
+            targets.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(targets("ArchiveFunction"), ["archive-bucket"]);
+        assert_eq!(targets("CountersFunction"), ["totals"]);
+        assert!(targets("FanOutFunction").contains(&"order-lines".to_owned()));
+        let archive = stack.mappings.iter().find(|it| it.function == "ArchiveFunction").unwrap();
+        assert_eq!(of_failures(&stack, &archive.logical_id)["kind"], "bucket");
+        assert_eq!(of_failures(&stack, "nothing"), Value::Null);
+    }
+}

@@ -1,0 +1,166 @@
+//! Samples of a migration: some source items, what the plan makes of each, and whether the targets
+//! have that now.
+//!
+//! It reads a few items of each source table and writes nothing.
+
+use std::collections::BTreeMap;
+
+use model::{Item, PrimaryKey};
+use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, Rewrite};
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
+use crate::migrate::plan::compile::compile;
+use crate::migrate::plan::tables;
+
+/// Maximum number of source tables that are sampled. Most plans have one or two.
+const TABLES_MAX: usize = 4;
+
+/// A source item and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The source table.
+    pub table: String,
+    /// The source item.
+    pub before: Item,
+    /// What the plan makes of the item, or why it cannot be transformed.
+    pub after: std::result::Result<Vec<Made>, String>,
+}
+
+/// An item that the plan makes of a source item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The table of the item.
+    pub table: String,
+    /// The item; `None` if the plan removes the source item.
+    pub item: Option<Item>,
+    /// Whether the table has the item now.
+    pub stands: Stands,
+}
+
+/// Whether a table has the item that the plan makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stands {
+    /// The table has it.
+    Equal,
+    /// The table has no item with its key.
+    Missing,
+    /// The table has another item with its key.
+    Different(Item),
+}
+
+/// Reads the first items of each source table, and what becomes of them.
+///
+/// # Errors
+/// When the plan no longer fits its tables, or a table cannot be read.
+pub(crate) async fn samples(context: &Context, plan: &Plan, of_table: u64) -> Result<Vec<Sample>> {
+    let migration = compile(context, plan, Direction::Forward).await?;
+    let mut samples = Vec::new();
+    for table in plan.source_tables(Direction::Forward).into_iter().take(TABLES_MAX) {
+        let found = tables::sample(&context.control.client, table, of_table).await?;
+        for before in found.iter().filter_map(|item| migration.visible(table, item)) {
+            let after = match migration.kind().is_in_place() {
+                true => rewritten(&migration, table, &before),
+                false => made(context, &migration, table, &before).await?,
+            };
+            samples.push(Sample { table: table.to_owned(), before, after });
+        }
+    }
+    Ok(samples)
+}
+
+/// Returns what a change in place makes of an item. The item itself shows whether that was done.
+fn rewritten(
+    migration: &Migration,
+    table: &str,
+    item: &Item,
+) -> std::result::Result<Vec<Made>, String> {
+    let (made, stands) = match migration.rewrite(table, item)? {
+        Rewrite::Keep => (Some(item.clone()), Stands::Equal),
+        Rewrite::Change(made) => (Some(made), Stands::Different(item.clone())),
+        Rewrite::Delete => (None, Stands::Different(item.clone())),
+    };
+    Ok(vec![Made { table: table.to_owned(), item: made, stands }])
+}
+
+/// Returns the target items of an item, each compared with what its table has.
+async fn made(
+    context: &Context,
+    migration: &Migration,
+    table: &str,
+    item: &Item,
+) -> Result<std::result::Result<Vec<Made>, String>> {
+    let outputs = match migration.outputs(table, item) {
+        Ok(outputs) => outputs,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let mut keys: BTreeMap<&str, Vec<&PrimaryKey>> = BTreeMap::new();
+    for target in outputs.keys() {
+        keys.entry(&target.table).or_default().push(&target.key);
+    }
+    let mut found = BTreeMap::new();
+    for (table, keys) in keys {
+        let Some(schema) = migration.schema(table) else { continue };
+        let items = tables::get_all(&context.control.client, table, schema, keys).await?;
+        found.insert(table.to_owned(), items);
+    }
+    let made = outputs.iter().map(|(target, item)| {
+        let stands = found.get(&target.table).and_then(|items| items.get(&target.key));
+        let stands = stands.and_then(|stands| migration.visible(&target.table, stands));
+        let stands = match stands {
+            None => Stands::Missing,
+            Some(stands) if stands == *item => Stands::Equal,
+            Some(stands) => Stands::Different(stands),
+        };
+        Made { table: target.table.clone(), item: Some(item.clone()), stands }
+    });
+    Ok(Ok(made.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+
+    use super::*;
+    use crate::migrate::switch::switching_tests::{plan, serve};
+
+    #[tokio::test]
+    async fn samples_show_what_the_targets_have() {
+        let served = serve().await;
+        let client = &served.context.control.client;
+        let put = |table: &str, key: &str, value: &str| {
+            let put = client.put_item().table_name(table).item("p", Sdk::S(key.to_owned()));
+            put.item("v", Sdk::S(value.to_owned())).send()
+        };
+        for (table, key, value) in [
+            ("cats", "a", "1"),
+            ("cats", "b", "1"),
+            ("cats", "c", "1"),
+            ("pets", "a", "1"),
+            ("pets", "b", "2"),
+        ] {
+            put(table, key, value).await.unwrap();
+        }
+        let plan = plan();
+        let mut found: Vec<(String, &str)> = Vec::new();
+        let samples = samples(&served.context, &plan, 9).await.unwrap();
+        for sample in &samples {
+            let key = sample.before.get("p").and_then(model::AttributeValue::as_str).unwrap();
+            let made = sample.after.as_ref().unwrap();
+            assert_eq!((made.len(), made[0].table.as_str()), (1, "pets"));
+            found.push((
+                key.to_owned(),
+                match &made[0].stands {
+                    Stands::Equal => "equal",
+                    Stands::Missing => "missing",
+                    Stands::Different(_) => "different",
+                },
+            ));
+        }
+        found.sort_unstable();
+        let expected = [("a", "equal"), ("b", "different"), ("c", "missing")];
+        assert_eq!(found, expected.map(|(key, is)| (key.to_owned(), is)));
+        assert_eq!(super::samples(&served.context, &plan, 1).await.unwrap().len(), 1);
+    }
+}

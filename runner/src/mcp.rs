@@ -1,0 +1,92 @@
+//! `weir mcp`: serves the console's pages to an assistant over standard input and output.
+//!
+//! Standard output has the protocol only; messages go to standard error.
+
+use std::path::{Path, PathBuf};
+
+use ::console::context::{Context, Place};
+use clap::Args;
+
+use crate::console::StoreArguments;
+use client::exit::Exit;
+use client::running::{Running, RunningState};
+
+/// Arguments of `weir mcp`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir mcp\n  weir mcp --directory /srv/shop/.weir/up\n  weir mcp --directory /srv/shop/.weir/up --allow-writes\n  weir mcp --region eu-west-1\n\nAn assistant starts this command; it ends with its standard input. docs/mcp.md has the entry for its configuration"
+)]
+pub struct McpArguments {
+    #[command(flatten)]
+    store: StoreArguments,
+    /// The data folder of the `weir up` to show [default: that of the one in this folder]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["endpoint", "region"])]
+    pub directory: Option<PathBuf>,
+    /// Offer actions too: redrive, clock, pause, resume and throttle of migrations
+    #[arg(long)]
+    pub allow_writes: bool,
+}
+
+/// Serves the protocol until standard input ends.
+///
+/// # Errors
+/// No store is known, or the client does not speak the protocol.
+pub async fn run(arguments: &McpArguments) -> Result<Exit, String> {
+    let context = Context::new(place(arguments)?).map_err(|error| error.to_string())?;
+    ::console::mcp::serve(context).await.map_err(|error| error.to_string())?;
+    Ok(Exit::Done)
+}
+
+fn place(arguments: &McpArguments) -> Result<Place, String> {
+    let (endpoint, directory, running) = match &arguments.directory {
+        Some(directory) => {
+            let (directory, running) = running_in(directory)?;
+            let endpoint = running.store().map(str::to_owned).ok_or_else(|| {
+                "--directory: this `weir up` does not publish its store: name it with --region"
+                    .to_owned()
+            })?;
+            (endpoint, Some(directory), Some(running))
+        }
+        None => {
+            let found = arguments.store.endpoint();
+            let endpoint = found.map_err(|error| match arguments.store.is_named() {
+                true => error,
+                false => without_store(&error),
+            })?;
+            let running = RunningState::here().running().filter(|running| running.is_at(&endpoint));
+            (endpoint, None, running)
+        }
+    };
+    Ok(Place {
+        s3: arguments.store.s3(&endpoint, running.as_ref())?,
+        own: None,
+        directory,
+        chaos: None,
+        allow_writes: arguments.allow_writes,
+        endpoint,
+    })
+}
+
+/// Returns the `weir up` that uses a data folder, and the folder's path from the root.
+fn running_in(directory: &Path) -> Result<(PathBuf, Running), String> {
+    let name = directory.display();
+    let instead = "write the data folder of a running `weir up`, such as /srv/shop/.weir/up";
+    let directory = std::fs::canonicalize(directory)
+        .map_err(|error| format!("--directory: `{name}`: {error}; {instead}"))?;
+    match RunningState::of_data(&directory) {
+        RunningState::Running(running) => Ok((directory, running)),
+        RunningState::Ended(ended) => Err(format!("--directory: {}", ended.has_ended())),
+        RunningState::NotStarted => {
+            Err(format!("--directory: no `weir up` runs with the data folder `{name}`; {instead}"))
+        }
+    }
+}
+
+/// Adds the folder to the reason why no store is known, because an assistant chooses the folder.
+fn without_store(error: &str) -> String {
+    let folder = std::env::current_dir().unwrap_or_default();
+    format!(
+        "{error}; this folder is `{}`: for a `weir up` elsewhere, name its data folder with --directory",
+        folder.display()
+    )
+}
