@@ -167,7 +167,7 @@ impl Maintenance {
 struct Lull {
     last_log: Option<u64>,
     since: Instant,
-    /// Whether everything is done until the next entry.
+    /// Whether nothing is left to do until the next entry.
     is_done: bool,
 }
 
@@ -189,7 +189,7 @@ impl Lull {
         }
         if !log.is_small() {
             if snapshot < applied {
-                // The next check continues.
+                // The next check continues the work.
                 return raft.trigger().snapshot().await;
             }
             if let Some(before) = snapshot.map(|snapshot| snapshot.min(matched)) {
@@ -212,7 +212,8 @@ struct Progress {
     /// The entry up to which the state is persisted.
     snapshot: Option<u64>,
     /// On a leader, the last entry that every peer has. A peer still needs the entries that it has
-    /// not acknowledged. Without them it would need a snapshot, and another one after that.
+    /// not acknowledged. Without them the peer would need a snapshot, and perhaps another one after
+    /// that.
     matched: u64,
 }
 

@@ -72,7 +72,7 @@ impl fmt::Debug for DirectoryHome {
 struct Storages {
     state: u64,
     last_staged: u64,
-    /// The state, if it is open for the next [`StorageHome::open`].
+    /// The open state for the next [`StorageHome::open`].
     kept: Option<Arc<dyn Storage>>,
     /// For each open storage, whether its directory is removed when its last user drops it.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,

@@ -434,7 +434,7 @@ impl Node {
         }
     }
 
-    /// Waits until this node no longer has this knowledge of the leader.
+    /// Waits until this node knows another leader than `leader`; `None` stands for no leader.
     async fn leader_changes(&self, leader: Option<NodeId>) {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.borrow_watched().current_leader == leader {

@@ -60,7 +60,7 @@ enum QueuedItem {
     /// All earlier entries are durable in the state: truncate the log up to this position,
     /// inclusive.
     Shorten(u64),
-    /// Continue in a small file of the log, and remove unused ones.
+    /// Continue the log in a small file, and remove unused files.
     Shrink,
 }
 
@@ -241,7 +241,7 @@ impl NodeLog {
         self.shorten(&mut state)
     }
 
-    /// Truncates the files as far as no group needs them.
+    /// Truncates the files up to the first entry that a group needs.
     fn shorten(&self, state: &mut State) -> io::Result<()> {
         // The other records that must survive are appended again, so that they are after the
         // truncated part.
@@ -275,7 +275,7 @@ impl NodeLog {
         state.log_bytes <= state.small_bytes
     }
 
-    /// Gives the space of the files back that no group needs. Later records begin in a small file.
+    /// Frees the disk space of files that no group needs. Later records begin in a small file.
     pub(super) async fn shrink(&self) -> io::Result<()> {
         let (signal, durable) = oneshot::channel();
         {

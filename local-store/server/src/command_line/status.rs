@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 /// unreachable.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time in milliseconds after which a leader without a majority's response counts as isolated. In this
-/// time it sends at least two heartbeats.
+/// The time in milliseconds after which a leader without a majority's response counts as isolated. A
+/// leader sends at least two heartbeats in this time.
 const SILENCE_MS: u64 = 5_000;
 
 /// The flags of the command.

@@ -214,7 +214,7 @@ fn refuse_without_logs<'a>(
     Ok(())
 }
 
-/// Does work for each slot on a thread of its own, because it mostly waits for the disk.
+/// Does work for each slot on a separate thread, because the work mostly waits for the disk.
 fn for_each_slot<T: Send>(
     slots: impl IntoIterator<Item = u64>,
     work: impl Fn(u64) -> T + Sync,
@@ -231,8 +231,8 @@ fn for_each_slot<T: Send>(
     })
 }
 
-/// Opens the directories of all slots. The result has no slots without a directory, or whose directory was
-/// damaged and set aside.
+/// Opens the directories of all slots. Slots without a directory, and slots whose directory was
+/// damaged and set aside, are omitted.
 async fn open_slots(
     data: &Path,
     replicas: u64,

@@ -74,7 +74,7 @@ impl Store {
     /// Waits until the replica that serves requests has applied every acknowledged write. Meanwhile a node may
     /// begin to lead, and requests go to it.
     pub(super) async fn wait_for_leader(&self, arc: ArcId) -> Result<(), SubmitError> {
-        // Leadership changes at most a few times at the start.
+        // Bounds the loop: leadership changes at most a few times at the start.
         for _ in 0..=self.shared.nodes.borrow().len() {
             let replica = self.replica(arc);
             replica.read_index().await?;
