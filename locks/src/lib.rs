@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::{process, thread};
 
-/// Whether acquiring a poisoned lock aborts the process. If not, it panics.
+/// Whether acquiring a poisoned lock aborts the process. Otherwise it panics.
 static ABORTS: AtomicBool = AtomicBool::new(false);
 
 /// Makes the acquisition of a poisoned lock abort this process from now on. A program that serves

@@ -1,6 +1,6 @@
 //! The ARNs of tables and streams.
 //!
-//! Only their text form: whether the named resource exists is not checked.
+//! The module only handles the text form, and does not check whether the resource exists.
 
 use std::fmt;
 use std::str::FromStr;

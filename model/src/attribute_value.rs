@@ -100,7 +100,7 @@ impl AttributeType {
 
 /// Bytes that a map or list adds to its contents (AWS: 3 bytes of overhead).
 pub(crate) const CONTAINER_OVERHEAD: usize = 3;
-/// Bytes that each member of a map or list adds (AWS: 1 byte of overhead).
+/// Bytes that a map or list adds for each member (AWS: 1 byte of overhead).
 pub(crate) const MEMBER_OVERHEAD: usize = 1;
 
 impl AttributeValue {

@@ -23,7 +23,7 @@ use crate::item::Item;
 pub struct EncodedItem(Arc<[u8]>);
 
 impl EncodedItem {
-    /// Wraps stored bytes without a check; damage is found when they are decoded.
+    /// Wraps stored bytes without validating them; damage is found when they are decoded.
     #[must_use]
     pub fn from_stored(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self(bytes.into())

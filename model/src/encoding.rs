@@ -1,8 +1,8 @@
 //! The compact encoding of items and attribute values, for storage and the log.
 //!
 //! Every encoding begins with a version byte. The encoding of an item continues with the item's
-//! size, so that the size need not be computed again. `docs/formats/items.md` draws the layout.
-//! Ordered key bytes are elsewhere: see `key` and `number`.
+//! size, so that it need not be computed again. `docs/formats/items.md` draws the layout. The
+//! order-preserving encoding of keys is in `key` and `number`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,8 +22,8 @@ pub(crate) const MEMBERS_BEGIN: usize = 1 + SIZE_BYTES;
 const VALUE_VERSION: u8 = 1;
 /// Length of an item's size, which follows the version, in little-endian order.
 const SIZE_BYTES: usize = size_of::<u32>();
-/// The deepest nesting that decoding follows: DynamoDB's limit, and two more levels, one of which
-/// is the item.
+/// The deepest nesting that decoding accepts: DynamoDB's limit plus two levels, one of which is the
+/// item.
 pub(crate) const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
 
 /// The type byte before a value.
@@ -62,7 +62,7 @@ impl Tag {
     }
 }
 
-/// An error: the bytes are not from [`encode_item`] or [`encode_value`], so they are damaged.
+/// An error: the bytes were not written by [`encode_item`] or [`encode_value`], or are damaged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("damaged item encoding at byte offset=`{offset}`: {problem}")]
 pub struct EncodingError {
@@ -91,7 +91,8 @@ pub(crate) fn begin_item(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; SIZE_BYTES]);
 }
 
-/// Writes the size of an item after its members. No request has an item of 4 GiB.
+/// Writes the size of an item after its members. The size fits into 32 bits, because no request can
+/// have an item of 4 GiB.
 pub(crate) fn finish_item(item: &mut [u8], size: usize) {
     let size = u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes();
     if let Some(place) = item.get_mut(1..=SIZE_BYTES) {
@@ -265,7 +266,8 @@ impl<'a> Reader<'a> {
         Err(self.error("length too large"))
     }
 
-    /// Reads a count of members, each of which takes at least one byte.
+    /// Reads the number of members. Rejects a number larger than the remaining bytes, because each
+    /// member takes at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, EncodingError> {
         let count = self.length()?;
         if count > self.bytes.len() - self.offset {

@@ -1,7 +1,7 @@
 //! Keys of secondary indexes. Their partition key and their sort key have up to four attributes
 //! each, whereas those of a table have one each.
 //!
-//! The code that creates an index validates its attributes. Source: AWS, "Using global secondary
+//! The code that creates an index validates the schema. Source: AWS, "Using global secondary
 //! indexes", multi-attribute keys.
 
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ impl IndexKeySchema {
     /// the item lacks valid values.
     ///
     /// # Errors
-    /// When its bytes are damaged.
+    /// When the item's bytes are damaged.
     pub fn values_of_encoded<'a>(
         &self,
         item: &'a EncodedItem,
@@ -97,11 +97,11 @@ impl IndexKeySchema {
         Ok(None)
     }
 
-    /// Returns whether all values of this key in an item's stored form are certainly valid. Missing
-    /// values are allowed.
+    /// Returns whether all values of this key in an item's stored form are certainly valid; `false`
+    /// means unknown. Missing values are allowed.
     ///
     /// # Errors
-    /// When its bytes are damaged.
+    /// When the item's bytes are damaged.
     pub fn surely_takes(&self, item: &EncodedItem) -> Result<bool, EncodingError> {
         let sides = [(&self.partition, PARTITION_KEY_BYTES_MAX), (&self.sort, SORT_KEY_BYTES_MAX)];
         for (attributes, bytes_max) in sides {
@@ -149,7 +149,8 @@ impl IndexKeyValues {
 /// The values of an index's key in an item's stored form, in the order of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredIndexKey<'a> {
-    /// An inline array, because each write creates two per index. Unused positions have a filler.
+    /// An inline array instead of a vector, because each write creates two of them per index.
+    /// Unused positions have a placeholder.
     values: [StoredKeyValue<'a>; ATTRIBUTES_MAX],
     /// Number of values of the partition key.
     partition: usize,
@@ -182,8 +183,8 @@ impl<'a> StoredIndexKey<'a> {
         Token::of_ordered_parts(self.partition().iter().map(|value| value.ordered))
     }
 
-    /// Returns whether neither the partition key nor the sort key can be too long. Ordered bytes
-    /// are at least as many as DynamoDB counts, so they are an upper bound.
+    /// Returns whether neither the partition key nor the sort key can be too long. The length of
+    /// the ordered bytes is an upper bound of the size that DynamoDB counts.
     fn is_surely_short(&self) -> bool {
         let bytes = |values: &[StoredKeyValue<'_>]| -> usize {
             values.iter().map(|value| value.ordered.len()).sum()
@@ -193,7 +194,7 @@ impl<'a> StoredIndexKey<'a> {
     }
 }
 
-/// Returns whether a value has the type of a key attribute, and is not empty.
+/// Returns whether a value has the type of a key attribute and is not empty.
 fn is_fit(attribute: &KeyAttribute, value: &StoredKeyValue<'_>) -> bool {
     value.attribute_type == attribute.attribute_type && !value.is_empty()
 }

@@ -186,8 +186,8 @@ impl KeyValue {
     }
 
     /// Appends bytes whose unsigned order is the order of values of one type. Strings and binaries
-    /// are written without a terminator, so their bytes must be the last ones or follow their
-    /// length.
+    /// are written without a terminator, so the caller must write them last, or write their length
+    /// before them.
     pub fn encode_ordered(&self, out: &mut Vec<u8>) {
         match self {
             Self::S(text) => out.extend_from_slice(text.as_bytes()),
@@ -206,7 +206,8 @@ impl KeyValue {
         }
     }
 
-    /// Decodes bytes of [`KeyValue::encode_ordered`] that are one whole value.
+    /// Decodes a value from its [`KeyValue::encode_ordered`] encoding, which must be all of
+    /// `bytes`.
     #[must_use]
     pub fn decode_ordered(attribute_type: KeyAttributeType, bytes: &[u8]) -> Option<Self> {
         match attribute_type {
@@ -232,7 +233,7 @@ impl KeyValue {
 
 impl Ord for KeyValue {
     /// Compares in the order of a sort key. Values of different types never occur in one table;
-    /// they are ordered by type so that the order is total.
+    /// they are ordered by type, so that the order is total.
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::S(left), Self::S(right)) => left.as_bytes().cmp(right.as_bytes()),
@@ -286,7 +287,7 @@ impl KeySchema {
     /// Returns the primary key of an item in its stored form.
     ///
     /// # Errors
-    /// When its bytes are damaged; the inner result is that of [`KeySchema::key_of_item`].
+    /// When the item's bytes are damaged. The inner result is that of [`KeySchema::key_of_item`].
     pub fn key_of_encoded(
         &self,
         item: &EncodedItem,
@@ -396,7 +397,8 @@ impl Token {
 
     /// Returns the token of a partition key of several values. A single value has the same token as
     /// in [`Token::of`]. The token of several values is the same hash of all values, each prefixed
-    /// by its length in four bytes. This function never changes either.
+    /// by its length in four bytes. This function is part of the storage format, too, and never
+    /// changes.
     #[must_use]
     pub fn of_parts(parts: &[KeyValue]) -> Self {
         let ordered = |part: &KeyValue| {
@@ -417,7 +419,7 @@ impl Token {
             if is_only_one {
                 return Self::of_ordered(part);
             }
-            // A key value has at most 2,048 bytes, so its length always fits.
+            // A key value has at most 2,048 bytes, so its length always fits into 32 bits.
             let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend_from_slice(part);

@@ -2,7 +2,7 @@
 //! records, their sizes and limits, and DynamoDB JSON.
 //!
 //! Pure: no clock, no disk, no network, no randomness. This is the only crate that knows what
-//! DynamoDB JSON looks like. It knows no table contents, expressions or requests.
+//! DynamoDB JSON looks like. Table contents, expressions and requests are in other crates.
 
 pub mod arn;
 pub mod attribute_value;

@@ -1,6 +1,6 @@
 //! DynamoDB's limits in one list, each with its source.
 //!
-//! Limits of Weir's own queues and retries are beside the code that they bound. Source by default:
+//! Limits of Weir's own queues and retries are next to the code that they bound. Source by default:
 //! AWS, "Quotas in Amazon DynamoDB" (`ServiceQuotas`).
 
 /// Largest item: names and values together, in bytes, inclusive.
@@ -58,8 +58,8 @@ pub const TABLES_MAX: usize = 2500;
 pub const LOCAL_INDEXES_MAX: usize = 5;
 /// Global secondary indexes of one table, inclusive.
 pub const GLOBAL_INDEXES_MAX: usize = 20;
-/// Attributes of the partition key of a global index, and as many of its sort key, inclusive (AWS,
-/// "Using global secondary indexes", multi-attribute keys).
+/// Maximum number of attributes in the partition key of a global index, inclusive; the same maximum
+/// applies to its sort key (AWS, "Using global secondary indexes", multi-attribute keys).
 pub const INDEX_KEY_ATTRIBUTES_MAX: usize = 4;
 /// Non-key attributes that one index projects, inclusive.
 pub const NON_KEY_ATTRIBUTES_MAX: usize = 20;

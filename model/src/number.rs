@@ -1,7 +1,7 @@
 //! DynamoDB's number: up to 38 significant decimal digits, magnitudes 1E-130 to 9.99…E+125, and 0.
 //!
-//! Exact: nothing here rounds. A value that is not representable is an error, in DynamoDB's words.
-//! Source: AWS, "Data types: Number" and "Supported data types and naming rules".
+//! Arithmetic is exact and never rounds. A value that is not representable is an error with
+//! DynamoDB's text. Source: AWS, "Data types: Number" and "Supported data types and naming rules".
 //! `docs/formats/keys.md` draws the order-preserving bytes.
 
 mod text;
@@ -124,10 +124,11 @@ impl Number {
         Some(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// Returns the size in an item in bytes: one byte, one byte for every two significant digits on
-    /// each side of the decimal point, and one byte for a minus sign. AWS's page ("DynamoDB item
-    /// sizes and formats") does not distinguish the two sides, but DynamoDB does, as items at the
-    /// limit of 400 KB show: `15` has two bytes and `1.5` has three.
+    /// Returns the size that DynamoDB counts for the number in an item, in bytes: one byte, one
+    /// byte for every two significant digits on each side of the decimal point, and one byte for a
+    /// minus sign. AWS's page ("DynamoDB item sizes and formats") does not distinguish the two
+    /// sides, but DynamoDB does, as items at the limit of 400 KB show: `15` has two bytes and `1.5`
+    /// has three.
     #[must_use]
     pub fn size(&self) -> usize {
         if self.is_zero() {
@@ -152,7 +153,7 @@ impl Number {
     /// Returns the exact sum.
     ///
     /// # Errors
-    /// When the sum needs more than 38 digits or leaves the range.
+    /// When the sum needs more than 38 digits or is out of range.
     pub fn checked_add(self, other: Self) -> Result<Self, NumberError> {
         if self.is_zero() {
             return Ok(other);
@@ -165,8 +166,8 @@ impl Number {
         if self.negative == other.negative && self.sum_overflows(&other) {
             return Err(NumberError::Overflow);
         }
-        // The aligned operand has more than 38 digits only if the sum also has: the last digits of
-        // that operand are zeros, and the last digit of the other operand is not.
+        // The aligned operand has more than 38 digits only if the sum does, too: its last digits
+        // are zeros, and the last digit of the other operand is not zero.
         let shift =
             u32::try_from(i32::from(high.exponent) - i32::from(low.exponent)).unwrap_or(u32::MAX);
         let aligned = 10u128
@@ -206,7 +207,7 @@ impl Number {
     /// Returns the exact difference.
     ///
     /// # Errors
-    /// When the difference needs more than 38 digits or leaves the range.
+    /// When the difference needs more than 38 digits or is out of range.
     pub fn checked_sub(self, other: Self) -> Result<Self, NumberError> {
         self.checked_add(other.negated())
     }
@@ -236,8 +237,8 @@ impl Number {
         out.push(if self.negative { CLASS_NEGATIVE } else { CLASS_POSITIVE });
         let exponent = u16::try_from(self.first_exponent() + EXPONENT_BIAS).unwrap_or(0);
         out.extend_from_slice(&exponent.to_be_bytes());
-        // The digits are left-aligned, so that pairs of digits compare like the digits. The last
-        // pair is not 0.
+        // The digits are left-aligned, so that comparing pairs of digits gives the same order as
+        // comparing digits. The last pair is never 0.
         let digits = digit_count(self.coefficient);
         let mut rest = if digits % 2 == 1 { self.coefficient * 10 } else { self.coefficient };
         let pairs = out.len();
@@ -253,8 +254,8 @@ impl Number {
         }
     }
 
-    /// Returns the length of the encoding of [`Number::encode_ordered`] at the beginning of
-    /// `bytes`, without decoding it. The result may also be a length for damaged bytes.
+    /// Returns the length of the [`Number::encode_ordered`] encoding at the start of `bytes`,
+    /// without decoding it. The bytes are not validated, so damaged bytes may also yield a length.
     pub(crate) fn ordered_length(bytes: &[u8]) -> Option<usize> {
         let end = match *bytes.first()? {
             CLASS_ZERO => return Some(1),
@@ -266,7 +267,8 @@ impl Number {
         pairs.into_iter().position(|byte| *byte == end).map(|pairs| pairs + 4)
     }
 
-    /// Decodes a number of [`Number::encode_ordered`], and returns how many bytes it took.
+    /// Decodes the [`Number::encode_ordered`] encoding at the start of `bytes`. Returns the number,
+    /// and the length of its encoding.
     #[must_use]
     pub fn decode_ordered(bytes: &[u8]) -> Option<(Self, usize)> {
         let (class, rest) = bytes.split_first()?;
@@ -292,14 +294,15 @@ impl Number {
             coefficient = coefficient * 100 + u128::from(byte - 1);
             pairs += 1;
         }
-        // The digits are left-aligned, so the first of them is not 0.
+        // The digits are left-aligned, so the first digit is not 0.
         let digits = i32::try_from(pairs * 2).ok()?;
         let number = Self::normalized(negative, coefficient, first - digits + 1).ok()?;
         Some((number, pairs + 4))
     }
 }
 
-/// Checks the decimal exponent of a first digit, or the written exponent of a zero.
+/// Checks that the decimal exponent of a number's first digit, or the exponent in the text of a
+/// zero, is in range.
 fn check_exponent(first: i32) -> Result<(), NumberError> {
     if first > NUMBER_EXPONENT_MAX {
         return Err(NumberError::Overflow);
@@ -310,8 +313,8 @@ fn check_exponent(first: i32) -> Result<(), NumberError> {
     Ok(())
 }
 
-/// Returns the quotient and the remainder. Nearly all numbers fit into 64 bits, and the CPU has an
-/// instruction for such a division.
+/// Returns the quotient and the remainder. Numbers that fit into 64 bits, which nearly all do, are
+/// divided with a single CPU instruction.
 fn divide(value: u128, divisor: u8) -> (u128, u8) {
     let (quotient, remainder) = match u64::try_from(value) {
         Ok(small) => {
@@ -368,7 +371,8 @@ impl From<i64> for Number {
 }
 
 impl From<i128> for Number {
-    /// Converts exactly below 10^38; a larger `i128` keeps its first 38 digits.
+    /// Converts exactly if the magnitude is below 10^38. A larger `i128` keeps only its first 38
+    /// significant digits.
     fn from(value: i128) -> Self {
         let mut magnitude = value.unsigned_abs();
         let mut exponent = 0;

@@ -201,13 +201,14 @@ impl UserIdentity {
 /// One change of one item. Its images are items, or their stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRecord<I = Item> {
-    /// 32 hexadecimal digits, unique in the stream.
+    /// The unique id of the record in its stream: 32 hexadecimal digits.
     pub event_id: String,
     /// The kind of the change.
     pub event_name: EventName,
     /// The author of the change, if it was not a user.
     pub user_identity: Option<UserIdentity>,
-    /// Seconds since 1970, rounded down; absent in some records of DynamoDB. Do not order by it.
+    /// Seconds since 1970, rounded down; absent in some records of DynamoDB. Do not sort records by
+    /// it.
     pub approximate_creation_seconds: Option<u64>,
     /// The item's key.
     pub keys: Item,
@@ -278,8 +279,8 @@ impl StreamRecord<EncodedItem> {
     /// When an image is damaged. The appended text is then not valid JSON.
     pub fn write_streams_json(&self, out: &mut String, region: &str) -> Result<(), EncodingError> {
         use std::fmt::Write as _;
-        // Each part is appended by itself, because `write!` takes several times as long, and a page
-        // has a thousand records.
+        // The parts are appended without `write!`, which takes several times as long: a page may
+        // have a thousand records.
         out.push_str("{\"eventID\":\"");
         out.push_str(&self.event_id);
         out.push_str("\",\"eventName\":\"");
@@ -324,7 +325,7 @@ impl StreamRecord<EncodedItem> {
 /// Decodes one record of a Lambda event.
 ///
 /// # Errors
-/// When a member is missing or wrong; the error has the sequence number, if that can be read.
+/// When a member is missing or invalid. The error contains the sequence number if that can be read.
 pub fn decode_lambda_record(json: &Json<'_>) -> Result<LambdaRecord, RecordError> {
     let change = json.get("dynamodb");
     let sequence_number = change
@@ -379,7 +380,8 @@ fn creation_seconds(json: Option<&Json<'_>>) -> Option<u64> {
     }
 }
 
-/// Returns the seconds rounded down; `None` for a time before 1970 or beyond 64 bits.
+/// Returns the seconds, rounded down; `None` for a time before 1970 or one that does not fit into
+/// 64 bits.
 fn whole_seconds(seconds: f64) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,

@@ -17,7 +17,7 @@ impl EpochMillis {
         self.0 / 1000
     }
 
-    /// Returns this time plus `millis`, at most the largest representable time.
+    /// Returns this time plus `millis`, saturating at the largest representable time.
     #[must_use]
     pub fn plus(self, millis: u64) -> Self {
         Self(self.0.saturating_add(millis))

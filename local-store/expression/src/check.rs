@@ -1,7 +1,7 @@
 //! The second pass: checks reserved words, list indexes, function names and places, and the number of
 //! operators, in the order of the expression's text.
 //!
-//! The meaning of placeholders is not known in this pass.
+//! Placeholders are not resolved yet: `resolve` does that in a later pass.
 
 use model::limits::EXPRESSION_OPERATORS_MAX;
 
@@ -17,11 +17,11 @@ const LIST_INDEX_MAX: u32 = u32::MAX - 1;
 enum Place {
     /// As a condition by itself.
     Condition,
-    /// As an operand in a condition.
+    /// As an operand of a comparison or of another function in a condition.
     Operand,
-    /// In an update, also as an operand of another function.
+    /// On the right-hand side of `SET`, or as an operand of another function there.
     UpdateOperand,
-    /// In an update, but not as an operand of another function.
+    /// On the right-hand side of `SET`, but not as an operand of another function.
     UpdateValue,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn unknown_function(kind: ExpressionKind, name: &str) -> ExpressionEr
 }
 
 /// Returns the refusal of an expression with too many operators. DynamoDB stops counting at the
-/// first operator beyond the maximum, so the text always has the same number.
+/// first operator beyond the maximum, so its message always names the same number.
 pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     kind.invalid(format_args!(
         "The expression contains too many operators; operator count: {}",
@@ -58,7 +58,8 @@ pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     ))
 }
 
-/// Checks the number of operands of a function. The check runs while placeholders are resolved.
+/// Checks the number of operands of a function. Called while placeholders are resolved, not in this
+/// pass.
 pub(crate) fn check_operand_count(
     kind: ExpressionKind,
     call: &Call<'_>,
@@ -87,7 +88,8 @@ pub(crate) fn check_projection(paths: &[Steps<'_>]) -> Result<(), ExpressionErro
     paths.iter().try_for_each(|path| checker.visit_path(path))
 }
 
-/// Checks an update. The last check is that each section occurs only once.
+/// Checks an update. Checks last that each section occurs only once, because DynamoDB reports that
+/// error last.
 pub(crate) fn check_update(update: &UpdateSyntax<'_>) -> Result<(), ExpressionError> {
     let kind = ExpressionKind::Update;
     let mut checker = Checker { kind, operators: 0 };

@@ -33,12 +33,13 @@ impl Comparator {
         }
     }
 
-    /// Returns whether the comparator needs an order, which only strings, numbers and binaries have.
+    /// Returns whether the comparator orders its operands (`<`, `<=`, `>`, `>=`). Only strings,
+    /// numbers and binaries can be ordered.
     pub(crate) fn is_ordering(self) -> bool {
         !matches!(self, Self::Equal | Self::NotEqual)
     }
 
-    /// Returns the equivalent comparator for exchanged operands.
+    /// Returns the comparator that is equivalent after the two operands are swapped.
     pub(crate) fn mirrored(self) -> Self {
         match self {
             Self::Equal => Self::Equal,

@@ -30,8 +30,8 @@ pub struct Condition {
     test: Arc<Test>,
 }
 
-/// Some values of a condition, with their positions in it: see [`Condition::values_beside`]. The
-/// default has no values.
+/// Replacement values for a condition, each with its index in the condition's values: see
+/// [`Condition::values_beside`]. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OtherValues(Vec<(ValueIndex, SharedValue)>);
 
@@ -63,8 +63,8 @@ impl Condition {
         Evaluation { values: &self.values, item }.holds(&self.test)
     }
 
-    /// Returns the values in which this condition differs from `other`. Returns `None` if the two
-    /// also differ in something else.
+    /// Returns the values in which this condition differs from `other`. Returns `None` if the
+    /// conditions differ in anything but values.
     #[must_use]
     pub fn values_beside(&self, other: &Self) -> Option<OtherValues> {
         let is_same = Arc::ptr_eq(&self.test, &other.test) || self.test == other.test;
@@ -174,8 +174,8 @@ fn begins_with(value: &AttributeValue, prefix: &AttributeValue) -> bool {
     }
 }
 
-/// Returns whether a value contains a part of a string or binary, a member of a set, or an element of a
-/// list.
+/// Returns whether `value` contains `part`: a substring, a run of bytes, a member of a set, or an
+/// element of a list.
 fn contains(value: &AttributeValue, part: &AttributeValue) -> bool {
     match (value, part) {
         (AttributeValue::S(text), AttributeValue::S(part)) => text.contains(part),
@@ -188,8 +188,8 @@ fn contains(value: &AttributeValue, part: &AttributeValue) -> bool {
     }
 }
 
-/// Searches with the algorithm of Knuth, Morris and Pratt. It is linear in both lengths, so no pair of
-/// binaries is slow.
+/// Searches with the Knuth-Morris-Pratt algorithm, which is linear in both lengths, so that no
+/// input is slow.
 fn contains_bytes(bytes: &[u8], part: &[u8]) -> bool {
     // `borders[i]` is the length of the longest proper prefix of `part` that ends at `i`.
     let mut borders: Vec<usize> = Vec::with_capacity(part.len());

@@ -9,7 +9,7 @@ use crate::comparator::Comparator;
 use crate::path::Path;
 use crate::value_table::ValueIndex;
 
-/// A node of a condition. The parser bounds its depth.
+/// A node of a condition. The parser bounds the depth of the tree, so recursion is safe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Test {
     And(Vec<Test>),
@@ -25,7 +25,7 @@ pub(crate) enum Test {
     Contains { operand: Operand, part: Operand },
 }
 
-/// The source of an operand's value.
+/// An operand of a condition: a path, a value, or the size of the value at a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Operand {
     Path(Path),

@@ -13,7 +13,8 @@ use thiserror::Error;
 #[error("{text}")]
 pub struct ExpressionError {
     text: String,
-    /// The size of the text or value that is too large; empty for all other errors.
+    /// The size of the text or value that is too large, in the words of the message; empty for all
+    /// other errors.
     size: String,
 }
 
@@ -22,10 +23,9 @@ impl ExpressionError {
         Self { text: text.into(), size: String::new() }
     }
 
-    /// Returns the message with the size of the text or value that is too large. DynamoDB used to
-    /// report the size in every message. It still does so in two cases: for an expression, in the
-    /// filter of a `Scan` and in conditions of transactions; for the placeholder of a value, in all
-    /// requests except a `Scan`.
+    /// Returns the message with the size of the text or value that is too large. DynamoDB reports
+    /// the size of an expression only in the filter of a `Scan` and in conditions of transactions,
+    /// and the size of a value placeholder in all requests except a `Scan`.
     #[must_use]
     pub fn with_size(&self) -> String {
         format!("{}{}", self.text, self.size)
@@ -37,7 +37,7 @@ impl ExpressionError {
     }
 }
 
-/// The parameter of an expression. Error texts contain its name.
+/// The request parameter that holds an expression. Error messages contain its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpressionKind {
     /// `ConditionExpression`.
@@ -81,13 +81,13 @@ impl ExpressionKind {
 /// `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UpdateError {
-    /// An operand has another type than its operator or function needs.
+    /// An operand has a type that its operator or function does not accept.
     #[error("An operand in the update expression has an incorrect data type")]
     IncorrectType,
     /// An action of `AttributeUpdates` has an operand of a wrong type.
     #[error("Type mismatch for attribute to update")]
     TypeMismatch,
-    /// The parent of a nested path is missing, or is not a map or list as the path needs.
+    /// The parent of a nested path is missing, or is not the map or list that the path requires.
     #[error("The document path provided in the update expression is invalid for update")]
     InvalidPath,
     /// `SET` reads an attribute that the item does not have.
@@ -99,7 +99,7 @@ pub enum UpdateError {
     /// A value would exceed the maximum nesting of maps and lists.
     #[error("Nesting Levels have exceeded supported limits")]
     TooDeep,
-    /// The written values alone are larger than an item may be.
+    /// The values to be written exceed the item size limit even without the rest of the item.
     #[error("Item size to update has exceeded the maximum allowed size")]
     TooLarge,
 }

@@ -42,7 +42,7 @@ pub enum SortCondition {
     GreaterOrEqual(KeyValue),
     /// Sort keys from the first to the second, both inclusive.
     Between(KeyValue, KeyValue),
-    /// Strings or binaries that begin with the given key.
+    /// Strings or binaries that begin with the given prefix.
     BeginsWith(KeyValue),
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum Range {
 }
 
 impl Range {
-    /// Returns the values with which a key is compared.
+    /// Returns the values that a key is compared with.
     pub(crate) fn values(&self) -> [Option<&AttributeValue>; 2] {
         match self {
             Self::Compare(_, value) | Self::BeginsWith(value) => [Some(value), None],
@@ -203,7 +203,7 @@ impl KeyExpression {
         Ok(KeyCondition { partition, sort: sort.transpose()? })
     }
 
-    /// Checks two rules that DynamoDB checks before it reads a whole starting key: there is a
+    /// Checks two rules that DynamoDB checks before it validates an exclusive start key: there is a
     /// condition on the partition key, and there are not too many conditions.
     ///
     /// # Errors
@@ -295,7 +295,7 @@ impl KeyExpression {
         )))
     }
 
-    /// Returns the names of the attributes that have no equality condition.
+    /// Returns the names of those attributes that have no equality condition.
     fn without_equality<'s>(&self, attributes: &'s [KeyAttribute]) -> Vec<&'s str> {
         let has_equality = |attribute: &KeyAttribute| {
             self.clauses.iter().any(|clause| {
@@ -373,7 +373,8 @@ fn sort_condition(
     })
 }
 
-/// Returns the value of a key attribute, checked as DynamoDB checks keys.
+/// Returns the value of a key attribute after DynamoDB's checks of keys: its type, its size, and
+/// that it is not empty.
 fn key_value(
     attribute: &KeyAttribute,
     value: &AttributeValue,
@@ -473,8 +474,7 @@ fn clause<'text>(
     for (position, operand) in operands.iter().enumerate() {
         match operand.unwrapped() {
             Node::Path(_) if path.is_some() => {
-                // In the recorded answers, DynamoDB repeats the name of the parameter only for this
-                // problem.
+                // In the recorded answers, only this message repeats the name of the parameter.
                 let problem = invalid_condition("Multiple attribute names used in one condition");
                 return Err(KIND.invalid(problem));
             }
@@ -512,7 +512,7 @@ fn clause<'text>(
     Ok(Clause { attribute, range })
 }
 
-/// Returns the operator of a condition whose first operand must be the key attribute.
+/// Returns the operator of a condition that requires the key attribute as its first operand.
 fn first_operand_operator(node: &Node<'_>) -> Option<&'static str> {
     match node {
         Node::Between { .. } => Some("BETWEEN"),

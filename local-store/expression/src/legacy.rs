@@ -68,11 +68,11 @@ pub struct LegacyCondition {
 pub enum LegacyAction {
     /// `PUT` this value.
     Put(AttributeValue),
-    /// `ADD` a number, the members of a set, or the elements of a list.
+    /// `ADD` adds a number, the members of a set, or the elements of a list.
     Add(AttributeValue),
     /// `DELETE` the attribute.
     Delete,
-    /// `DELETE` the members of a set.
+    /// `DELETE` removes these members from a set.
     DeleteMembers(AttributeValue),
 }
 
@@ -103,7 +103,7 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
     let path = Path::new(condition.attribute, Vec::new());
     let operand = Operand::Path(path.clone());
     let mut kept = condition.values.into_iter().map(|value| Operand::Value(values.keep(value)));
-    // A disjunction without members never holds.
+    // A disjunction without members is always false.
     let never = Test::Or(Vec::new());
     let compare = |comparator: Comparator, value: Option<Operand>| match value {
         Some(right) => Test::Compare { comparator, left: Operand::Path(path.clone()), right },

@@ -18,7 +18,7 @@ const NESTING_MAX: usize = 2 * EXPRESSION_OPERATORS_MAX + 1;
 
 type Parsed<T> = Result<T, ExpressionError>;
 
-/// Parses a condition, filter or key condition expression.
+/// Parses a condition, a filter or a key condition expression.
 pub(crate) fn parse_condition(text: &str, kind: ExpressionKind) -> Parsed<Node<'_>> {
     let mut parser = Parser::new(text, kind)?;
     let condition = parser.condition(false)?;
@@ -109,8 +109,8 @@ impl<'a> Parser<'a> {
         Ok(self.slice(token.start, token.end))
     }
 
-    /// Returns the error that the next token does not fit the grammar. Its `near` text also
-    /// contains the tokens before and after that token.
+    /// Returns the syntax error for the next token. Its `near` text also contains the tokens before
+    /// and after that token.
     fn syntax_error(&self) -> ExpressionError {
         let token = self.token(self.position);
         let before = self.position.checked_sub(1).map_or(token, |before| self.token(before));
@@ -127,8 +127,8 @@ impl<'a> Parser<'a> {
         self.kind.invalid("The expression has redundant parentheses;")
     }
 
-    /// Enters parentheses or arguments. Their contents are not parsed yet, so an error depends only
-    /// on the text before them.
+    /// Enters parentheses or arguments, and reports excessive nesting. Their contents are not
+    /// parsed yet, so such an error depends only on the text before them.
     fn descend(&mut self, function: Option<&str>) -> Parsed<()> {
         self.nesting += 1;
         if self.nesting <= NESTING_MAX {

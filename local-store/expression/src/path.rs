@@ -1,4 +1,5 @@
-//! Document paths: the position of a value in an item, and which paths exclude each other.
+//! Document paths: the position of a value in an item, and the check that paths do not overlap or
+//! conflict.
 //!
 //! The names of these paths are resolved; `#name` placeholders no longer occur.
 
@@ -18,8 +19,8 @@ pub enum PathElement {
     Index(u32),
 }
 
-/// A document path such as `a.b[3].c`: the name of an attribute and at most 31 steps below it. Paths
-/// sort list elements by their indexes.
+/// A document path such as `a.b[3].c`: the name of an attribute and at most 31 steps below it.
+/// Paths compare list elements by their indexes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Path {
     root: String,
@@ -49,14 +50,14 @@ impl Path {
         !self.below.is_empty()
     }
 
-    /// Returns the value at the path; `None` if the item has none.
+    /// Returns the value at the path; `None` if the item has no value there.
     #[must_use]
     pub fn find<'a>(&self, item: &'a Item) -> Option<&'a AttributeValue> {
         self.below.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// Returns the map or list in which the last step is looked up; `None` for a top-level path, or
-    /// if the item has no such value.
+    /// Returns the map or list that contains the last step's value; `None` for a top-level path, or
+    /// if the item has no value at the parent path.
     pub(crate) fn find_parent<'a>(&self, item: &'a Item) -> Option<&'a AttributeValue> {
         let (_, above) = self.below.split_last()?;
         above.iter().try_fold(item.get(&self.root)?, step)
@@ -132,8 +133,9 @@ fn clash(one: &Path, two: &Path) -> Option<PathConflict> {
     Some(PathConflict::Overlap)
 }
 
-/// Checks that no path leads to or into another path (an overlap), and that no two paths use the
-/// same value both as a map and as a list (a conflict). Reports an overlap before any conflict.
+/// Checks that no path is equal to another or a prefix of it (an overlap), and that no two paths
+/// use the same value both as a map and as a list (a conflict). Reports an overlap before any
+/// conflict.
 pub(crate) fn check_distinct(kind: ExpressionKind, paths: &[&Path]) -> Result<(), ExpressionError> {
     let mut conflict = None;
     for (position, two) in paths.iter().enumerate() {

@@ -30,7 +30,7 @@ struct Substitution<T> {
 }
 
 impl Placeholders {
-    /// Checks the two maps, names first. `None` is an absent parameter.
+    /// Checks the two maps, names first. `None` stands for an absent parameter.
     ///
     /// # Errors
     /// An empty map, a key that is not a placeholder, an empty or too long attribute name, or more than
@@ -89,14 +89,14 @@ impl Placeholders {
         self.any_expression = true;
     }
 
-    /// Returns the name for `#name`, which counts as used.
+    /// Returns the attribute name that `#name` stands for, and records the placeholder as used.
     pub(crate) fn name(&mut self, placeholder: &str) -> Option<&str> {
         let name = self.names.get_mut(placeholder)?;
         name.used = true;
         Some(&name.target)
     }
 
-    /// Returns the value for `:value`, which counts as used.
+    /// Returns the value that `:value` stands for, and records the placeholder as used.
     pub(crate) fn value(&mut self, placeholder: &str) -> Option<&AttributeValue> {
         let value = self.values.get_mut(placeholder)?;
         value.used = true;

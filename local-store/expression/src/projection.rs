@@ -50,7 +50,7 @@ pub fn parse_projection(
 }
 
 impl Projection {
-    /// Selects the values at `paths`. No path may lead to or into another path.
+    /// Selects the values at `paths`. The paths must not overlap.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut roots = BTreeMap::new();
         for path in paths {
@@ -59,8 +59,7 @@ impl Projection {
         Self { roots, columns: Vec::new() }
     }
 
-    /// Selects each value under its own name. If two values have the same name, the last value is
-    /// kept.
+    /// Selects each value under its own name. If two values have the same name, the last one wins.
     pub(crate) fn of_columns(columns: Vec<(String, Path)>) -> Self {
         Self { roots: BTreeMap::new(), columns }
     }
@@ -71,8 +70,8 @@ impl Projection {
         self.roots.keys().map(String::as_str).chain(of_columns)
     }
 
-    /// Returns the names of the top-level attributes that are selected only partly. Columns are not
-    /// included.
+    /// Returns the names of the top-level attributes of which only nested parts are selected.
+    /// Columns are not included.
     pub fn entered_roots(&self) -> impl Iterator<Item = &str> {
         let is_part = |selection: &Selection| !matches!(selection, Selection::Whole);
         let of_roots = self.roots.iter().filter(move |(_, selection)| is_part(selection));
@@ -91,8 +90,8 @@ impl Projection {
     }
 }
 
-/// Returns the selected members. The loop runs over the smaller side, because a request may name far
-/// more attributes than an item has.
+/// Returns the selected members. Iterates over the smaller of the map and the selection, because a
+/// request may name far more attributes than an item has.
 fn members_of(
     selections: &BTreeMap<String, Selection>,
     values: &BTreeMap<String, AttributeValue>,
@@ -125,7 +124,7 @@ fn select<K: Ord>(selections: &mut BTreeMap<K, Selection>, key: K, below: &[Path
         (Selection::Elements(elements), PathElement::Index(index)) => {
             select(elements, *index, rest);
         }
-        // Impossible: distinct paths neither cover each other nor use one value in two ways.
+        // Impossible: the paths neither overlap nor conflict.
         (Selection::Whole | Selection::Members(_) | Selection::Elements(_), _) => {}
     }
 }

@@ -144,7 +144,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         members.iter().map(|member| self.test(member)).collect()
     }
 
-    /// Returns the error for a node that the grammar never puts here.
+    /// Returns the error for a node that the grammar does not allow in this position.
     pub(crate) fn misplaced(&self) -> ExpressionError {
         self.kind.invalid("Syntax error; the expression has an operand in the wrong place")
     }
@@ -267,7 +267,8 @@ impl<'p, 'text> Resolver<'p, 'text> {
                 }
                 other => other.attribute_type().descriptor(),
             },
-            // DynamoDB lists all its internal types, including those without a name in its interface.
+            // DynamoDB's message lists all its internal types, including those that its API does
+            // not name.
             Operand::Path(_) => {
                 "{S,SS,N,NS,B,BS,BOOL,NULL,L,M,HD,DOUBLE,FLOAT,HDS,FS,DOUBLESET,DICT,DECIMAL,INT,DECIMALSET,INTSET}"
             }
@@ -309,7 +310,8 @@ impl<'p, 'text> Resolver<'p, 'text> {
         }
     }
 
-    /// Returns the type that an operand has for every item, if there is one.
+    /// Returns the type that an operand has regardless of the item; `None` if the type depends on
+    /// the item.
     fn static_type(&self, operand: &Operand) -> Option<AttributeType> {
         match operand {
             Operand::Path(_) => None,
@@ -346,7 +348,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         ))
     }
 
-    /// Checks that no other operand is the same path as the first operand.
+    /// Checks that no other operand is the same path as the first operand, which DynamoDB rejects.
     fn check_distinct<'a>(
         &self,
         operator: &str,

@@ -1,7 +1,8 @@
 //! The order in which DynamoDB lists collected names: the iteration order of Java's `HashSet`.
 //! Source: DynamoDB's answers, and the documentation of `String.hashCode`.
 
-/// The initial number of buckets of a set. Three of four may be full.
+/// The initial number of buckets of a set. The set grows when more than three quarters of them are
+/// used.
 const BUCKETS_MIN: usize = 16;
 
 /// Returns the names without duplicates, in the iteration order of a `HashSet`.

@@ -76,12 +76,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Returns whether the node has a value, so that it can be an operand of a comparator.
+    /// Returns whether the node yields a value, so that it can be an operand of a comparator.
     pub(crate) fn is_operand(&self) -> bool {
         matches!(self.unwrapped(), Self::Path(_) | Self::Value(_) | Self::Call(_))
     }
 
-    /// Returns whether the node has a value and cannot be a condition.
+    /// Returns whether the node yields a value and is never a condition.
     pub(crate) fn is_bare_operand(&self) -> bool {
         matches!(self.unwrapped(), Self::Path(_) | Self::Value(_))
     }
@@ -107,7 +107,7 @@ impl Section {
     }
 }
 
-/// One action of an update expression; only `REMOVE` has no value.
+/// One action of an update expression; `value` is `None` only for `REMOVE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Action<'a> {
     pub(crate) section: Section,

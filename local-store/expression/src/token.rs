@@ -3,7 +3,7 @@
 //! Every text has tokens: a character that begins no token becomes a token by itself, which the grammar
 //! then refuses.
 
-/// The kind of a token. Keywords are the same in every kind of expression and in any case.
+/// The kind of a token. Keywords are case-insensitive and the same in every kind of expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// A bare word: a letter, then letters, digits and `_`.

@@ -1,7 +1,7 @@
 //! Updates: the application of an update expression to an item.
 //!
-//! Every value is read from the old item, and every list index is a position in the old list. The server
-//! protects key attributes with [`Update::touched`].
+//! Every value is read from the old item, and every list index is a position in the old list. The
+//! server uses [`Update::touched`] to refuse updates of key attributes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use crate::path::{Path, PathElement};
 use crate::projection::Projection;
 use crate::value_table::ValueIndex;
 
-/// An update with resolved names and values, ready to be stored and applied. The default is the
-/// update of a request without an update expression, which changes nothing. Copies share the
-/// contents, so that the contents exist once for all writes of a statement.
+/// An update with resolved names and values, ready to be stored and applied. The default, for a
+/// request without an update expression, changes nothing. Clones share the contents, so that all
+/// writes of a statement have one copy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Update(Arc<Changes>);
 
@@ -28,11 +28,13 @@ pub struct Update(Arc<Changes>);
 struct Changes {
     values: Vec<AttributeValue>,
     actions: Vec<Action>,
-    /// Whether the update came as `AttributeUpdates`, which has other error texts.
+    /// Whether the update comes from the legacy parameter `AttributeUpdates`, which has its own
+    /// error messages.
     is_legacy: bool,
 }
 
-/// The change of one path. No path leads to or into another path.
+/// The change of one path. The paths of an update do not overlap: none is equal to another or a
+/// prefix of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Action {
     Set { path: Path, value: SetValue },
@@ -49,7 +51,7 @@ pub(crate) enum SetValue {
     Difference(SetOperand, SetOperand),
 }
 
-/// The source of a value to be set. The parser bounds its depth.
+/// The source of a value to be set. The parser bounds the depth of nested operands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum SetOperand {
     Path(Path),
@@ -97,7 +99,7 @@ impl SetOperand {
     }
 }
 
-/// A write to the item with a computed value.
+/// A pending change of the item, whose value is already computed.
 enum Write<'a> {
     Put(&'a Path, AttributeValue),
     Remove(&'a Path),
@@ -126,14 +128,15 @@ impl Update {
     /// [`Update::apply_to_missing`].
     ///
     /// # Errors
-    /// The item lacks what the update needs, or a result is not a number, too deep or certainly too
-    /// large. The caller checks that the whole item has at most 400 KB.
+    /// An attribute that the update reads is missing or has a wrong type, or a result is not a
+    /// valid number, nested too deeply, or too large by itself. The caller checks that the whole
+    /// item has at most 400 KB.
     pub fn apply(&self, item: &Item) -> Result<Item, UpdateError> {
         self.apply_to(item, true).map_err(|error| self.in_its_words(error))
     }
 
-    /// Returns the item that the update creates from its key attributes. Differs from
-    /// [`Update::apply`] only in `REMOVE` of a nested path, which is no error, as in DynamoDB.
+    /// Returns the item that the update creates from its key attributes. Unlike [`Update::apply`],
+    /// accepts `REMOVE` of a nested path whose parent is missing, as DynamoDB does.
     ///
     /// # Errors
     /// See [`Update::apply`].
@@ -148,14 +151,15 @@ impl Update {
         }
     }
 
-    /// Returns whether both updates are equal.
+    /// Returns whether both updates are equal. Fast if they share their contents.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self == other
     }
 
-    /// Returns whether the update creates an item that does not exist. An update that only removes
-    /// attributes creates no item. An update without actions creates an item that has only its key.
+    /// Returns whether the update creates the item if it does not exist. An update that only
+    /// removes attributes creates no item. An update without actions creates an item that has only
+    /// its key.
     #[must_use]
     pub fn creates_item(&self) -> bool {
         let creates = |action: &Action| matches!(action, Action::Set { .. } | Action::Add { .. });
@@ -167,8 +171,8 @@ impl Update {
         self.0.actions.iter().map(Action::path)
     }
 
-    /// Returns whether the update sets the attribute to a value that is not in the request: another
-    /// attribute, a sum, or the result of a function.
+    /// Returns whether the update sets the attribute to a computed value, which the request does
+    /// not contain: another attribute, a sum, or the result of a function.
     #[must_use]
     pub fn computes(&self, attribute: &str) -> bool {
         self.0.actions.iter().any(|action| match action {
@@ -247,7 +251,7 @@ impl Update {
             Action::Remove { .. } => Write::Nothing,
             Action::Set { value, .. } => {
                 let value = self.set_value(value, item);
-                // A wrong type is reported before a missing parent.
+                // DynamoDB reports a wrong type in preference to a missing parent.
                 if parent_missing && value != Err(UpdateError::IncorrectType) {
                     return Err(UpdateError::InvalidPath);
                 }
@@ -312,11 +316,11 @@ impl Update {
     }
 }
 
-/// The value of an operand. Nothing is copied before the total size is known to be permitted,
-/// because statements nest `list_append` hundreds of times, and each call may double its input.
+/// The value of an operand. Lists are copied only after the total size was checked, because a
+/// statement may nest `list_append` hundreds of times, and each call may double its input.
 enum OperandValue<'a> {
     Value(&'a AttributeValue),
-    /// The lists that are concatenated, in order, and the total size.
+    /// The lists to be concatenated, in order, and their total size.
     Appended {
         parts: Vec<&'a [AttributeValue]>,
         bytes: usize,
@@ -337,14 +341,14 @@ impl<'a> OperandValue<'a> {
         parts.extend(behind);
         let empty_bytes = AttributeValue::L(Vec::new()).size();
         let bytes = (first_bytes + second_bytes).saturating_sub(empty_bytes);
-        // No part of a new value may be larger than an item.
+        // No part of a new value may exceed the item size limit.
         if bytes > ITEM_BYTES_MAX {
             return Err(UpdateError::TooLarge);
         }
         Ok(Self::Appended { parts, bytes })
     }
 
-    /// Returns the parts of a list, and its size.
+    /// Returns the lists that the value consists of, and its size.
     fn into_parts(self) -> Result<(Vec<&'a [AttributeValue]>, usize), UpdateError> {
         match self {
             Self::Value(list @ AttributeValue::L(elements)) => Ok((vec![elements], list.size())),
@@ -354,8 +358,8 @@ impl<'a> OperandValue<'a> {
     }
 }
 
-/// Returns the precedence of an error. Of several errors, DynamoDB reports the one with the lowest
-/// number.
+/// Returns the precedence of an error. If there are several errors, DynamoDB reports the one with
+/// the lowest number.
 fn precedence(error: &UpdateError) -> u8 {
     match error {
         UpdateError::IncorrectType | UpdateError::TypeMismatch => 0,
@@ -425,8 +429,8 @@ fn added(
     }
 }
 
-/// Applies `DELETE`: a set without some members; `None` if no member is left, because a set cannot be
-/// empty.
+/// Applies `DELETE`: removes members from a set. Returns `None` if no member is left, because a set
+/// cannot be empty.
 fn without(
     old: &AttributeValue,
     value: &AttributeValue,
@@ -480,7 +484,8 @@ fn perform(writes: Vec<Write<'_>>, item: &Item) -> Item {
     result
 }
 
-/// Stores a value at a path. Returns it if its position is beyond the end of a list.
+/// Stores a value at a path. Returns the value instead if its list index is beyond the end of the
+/// list.
 fn put(item: &mut Item, path: &Path, value: AttributeValue) -> Result<(), AttributeValue> {
     if !path.is_nested() {
         item.insert(path.root().to_owned(), value);

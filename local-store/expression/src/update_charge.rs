@@ -16,7 +16,7 @@ const UPDATE: usize = 3;
 const WRITE: usize = 19;
 /// The charge of an action that only removes: `REMOVE` and `DELETE`. The removed value is free.
 const REMOVAL: usize = 1;
-/// The charge of each further element of a changed path.
+/// The charge of each element of a changed path after the first.
 const TARGET_ELEMENT: usize = 4;
 /// The charge of a path that is read, and of each of its elements. The value is free.
 const READ: usize = 1;
@@ -27,8 +27,9 @@ const IF_NOT_EXISTS: usize = 39;
 const LIST_APPEND: usize = 37;
 
 impl Update {
-    /// Returns the charge of the expression in bytes, which does not depend on the item: each use of a
-    /// value, and some bytes for each action and path. 0 for `AttributeUpdates`, which are not charged.
+    /// Returns the charge of the expression in bytes, which does not depend on the item: the
+    /// values, once per use, and some bytes for each action and path. 0 for `AttributeUpdates`,
+    /// which are not charged.
     #[must_use]
     pub fn charge(&self) -> usize {
         if self.is_legacy() {

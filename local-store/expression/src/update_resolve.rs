@@ -87,8 +87,8 @@ fn resolve_action<'text>(
     }
 }
 
-/// Checks the operand of `ADD`, a number or set, or of `DELETE`, a set. DynamoDB's text names the set of
-/// types for `ADD` in both cases, and a single type by its descriptor.
+/// Checks the operand of `ADD` (a number or set) or of `DELETE` (a set). For both, DynamoDB's
+/// message names the type set of `ADD`.
 fn check_addend(section: Section, value: &AttributeValue) -> Result<(), ExpressionError> {
     let name = match value.attribute_type() {
         AttributeType::Ss | AttributeType::Ns | AttributeType::Bs => return Ok(()),

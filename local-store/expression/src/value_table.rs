@@ -1,4 +1,4 @@
-//! The values of an expression. The parts of the expression refer to the values by position.
+//! The values of an expression. The expression refers to them by index.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use model::AttributeValue;
 use serde::{Deserialize, Serialize};
 
-/// The position of a value in the table of an expression. A text of 4 KB contains far fewer than 2^16
-/// values.
+/// The position of a value in the table of an expression. 16 bits suffice, because an expression
+/// has at most 4 KB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ValueIndex(u16);
 
@@ -17,8 +17,8 @@ impl ValueIndex {
         Self(u16::try_from(position).unwrap_or(u16::MAX))
     }
 
-    /// Returns the value. If a damaged log entry lacks it, returns null, so that evaluation never
-    /// fails.
+    /// Returns the value at this index. Returns NULL if a damaged log entry lacks the value, so
+    /// that evaluation never fails.
     pub(crate) fn of<V: Borrow<AttributeValue>>(self, values: &[V]) -> &AttributeValue {
         values.get(usize::from(self.0)).map_or(&AttributeValue::Null, Borrow::borrow)
     }

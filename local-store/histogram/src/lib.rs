@@ -1,9 +1,10 @@
 //! The histograms that the consensus library records its batch sizes and durations in, with one
 //! bucket for each power of two.
 //!
-//! It has the part of the crate base2histogram that the library uses. That crate builds its tables
-//! for every precision with the first histogram: 20 MB of memory, and 80 ms in a development build,
-//! in each process. This crate draws no charts: nothing in this repository shows them.
+//! This crate replaces base2histogram and has only the part that the library uses. With its first
+//! histogram, base2histogram builds tables for every precision, which costs each process 20 MB of
+//! memory, and 80 ms in a development build. This crate draws no charts, because nothing in this
+//! repository shows them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -50,8 +51,8 @@ impl<T> Histogram<T> {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the least value of the bucket that holds the value at `thousandths` of all; 0 without
-    /// values.
+    /// Returns the smallest value of the bucket that contains the quantile `thousandths` / 1000; 0
+    /// if there are no values.
     fn quantile(&self, thousandths: u64) -> u64 {
         let total = u128::from(self.total());
         let place = (total * u128::from(thousandths)).div_ceil(1_000).max(1);

@@ -9,12 +9,12 @@ use locks::Mutex;
 use model::EpochMillis;
 
 /// The largest clock skew in milliseconds. If other nodes are ahead by at most this much, the clock
-/// stands still until its wall clock has caught up. If they are ahead by more, an operator advanced
-/// a clock: operators advance by more than this, and synchronised clocks differ by less.
+/// stands still until its wall clock has caught up. If they are ahead by more, this clock concludes
+/// that an operator advanced a clock, because synchronised clocks differ by less.
 const SKEW_MAX: u64 = 10_000;
 
-/// Difference from the wall clock, in milliseconds, from which the clock counts as moved. A header
-/// with whole seconds cannot show a smaller difference.
+/// Difference from the wall clock, in milliseconds, from which the store reports that its clock was
+/// moved. The `Date` header has whole seconds and cannot show a smaller difference.
 const MOVED_MIN: u64 = 1_000;
 
 /// A source of wall time.
@@ -23,11 +23,12 @@ pub type TimeSource = Box<dyn Fn() -> EpochMillis + Send + Sync>;
 /// A monotonic source of elapsed milliseconds, independent of changes of the wall clock.
 type ElapsedSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The store's clock; only the operator can move it, and only forward.
+/// The store's clock; only an operator can move it, and only forward.
 pub struct Clock {
     state: Mutex<State>,
     wall_clock: TimeSource,
-    /// The monotonic source to compare the wall clock with. `None` if the wall clock is never set.
+    /// The monotonic source that detects steps of the wall clock. `None` if the wall clock never
+    /// steps.
     elapsed: Option<ElapsedSource>,
 }
 
@@ -35,17 +36,17 @@ pub struct Clock {
 struct State {
     /// The operator's offset from the wall clock, in milliseconds.
     offset: i128,
-    /// Milliseconds that are added to the wall clock plus `offset`, so that the clock never falls
-    /// behind other nodes or its own time before a restart. If this wall clock is slow and is set
-    /// forward, the value shrinks.
+    /// The correction of the wall clock plus `offset`, in milliseconds, that keeps this clock from
+    /// falling behind other nodes or behind the time that it showed before a restart. The
+    /// correction shrinks if a slow wall clock is set forward.
     learned: i128,
-    /// The wall clock and the elapsed time at the last check.
+    /// The wall clock and the monotonic time when they were last compared.
     last: Option<(EpochMillis, u64)>,
     /// Store time while the clock is frozen.
     frozen_at: Option<EpochMillis>,
     /// The latest time that was returned.
     latest: EpochMillis,
-    /// The latest time of this clock alone, without the times of other nodes.
+    /// The latest time that this clock would have shown without the times of other nodes.
     own: EpochMillis,
 }
 
@@ -60,7 +61,7 @@ impl Clock {
         Self::with_sources(earliest, Box::new(wall_clock), Some(Box::new(elapsed)))
     }
 
-    /// Creates a clock like [`Clock::starting_at`], but with another wall clock that is never set,
+    /// Creates a clock like [`Clock::starting_at`], but with a given wall clock that never steps,
     /// such as that of a simulation.
     #[must_use]
     pub fn with_source(earliest: EpochMillis, wall_clock: TimeSource) -> Self {
@@ -96,8 +97,8 @@ impl Clock {
             if earliest <= state.now(wall) {
                 return;
             }
-            // The comparison uses this clock's own time, without the small steps in which it
-            // followed other nodes. Otherwise an advance in many small steps would always look like
+            // Compares with this clock's own time, which excludes earlier corrections towards other
+            // nodes. Otherwise an operator's advance in many small steps would always look like
             // skew.
             if earliest.0.saturating_sub(state.own_time(wall).0) > SKEW_MAX {
                 state.continue_from(wall, earliest);
@@ -107,8 +108,8 @@ impl Clock {
         });
     }
 
-    /// Makes the clock show at least the time of another node's clock that its operator has
-    /// changed.
+    /// Advances the clock to at least the time of another node whose operator has changed its
+    /// clock.
     pub fn follow(&self, now: EpochMillis, is_frozen: bool) {
         self.update(|state, wall| {
             let shown = state.now(wall).max(now);
@@ -181,7 +182,7 @@ impl State {
         self.frozen_at.unwrap_or(running).max(self.own)
     }
 
-    /// Sets the time. The clock continues from this time unless the clock is frozen.
+    /// Sets the current time, from which a running clock continues.
     fn continue_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(time),
@@ -189,8 +190,9 @@ impl State {
         }
     }
 
-    /// Sets a running clock to the time of other nodes. At this point it is unknown whether an
-    /// operator advanced the other nodes, or this node's wall clock is behind.
+    /// Sets a running clock to the time of other nodes. The difference is recorded as learned,
+    /// because it is unknown whether an operator advanced the other nodes or this node's wall clock
+    /// is behind.
     fn run_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         self.learned = i128::from(time.0) - i128::from(wall.0) - self.offset;
         if self.learned < 0 {
@@ -198,8 +200,9 @@ impl State {
         }
     }
 
-    /// Detects that the wall clock was set forward. In that case it was behind, which explains why
-    /// other nodes were ahead, so the learned difference is reduced by the step.
+    /// Detects that the wall clock was set forward. Then the wall clock had been behind, which
+    /// explains why other nodes were ahead, so the learned difference is reduced by the size of the
+    /// step.
     fn detect_correction(&mut self, wall: EpochMillis, elapsed: u64) {
         let before = self.last.replace((wall, elapsed));
         let Some((wall_before, elapsed_before)) = before else { return };
@@ -211,8 +214,8 @@ impl State {
         }
     }
 
-    /// Advances the clock. If the clock stands still because of skew, it continues to stand still
-    /// for as long as before. The skew is not an operator's change, and ends when the wall clock is
+    /// Advances the clock. An advance does not shorten the time for which the clock stands still
+    /// because of skew: the skew is not an operator's change, and ends when the wall clock is
     /// corrected.
     fn advance(&mut self, wall: EpochMillis, millis: u64) {
         let shown = self.now(wall).plus(millis);
@@ -226,7 +229,8 @@ impl State {
     }
 }
 
-/// Returns the time of this machine, for signatures; nothing in the store depends on it.
+/// Returns the time of this machine, which signatures of requests are checked against. The store's
+/// state does not depend on it.
 pub fn wall_clock() -> EpochMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EpochMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

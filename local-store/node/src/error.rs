@@ -1,4 +1,4 @@
-//! Errors of a request without a reply.
+//! Errors of a submitted request that got no reply.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ pub enum SubmitError {
     /// The request was not applied and never will be: retry it.
     #[error("the request was not applied: {0}")]
     NotDone(String),
-    /// The outcome is unknown: the request was applied, will be, or never will be.
+    /// The outcome is unknown: the request may or may not be applied, now or later.
     #[error("the outcome of the request is unknown: {0}")]
     Unknown(String),
 }

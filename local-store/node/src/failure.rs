@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use storage::disk::Damage;
 
-/// A callback for the failure of a node's disk or state, called once. The process has to end,
-/// because unacknowledged writes may or may not be on disk.
+/// A callback for the failure of a node's disk or state, called once. The process has to exit,
+/// because it is unknown which unacknowledged writes are on disk.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The handler of a failed node. If the node's disk is damaged and its peers can rebuild it, only
-/// the node stops. In any other case the node's process ends.
+/// the node stops. In any other case the process exits.
 #[derive(Clone)]
 pub struct FailureHandler {
     damage: Damage,
@@ -17,8 +17,8 @@ pub struct FailureHandler {
 }
 
 impl FailureHandler {
-    /// Creates the handler of a node. `damage` is the node's damage, and `on_fatal` ends the
-    /// process.
+    /// Creates the handler of a node. `damage` records the damage of the node's disk, and
+    /// `on_fatal` ends the process.
     #[must_use]
     pub fn new(damage: Damage, on_fatal: OnFatal) -> Self {
         Self { damage, on_fatal }

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::types::Payload;
 
 /// The age in milliseconds from which a submission is rejected. The client of such a submission has
-/// timed out and may have retried. The retry's token prevents that both are applied, but only while
-/// it is remembered, so the first attempt must not arrive later. A submission gets so old only if a
-/// node was paused or led without a majority, or if clocks differ by that much.
+/// timed out and may have retried. The client request token of the retry prevents that both
+/// attempts are applied, but only while the store remembers the token, so the first attempt must
+/// not arrive after that. A submission gets this old only if a node was paused or led without a
+/// majority, or if clocks differ by that much.
 const AGE_MS_MAX: u64 = REQUEST_TOKEN_LIFE_MS / 2;
 
 /// Commands that a node was asked to propose.
@@ -45,7 +46,7 @@ pub fn encode_submission(submission: &Submission) -> Result<Payload, String> {
 /// Decodes the bytes of [`encode_submission`].
 ///
 /// # Errors
-/// When the bytes are damaged or of another version.
+/// When the bytes are damaged, or were encoded by another version.
 pub fn decode_submission(payload: &Payload) -> Result<Submission, String> {
     postcard::from_bytes(payload.bytes()).map_err(|error| error.to_string())
 }
@@ -61,7 +62,7 @@ pub fn encode_replies(replies: &[Reply]) -> Result<Payload, String> {
 /// Decodes the bytes of [`encode_replies`].
 ///
 /// # Errors
-/// When the bytes are damaged or of another version.
+/// When the bytes are damaged, or were encoded by another version.
 pub fn decode_replies(payload: &Payload) -> Result<Vec<Reply>, String> {
     postcard::from_bytes(payload.bytes()).map_err(|error| error.to_string())
 }

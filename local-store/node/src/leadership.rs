@@ -19,7 +19,7 @@ use openraft::impls::EmptyNode;
 
 use crate::types::NodeId;
 
-/// The last vote of a node, or the leader that the node knows.
+/// The last vote of a node: its term, and the candidate or leader that it was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ballot {
     /// The term.
@@ -28,7 +28,7 @@ pub struct Ballot {
     pub node: NodeId,
 }
 
-/// The term and the voters as of the last applied entry.
+/// The term and the voters as of the last applied entry, which the proof of leadership needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Electorate {
     /// The term of the entry.

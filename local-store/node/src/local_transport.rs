@@ -1,4 +1,4 @@
-//! The transport between nodes of one process: function calls.
+//! The transport between nodes of one process. Messages are function calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct LocalTransport {
 }
 
 impl LocalTransport {
-    /// Makes a node reachable for the other nodes.
+    /// Registers a node, so that the other nodes can reach it.
     pub fn add(&self, node: &Node) {
         let mut nodes = self.nodes.lock();
         nodes.insert((node.id(), node.arc()), node.downgrade());

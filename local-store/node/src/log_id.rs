@@ -1,4 +1,4 @@
-//! The position of an entry in a log, in the consensus library's type.
+//! Log positions in the consensus library's type.
 
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::vote::RaftLeaderId;

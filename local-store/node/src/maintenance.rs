@@ -23,15 +23,15 @@ const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between attempts of a damaged node to transfer leadership. It is also the time-out for
 /// a peer's status.
 const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
-/// Size of the log's files in bytes beyond which the log is truncated to the entries that the state
-/// lacks. A peer that is behind then needs a snapshot.
+/// Size of the log's files in bytes from which the log keeps only entries that the state lacks. A
+/// peer that is behind then needs a snapshot.
 const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
 
 /// The parts of a replica that its maintenance uses.
 pub(super) struct Maintenance {
     pub(super) raft: Raft,
     pub(super) arc: ArcId,
-    /// Notified when the state has to be persisted.
+    /// The notification that the state has to be persisted.
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) state: Arc<replica::Shared>,
@@ -84,7 +84,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
                 }
             }
             // An arc with few writes must not prevent the truncation of the common log. This check
-            // also covers the entries that the log had at the start, which no other code counts.
+            // also covers entries from before the start, which do not count towards the other
+            // triggers.
             _ = log_check.tick() => {
                 let checked = if log.usage().1 > LOG_BYTES_KEPT && log.is_held_by(*arc) {
                     make_durable(&maintenance).await
@@ -99,7 +100,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     }
 }
 
-/// Waits for the next tick of an interval, or forever without one.
+/// Waits for the next tick of an interval, or forever if there is no interval.
 async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         Some(interval) => {
@@ -124,8 +125,8 @@ impl Maintenance {
     }
 
     /// Transfers leadership from this node, if it leads, to the peer with an undamaged disk that
-    /// has the most entries. Without such a peer it continues to lead, so that its undamaged data
-    /// can be served.
+    /// has the most entries. Without such a peer, this node continues to lead, so that its
+    /// undamaged data can be served.
     async fn hand_over(&self) {
         let peers: Vec<(NodeId, Option<u64>)> = {
             let metrics = self.raft.metrics();
@@ -166,7 +167,7 @@ impl Maintenance {
 struct Lull {
     last_log: Option<u64>,
     since: Instant,
-    /// Whether everything is done until the next entry.
+    /// Whether nothing is left to do until the next entry.
     is_done: bool,
 }
 
@@ -188,7 +189,7 @@ impl Lull {
         }
         if !log.is_small() {
             if snapshot < applied {
-                // The next check continues.
+                // The next check continues the work.
                 return raft.trigger().snapshot().await;
             }
             if let Some(before) = snapshot.map(|snapshot| snapshot.min(matched)) {
@@ -211,7 +212,8 @@ struct Progress {
     /// The entry up to which the state is persisted.
     snapshot: Option<u64>,
     /// On a leader, the last entry that every peer has. A peer still needs the entries that it has
-    /// not acknowledged. Without them it would need a snapshot, and another one after that.
+    /// not acknowledged. Without them the peer would need a snapshot, and perhaps another one after
+    /// that.
     matched: u64,
 }
 

@@ -33,8 +33,8 @@ pub(super) struct Network {
     pub(super) transport: Arc<dyn Transport>,
     /// The number of the next snapshot transfer of this node.
     pub(super) transfers: Arc<AtomicU64>,
-    /// The last entry that this node has announced as committed. Followers may apply and show it
-    /// before this node does.
+    /// The last entry that this node has announced as committed. Followers may apply that entry and
+    /// serve reads of it before this node does.
     pub(super) announced_commit: Arc<AtomicU64>,
     /// See [`crate::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
@@ -73,8 +73,8 @@ impl Connection {
         };
         let mut from = vec![0];
         for sequence in 0.. {
-            // Reports an unreadable state like a broken connection, so that this node continues to
-            // vote until it is replaced.
+            // An unreadable state is reported to the library as a broken connection, so that this
+            // node continues to vote until it is replaced.
             let (pairs, next) =
                 read_part(&*view, &from).map_err(|error| unexpected(&error.to_string()))?;
             let last = next.is_none();
@@ -111,8 +111,8 @@ fn sort(error: CallError) -> RPCError<TypeConfig> {
     }
 }
 
-/// Returns the error for a refused message: the peer with this id is gone, and another node has its
-/// address.
+/// Returns the error for a message that the peer refused: the addressed node is gone, and a node
+/// with another id has its address.
 fn refused(response: &Response) -> RPCError<TypeConfig> {
     match response {
         Response::Refused(reason) => Unreachable::from_string(reason).into(),

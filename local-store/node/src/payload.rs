@@ -1,9 +1,4 @@
-//! An encoded entry of the partition machine, as the consensus library passes it around.
-//!
-//! Copies share their bytes, also between the nodes of one process. While the entry is new, those
-//! nodes also share its decoded commands and its result. The proposer has the decoded commands
-//! already; in other processes the first node that applies the entry decodes them. That node also
-//! computes the result. This module keeps both; `replica` decides whether a node uses them.
+//! An encoded log entry, as the consensus library handles it.
 
 use std::fmt;
 use std::mem;
@@ -33,18 +28,18 @@ struct Shared {
     outcome: Option<Arc<Outcome>>,
 }
 
-/// The result of an entry is kept only if it has at most this many times the bytes that the entry
-/// counts, plus a constant. A put stays below this limit: it writes its item, a record with two
-/// images and some index entries. An update of a few bytes may exceed it: it may write 400 KB and a
-/// record with two such images. The memory of new entries is bounded only by the bytes that they
-/// count, so such a result is not kept.
+/// The limit of a kept result, as a multiple of the entry's counted bytes (see
+/// [`Payload::counts`]), plus a constant. A put stays below this limit: it writes its item, a
+/// record with two images and some index entries. An update of a few bytes may exceed the limit: it
+/// may write 400 KB and a record with two such images. Such a result is not kept, because the
+/// memory of new entries is bounded only by their counted bytes.
 const OUTCOME_TIMES_MAX: usize = 8;
 const OUTCOME_BYTES_MORE: usize = 256 * 1024;
 
 /// The result of an entry, computed by one of the nodes that have it.
 pub(super) struct Outcome {
-    /// The group and position of the entry. Nodes whose states were equal before the entry have
-    /// equal states after it, so they can share its result.
+    /// The group and position of the entry. Nodes with equal states before the entry have equal
+    /// states after it, so they can share the result.
     pub(super) place: (ArcId, LogId),
     /// The changes of the entry.
     pub(super) batch: Arc<Batch>,
@@ -71,7 +66,8 @@ enum DecodedEntry {
     #[default]
     Pending,
     Cached(Arc<Entry>),
-    /// The entry is not new any more. A node that applies it late decodes the bytes itself.
+    /// The entry is no longer new, so the decoded commands were dropped. A node that applies the
+    /// entry late decodes the bytes itself.
     Released,
 }
 
@@ -89,9 +85,9 @@ impl Payload {
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
     }
 
-    /// Returns the bytes that the commands of the entry count, which is their size without delta
-    /// encoding. These bytes bound the size of the kept result. The value is at least the length of
-    /// the bytes, and at most 4 GiB.
+    /// Returns the counted bytes of the entry: the size of its commands without delta encoding.
+    /// They bound the size of the kept result. The value is at least the length of the bytes, and
+    /// at most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())
@@ -103,10 +99,10 @@ impl Payload {
         &self.bytes
     }
 
-    /// Returns the decoded entry, and keeps it for nodes that share the bytes.
+    /// Returns the decoded entry, and caches it for nodes that share the bytes.
     ///
     /// # Errors
-    /// When they are damaged or of an unknown version.
+    /// When the bytes are damaged or of an unknown version.
     pub fn decode(&self) -> Result<Arc<Entry>, EntryError> {
         let mut shared = self.lock();
         if let DecodedEntry::Cached(entry) = &shared.decoded {
@@ -122,7 +118,7 @@ impl Payload {
     /// Decodes the bytes again, even if the decoded commands are kept.
     ///
     /// # Errors
-    /// When they are damaged or of an unknown version.
+    /// When the bytes are damaged or of an unknown version.
     pub fn decode_anew(&self) -> Result<Arc<Entry>, EntryError> {
         Ok(Arc::new(decode_entry(&self.bytes)?))
     }
@@ -134,8 +130,8 @@ impl Payload {
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
     }
 
-    /// Keeps a result for other nodes that share the entry. Does nothing if the entry is not new
-    /// any more, if another node was earlier, or if the result is much larger than the entry.
+    /// Keeps a result for other nodes that share the entry. Does nothing if the entry is no longer
+    /// new, if there already is a result, or if the result is much larger than the entry.
     pub(super) fn keep_outcome(&self, outcome: Outcome) {
         let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
         let is_small = outcome.batch.size() <= bytes_max;
@@ -150,7 +146,7 @@ impl Payload {
         self.shared.lock()
     }
 
-    /// Drops the decoded commands and the result: the entry is not new any more.
+    /// Drops the decoded commands and the result, because the entry is no longer new.
     pub fn forget_decoded(&self) {
         let mut shared = self.lock();
         let old = Shared { decoded: DecodedEntry::Released, outcome: None };

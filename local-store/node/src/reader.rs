@@ -43,7 +43,7 @@ impl Reader {
 
 async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
     let mut reads = Vec::new();
-    // A round answers only the reads that arrived before the round began.
+    // One round of messages answers only the reads that arrived before it began.
     while waiting.recv_many(&mut reads, READS_MAX).await > 0 {
         let found = raft.get_read_log_id(ReadPolicy::ReadIndex).await;
         for read in reads.drain(..) {
@@ -54,7 +54,7 @@ async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
                 }
                 Err(error) => Err(Rejection::Failed(SubmitError::NotDone(error.to_string()))),
             };
-            // A client that has gone needs no answer.
+            // The client may have gone, in which case it needs no answer.
             let _ = read.send(answer);
         }
     }

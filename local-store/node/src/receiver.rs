@@ -1,10 +1,10 @@
-//! Receives a snapshot, part by part, into a storage beside the state.
+//! Receives a snapshot, part by part, into a storage separate from the state.
 //!
-//! It handles one transfer at a time; a new transfer replaces the current one. A duplicate part is
-//! acknowledged again. A missing part ends the transfer, and the leader starts over. A late part is
-//! never mistaken for a part of the current transfer: a restarted sender may reuse transfer
-//! numbers, but it leads in a later term. A transfer without new parts times out, which closes its
-//! files, because its sender may have died and no new transfer may begin.
+//! The receiver handles one transfer at a time; a new transfer replaces the current one. A
+//! duplicate part is acknowledged again. A missing part ends the transfer, and the leader starts
+//! over. A late part is never mistaken for a part of the current transfer: a restarted sender may
+//! reuse transfer numbers, but it leads in a later term. A transfer without new parts times out,
+//! which closes its files, because its sender may have died and no new transfer may begin.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,7 +34,7 @@ struct IncomingSnapshot {
     _timeout: SilenceTimeout,
 }
 
-/// The task that ends a silent transfer. The task stops with the transfer.
+/// The task that ends a transfer without new parts. The task is aborted when the transfer ends.
 struct SilenceTimeout(AbortHandle);
 
 impl Drop for SilenceTimeout {
@@ -53,8 +53,8 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver. A sender waits for `part` and then starts over, so a transfer without a
-    /// new part for twice as long is abandoned.
+    /// Creates a receiver. A sender waits up to `part` for a response and then starts over, so the
+    /// receiver abandons a transfer that has no new part for twice as long.
     pub(super) fn new(
         location: Arc<dyn StateLocation>,
         worker: Arc<dyn Worker>,
@@ -136,7 +136,7 @@ impl Receiver {
     }
 }
 
-/// Ends the transfer into the storage with this number after the transfer had no new part for too
+/// Abandons the transfer into the storage with this number, because no new part arrived for too
 /// long.
 async fn give_up_silent(
     place: Weak<Mutex<Option<IncomingSnapshot>>>,

@@ -1,9 +1,9 @@
 //! Checks whether a store can continue without a damaged node, which is to be set aside and
 //! rebuilt.
 //!
-//! Until it is set aside, the node still votes and keeps its log. Of two damaged nodes, one waits
-//! until the other is rebuilt, so that no acknowledged write is lost. A leader with an undamaged
-//! disk has every acknowledged write, and the other nodes can be rebuilt from it.
+//! Until then, the damaged node still votes and keeps its log. Two damaged nodes are rebuilt one
+//! after the other, so that no acknowledged write is lost. A leader with an undamaged disk has
+//! every acknowledged write, and the other nodes can be rebuilt from it.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::status::{Role, Status};
 use crate::types::{NodeId, slot_of};
 
 /// Compares the replicas of a damaged node with those of all others. Another node must lead each
-/// arc. That leader must have an undamaged disk and the newest term, and its voters must be all
-/// nodes. If several nodes are damaged, one that no longer votes is set aside first, otherwise the
+/// arc. That leader must have an undamaged disk and the newest term, and all nodes must be its
+/// voters. Among several damaged nodes, one that no longer votes is set aside first, otherwise the
 /// one in the lowest slot.
 ///
 /// # Errors
@@ -44,8 +44,8 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
         };
         let members: BTreeSet<NodeId> = of_arc().map(|status| status.node).chain([id]).collect();
         let voters: BTreeSet<NodeId> = leader.voters.iter().copied().collect();
-        // An earlier attempt may have left a new identity of this node as a learner. It is no
-        // obstacle, because the next membership change removes it.
+        // An earlier attempt may have left a new identity of this node as a learner. This learner
+        // is no obstacle, because the next membership change removes it.
         let mut learners = leader.learners.iter().map(|learner| slot_of(*learner));
         if voters != members || learners.any(|slot| slot != slot_of(id)) {
             return Err(format!(

@@ -1,7 +1,7 @@
 //! The ring: the nodes that hold a replica of each arc.
 //!
 //! An arc is one consensus group. The number of arcs is fixed when a data directory is created; the
-//! table's placement says which part of a table an arc holds (see
+//! table's placement says which part of the table an arc holds (see
 //! `docs/decisions/0007-several-arcs.md`). This module moves no data and knows no addresses.
 
 pub use partition::ArcId;

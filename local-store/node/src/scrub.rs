@@ -5,8 +5,9 @@ use std::sync::MutexGuard;
 use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The progress of verifying a replica: its state and, for the first arc, the log of its node. The
-/// progress is stored beside the state, so that a pass continues after a restart.
+/// The progress of the scrub, which verifies the files of a replica: its state and, for the first
+/// arc, the log of its node. The progress is stored beside the state, so that a pass continues
+/// after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Complete passes since the replica was created.
@@ -18,7 +19,7 @@ pub struct Progress {
     pub begun_ms: Option<u64>,
     /// Bytes verified by the current pass, or by the last pass if none is in progress.
     pub verified_bytes: u64,
-    /// Total bytes of the files when that pass began.
+    /// Total bytes of the files at the start of the current or last pass.
     pub all_bytes: u64,
 }
 

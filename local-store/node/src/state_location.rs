@@ -17,8 +17,8 @@ use storage::disk::Damage;
 use storage::disk::descriptors::wait_for_one;
 use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
 
-/// An empty storage beside the state, to be filled and adopted. Several staged storages can exist
-/// at the same time.
+/// An empty storage beside the state. It is filled with a snapshot and then adopted as the state.
+/// Several staged storages can exist at the same time.
 pub struct StagedStorage {
     /// The storage.
     pub storage: Arc<dyn Storage>,
@@ -31,7 +31,7 @@ pub trait StateLocation: Send + Sync + 'static {
     /// Opens the state, or creates an empty one.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// When the state cannot be read, or is damaged.
     fn open(&self) -> Result<Arc<dyn Storage>, Error>;
 
     /// Creates an empty storage beside the state and other staged storages, one of which may be
@@ -39,7 +39,7 @@ pub trait StateLocation: Send + Sync + 'static {
     /// it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the storage cannot be created.
     fn begin(&self) -> Result<StagedStorage, Error>;
 
     /// Makes a staged storage durable, and then makes it the state. The previous state is removed
@@ -50,7 +50,7 @@ pub trait StateLocation: Send + Sync + 'static {
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error>;
 }
 
-/// The name of the file that names the state's directory.
+/// The name of the pointer file, which contains the name of the state's directory.
 const CURRENT: &str = "current";
 
 /// A location in directories `state-<number>`, with a file that names the current one.
@@ -186,13 +186,13 @@ impl DirectoryLocation {
         self.find(|rest| rest.parse::<u64>().is_ok())
     }
 
-    /// Returns the directories of storages whose creation was interrupted. A directory has another
-    /// name until its storage is complete, so these contain no data.
+    /// Returns the directories of storages whose creation was interrupted. They have a temporary
+    /// name and contain no data, because a directory is renamed once its storage is complete.
     fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
         self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
     }
 
-    /// Returns the directories `state-<rest>` whose rest matches.
+    /// Returns the directories `state-<rest>` for which `is_meant` accepts the rest.
     fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -249,8 +249,8 @@ impl StateLocation for DirectoryLocation {
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
         staged.storage.persist()?;
         let mut storages = self.lock();
-        // From now on, this storage may be the state after a restart. It is never removed, even if
-        // the pointer cannot be written.
+        // After a restart, the pointer may name this storage, so it is never removed, even if
+        // writing the pointer fails.
         storages.set_temporary(staged.number, false);
         self.write_current(staged.number).map_err(|error| self.fail("write to", &error))?;
         storages.set_temporary(storages.state, true);
@@ -259,7 +259,8 @@ impl StateLocation for DirectoryLocation {
     }
 }
 
-/// A location in memory, for tests and the simulation. It outlives the nodes that use it.
+/// A location in memory, for tests and the simulation. The location outlives the nodes that use it,
+/// as a disk does.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryLocation {
     storages: Arc<Mutex<MemoryStorages>>,

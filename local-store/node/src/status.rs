@@ -153,7 +153,7 @@ impl Status {
 }
 
 /// Returns how long a leader of several nodes has had no response from a majority. Before the first
-/// quorum response of its term, the time is measured from the leader's own last heartbeat.
+/// quorum response of its term, the time counts from the leader's own last heartbeat.
 fn silent_ms(node: NodeId, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
     let is_one_of_several = metrics.membership_config.membership().voter_ids().count() > 1;
     let own = || *metrics.heartbeat.as_ref()?.get(&node)?;

@@ -30,7 +30,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub struct Envelope {
     /// The sender.
     pub from: NodeId,
-    /// The receiver; any other node rejects the message.
+    /// The id of the receiver. A node with another id rejects the message.
     pub to: NodeId,
     /// The group.
     pub arc: ArcId,
@@ -45,7 +45,7 @@ pub enum Request {
     Append(AppendEntriesRequest<TypeConfig>),
     /// Raft: a candidate asks for a vote.
     Vote(VoteRequest<TypeConfig>),
-    /// Raft: asks whether this node would vote for the candidate.
+    /// Raft: asks whether the receiver would vote for the candidate.
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
@@ -56,11 +56,11 @@ pub enum Request {
     ReadIndex,
     /// Return the status of the replica.
     Status,
-    /// Raft: the leader transfers leadership to this node or another.
+    /// Raft: the leader transfers leadership to the receiver or to another node.
     TransferLeader(TransferLeaderRequest<TypeConfig>),
 }
 
-/// A bounded part of a snapshot: keys and values in the order of the keys.
+/// A part of a snapshot, of bounded size: keys and values in key order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotPart {
     /// The leader's vote.
@@ -90,7 +90,7 @@ pub enum Response {
     PartTaken,
     /// To [`Request::Submit`]: the commands are committed and applied.
     Submitted {
-        /// The log index of their entry.
+        /// The log index of the entry with the commands.
         index: u64,
         /// The replies, encoded by [`crate::forward::encode_replies`].
         replies: Payload,
@@ -103,7 +103,7 @@ pub enum Response {
     },
     /// To [`Request::Status`].
     Status(Box<Status>),
-    /// This node does not lead, and did nothing.
+    /// This node is not the leader and did nothing.
     NotLeader,
     /// The request is too old by this node's clock, and was not applied.
     TooOld {
@@ -112,7 +112,7 @@ pub enum Response {
     },
     /// The outcome is unknown.
     Unknown(String),
-    /// The request was not applied, and never will be.
+    /// The request was not applied and never will be, for this reason.
     Refused(String),
     /// To [`Request::TransferLeader`].
     LeaderTransferred,
@@ -134,8 +134,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Sends a message and waits for its response, at most for `timeout`.
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>>;
 
-    /// Returns the last vote that another node has logged, as of now. Returns `None` if that would
-    /// take a message.
+    /// Returns the last vote that another node has logged, as of now. Returns `None` if the vote
+    /// cannot be read without a message.
     fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
         None
     }

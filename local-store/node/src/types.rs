@@ -19,21 +19,21 @@ pub fn slot_of(node: NodeId) -> u64 {
     node & 0xff
 }
 
-/// Returns how often the slot of a node was rebuilt.
+/// Returns the incarnation of a node: how often its slot was rebuilt.
 #[must_use]
 pub fn incarnation_of(node: NodeId) -> u64 {
     node >> 8
 }
 
-/// Returns the id of a slot's incarnation.
+/// Returns the node id for an incarnation of a slot.
 #[must_use]
 pub fn node_id(slot: u64, incarnation: u64) -> NodeId {
     incarnation << 8 | slot_of(slot)
 }
 
 /// The runtime of the consensus library. Its timers draw their randomness from a seed, so that a
-/// simulated run can be repeated. In production the seed is random; the cost is one task-local
-/// value per task.
+/// simulated run is reproducible. In production the seed is random, and the only cost is one
+/// task-local value per task.
 pub type Runtime = DeterministicRng<TokioRuntime>;
 
 /// Returns a seed that differs from process to process.
@@ -77,8 +77,8 @@ pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replies(pub Vec<Reply>);
 
-/// A callback for the outcome of a proposal. The first task that knows the outcome calls it. If the
-/// callback is dropped instead, the outcome is unknown.
+/// A callback for the outcome of a proposal. The first task that learns the outcome calls it. If
+/// the callback is dropped instead, the outcome is unknown.
 pub struct OutcomeCallback<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> OutcomeCallback<T> {

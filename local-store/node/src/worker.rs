@@ -17,8 +17,8 @@ pub trait Worker: Send + Sync + 'static {
     /// Runs a job after all earlier ones.
     fn run(&self, job: Job);
 
-    /// Runs a job after all earlier ones, and not before this time has passed. Later jobs wait
-    /// until this job has run.
+    /// Runs a job after all earlier ones, but not before `delay` has passed. Later jobs wait until
+    /// this job has run.
     fn run_later(&self, delay: Duration, job: Job);
 }
 
@@ -55,7 +55,8 @@ impl ThreadWorker {
 
 impl Worker for ThreadWorker {
     fn run(&self, job: Job) {
-        // The thread ends only after the last sender, so this cannot fail while `self` exists.
+        // The thread ends only after all senders are dropped, so sending cannot fail while `self`
+        // exists.
         let _ = self.jobs.send(Work::Run(job));
     }
 

@@ -19,8 +19,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Returns the table with a whole name, which consists of the owner and the table's own name:
-    /// see [`crate::table::name::TableName::whole`].
+    /// Returns the table with a whole name, which includes the owner: see
+    /// [`crate::table::name::TableName::whole`].
     #[must_use]
     pub fn find(&self, whole_name: &str) -> Option<&Arc<Table>> {
         self.names.get(whole_name).and_then(|id| self.tables.get(id))
@@ -32,9 +32,9 @@ impl Catalogue {
         self.tables.get(&id)
     }
 
-    /// Returns the table with an id if every arc knows the table. Only such a table accepts items:
-    /// an index entry of an item may be in any arc, and an arc that does not know the table
-    /// discards the entry.
+    /// Returns the table with an id if every arc knows the table. Only such a table accepts items,
+    /// because an index entry may belong to any arc, and an arc that does not know the table would
+    /// discard the entry.
     #[must_use]
     pub fn get_for_items(&self, id: TableId) -> Option<&Arc<Table>> {
         self.get(id).filter(|table| !table.is_partial)
@@ -102,13 +102,13 @@ fn add_part(whole: &mut Table, part: &Table) {
             stream.shards.extend(own.shards.iter().cloned());
         }
     }
-    // While any arc enables or disables TTL, the whole table has that status.
+    // While an arc is still enabling or disabling TTL, the merged table has that status.
     if matches!(part.time_to_live, TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. }) {
         whole.time_to_live = part.time_to_live.clone();
     }
-    // If this arc has removed an index, the whole table is deleting it. If this arc does not know
-    // an index yet, the whole table is creating it: the arc may hold items without an entry, even
-    // if the first arc has finished.
+    // If this arc has removed an index, the merged table shows the index as being deleted. If this
+    // arc does not know an index yet, the merged table shows it as being created: this arc may hold
+    // items without an entry, even if the first arc has finished.
     for known in &mut whole.indexes {
         let here = match part.indexes.iter().find(|index| index.number == known.number) {
             Some(index) => index.status.clone(),
@@ -119,9 +119,9 @@ fn add_part(whole: &mut Table, part: &Table) {
             known.status = here;
         }
     }
-    // An index that the first arc has removed, but this arc has not, is still being deleted. If the
-    // first arc has not assigned the index's number yet, this node's copy of the first arc is
-    // stale, and the index is omitted.
+    // An index that the first arc has removed, but this arc has not, is still being deleted. If its
+    // number is higher than all numbers that the first arc has assigned, this node's copy of the
+    // first arc is stale, and the index is omitted.
     let given = whole.next_index;
     for index in part.indexes.iter().filter(|index| index.number.0 < given) {
         if whole.indexes.iter().all(|known| known.number != index.number) {

@@ -1,7 +1,7 @@
 //! Item images, and the change from one to another.
 //!
-//! An image is an item's stored bytes and its size. The code that reads attributes decodes only
-//! those that it needs.
+//! An image is an item's stored bytes and its size. Readers decode only the attributes that they
+//! need.
 
 use model::encoding::EncodingError;
 use model::{EncodedItem, Item, PrimaryKey};
@@ -61,8 +61,8 @@ pub(crate) fn stored_size(bytes: &[u8]) -> Result<u64, ReadError> {
     Ok(u64::try_from(size).unwrap_or(u64::MAX))
 }
 
-/// A change of an item. The changes of its index entries, its item collection and its stream record
-/// are derived from it.
+/// A change of an item. The changes of index entries, item collection and stream record are derived
+/// from it.
 pub(crate) struct ItemChange<'a> {
     pub(crate) key: &'a PrimaryKey,
     pub(crate) old: Option<&'a Image>,
@@ -75,7 +75,7 @@ pub(crate) fn damaged(error: EncodingError) -> ReadError {
     ReadError(error.to_string())
 }
 
-/// Compares the stored bytes, because equal items have equal bytes.
+/// Equality of images is equality of their stored bytes, because equal items have equal bytes.
 impl PartialEq for Image {
     fn eq(&self, other: &Self) -> bool {
         self.encoded == other.encoded

@@ -12,7 +12,7 @@ use crate::storage::overlay::Overlay;
 use crate::table::Table;
 use crate::table::index::IndexKind;
 
-/// The result of a write for its item collection.
+/// The effect of a write on its item collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collection {
     /// The table has no item collections.
@@ -24,7 +24,8 @@ pub(crate) enum Collection {
 }
 
 /// Updates the size of a change's item collection. If `is_limited`, a change that would exceed the
-/// limit is not counted; a change that makes the collection smaller is always counted.
+/// limit is rejected and not counted. A change that makes the collection smaller is always
+/// accepted.
 pub(crate) fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -37,7 +38,8 @@ pub(crate) fn count(
     }
     let partition = &change.key.partition;
     let known = item_collection::read(overlay, table.id, partition)?;
-    // `entries` has only changed entries, so both sums omit the others.
+    // `entries` has only the changed entries. Unchanged entries would add the same bytes to both
+    // sums.
     let local = || entries.iter().filter(|entry| entry.index.definition.kind == IndexKind::Local);
     let before = bytes_of(change.old, local().map(|entry| &entry.before));
     let after = bytes_of(change.new, local().map(|entry| &entry.after));
@@ -51,7 +53,7 @@ pub(crate) fn count(
     Ok(Collection::Bytes(bytes))
 }
 
-/// Returns the bytes of an item and of its entries.
+/// Returns the total bytes of an item and its entries.
 fn bytes_of<'e>(
     image: Option<&Image>,
     entries: impl Iterator<Item = &'e Option<IndexEntry<'e>>>,

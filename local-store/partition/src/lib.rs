@@ -2,7 +2,7 @@
 //!
 //! Deterministic: the same log gives the same bytes on every replica. The crate has no clock (time
 //! is in the log entry), no disk, no network and no randomness, and it iterates over nothing
-//! unordered. It knows no HTTP and does not schedule commands: see the server.
+//! unordered. HTTP and the scheduling of commands are in the server.
 
 mod arcs;
 mod catalogue;

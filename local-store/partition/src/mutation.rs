@@ -1,23 +1,23 @@
 //! Deliberate faults of the store, one at a time, to verify that its checkers find them.
 //!
-//! Only the simulation's own check builds with the feature `mutations`. Without it no fault can be
-//! activated, and the compiler removes every check. With the feature, each thread has its own
-//! active fault. A simulated world runs on one thread.
+//! Only the mutation check of the simulation builds with the feature `mutations`. Without the
+//! feature, no fault can be activated, and the compiler removes every check for an active fault.
+//! With the feature, each thread has its own active fault. A simulated world runs on one thread.
 
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// The log reports a sync that it did not make.
+    /// The log reports a sync that has not happened.
     ReplyBeforeSync,
     /// A failed sync of the log is treated as successful.
     IgnoreSyncError,
     /// A new segment of the log is used before its name is durable.
     SkipDirectorySync,
-    /// The log accepts a payload whatever its checksum is.
+    /// The log accepts a record whose checksum is wrong.
     IgnoreChecksum,
-    /// The state reports more as durable than is durable, so that the log is truncated too far.
+    /// The state reports writes as durable that are not, so that the log is truncated too far.
     PersistNothing,
-    /// A restart applies the last entry again.
+    /// A restart applies the last entry a second time.
     ApplyTwice,
     /// A write is applied although its condition does not hold.
     IgnoreCondition,
@@ -27,15 +27,15 @@ pub enum Mutation {
     ForgetToken,
     /// Deleting an item leaves its index entries.
     SkipIndexEntries,
-    /// A write that changes nothing has a stream record.
+    /// A write that changes nothing produces a stream record.
     RecordOfNothing,
     /// The first records of a shard that is the only child of another shard are lost.
     DropRecordAtRotation,
     /// The first records of the two children of a split shard are lost.
     DropRecordAtSplit,
-    /// A transaction does not check the conditions on items that it does not change.
+    /// A transaction ignores the conditions of operations that only check an item.
     SkipTransactionCheck,
-    /// An expired item is deleted although its time was extended.
+    /// An expired item is deleted although its expiry time was extended in the meantime.
     ExpireExtended,
     /// Stream records of deletes by TTL do not show that TTL deleted the item.
     LoseTimeToLiveIdentity,
@@ -47,13 +47,13 @@ pub enum Mutation {
     TrustOwnVote,
     /// A restarted leader leads again without an election.
     LeaderRestore,
-    /// A write whose reply was lost is reported as not applied.
+    /// A write whose reply was lost is reported as certainly not applied.
     FalseFailure,
     /// A write whose reply was lost is sent to the leader again.
     RepeatLostWrite,
     /// The last keys of a snapshot are not sent.
     LoseEndOfSnapshot,
-    /// The log is truncated to its newest entry, whatever the state contains durably.
+    /// The log is truncated to its newest entry, however little of the state is durable.
     ShortenTooFar,
     /// The change of an index entry in another arc is not added to the outbox.
     SkipOutbox,
@@ -65,8 +65,8 @@ pub enum Mutation {
     ForgetDecision,
     /// A transaction over several arcs is acknowledged before its decision is durable.
     AnswerBeforeDecision,
-    /// A write that was stored as a delta is decoded with the condition of the write to which the
-    /// delta refers, without the delta's own values.
+    /// A write that was stored as a delta is decoded with its base's values in the condition
+    /// instead of its own.
     ConditionOfModel,
 }
 

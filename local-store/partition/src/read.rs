@@ -1,6 +1,7 @@
 //! Reads of items and index entries: one by key, or ranges in the order of a Query or a Scan.
 //!
-//! The module has no filters, projections or page sizes: the visitor decides where a read ends.
+//! Filters, projections and page sizes are not part of this module: the visitor decides where a
+//! read ends.
 
 use std::ops::ControlFlow;
 
@@ -15,7 +16,7 @@ use crate::table::identifiers::{IndexNumber, PartitionNumber};
 use crate::table::index::IndexKey;
 use crate::table::token_range::TokenRange;
 
-/// The sort keys of a Query, in the form of the Query's key condition.
+/// The range of sort keys of a Query, as its key condition gives it.
 pub type SortRange = Option<SortCondition>;
 
 /// The items to read.
@@ -87,8 +88,8 @@ pub fn read_encoded_items(
     visit_behind(view, bounds, start_after, forward, visit)
 }
 
-/// Visits the entries of an index, as [`read_encoded_items`] visits items: the range is one of the
-/// index's keys, and the visitor gets the projected part of the item.
+/// Visits the entries of an index, as [`read_encoded_items`] visits items: the range is over the
+/// index's keys, and the visitor gets the projected attributes of the item.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -123,8 +124,8 @@ pub fn read_encoded_entries(
 /// The bounds of a key range: the first key (inclusive) and the end (exclusive).
 type Bounds = (Vec<u8>, Vec<u8>);
 
-/// Visits the values of a range in order or in reverse. Begins after the key `start_after`, if
-/// there is one.
+/// Visits the values of a range in order or in reverse, beginning after the key `start_after` if it
+/// is given.
 fn visit_behind(
     view: &dyn View,
     (mut from, mut to): Bounds,
@@ -140,8 +141,8 @@ fn visit_behind(
     view.scan(&from, &to, !forward, &mut |_, value| visit(value))
 }
 
-/// Returns the key bounds of a token range. `end` is the end of all keys, and `first` returns the
-/// first key of a token.
+/// Returns the key bounds of a token range. `end` is the exclusive end of the key space, and
+/// `first` returns the first key of a token.
 fn token_bounds(tokens: TokenRange, end: Vec<u8>, first: impl Fn(Token) -> Vec<u8>) -> Bounds {
     let to = tokens.last.0.checked_add(1).map(|next| first(Token(next)));
     (first(tokens.first), to.unwrap_or(end))
@@ -158,8 +159,8 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
 }
 
 /// Returns the bounds of the entries whose sort key meets a condition. In an entry's key, the
-/// item's token and key follow the sort key. Therefore the entries with one sort key are a range,
-/// too.
+/// item's token and key follow the sort key. Therefore the entries with one sort key are
+/// contiguous.
 fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     let at = |value: &KeyValue| {
         let mut key = prefix.to_vec();
@@ -175,8 +176,8 @@ fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
 }
 
 /// Returns the bounds of the keys under a prefix whose sort key meets a condition. `at` returns the
-/// first key of a value, `behind` the end of its keys (exclusive), and `begin` the prefix of the
-/// values that begin with it.
+/// first key for a value, `behind` the exclusive end of the keys for a value, and `begin` the
+/// common prefix of all values that begin with a value.
 fn sort_bounds(
     prefix: &[u8],
     sort: Option<&SortCondition>,

@@ -1,9 +1,9 @@
 //! Time to live: the expiry entries of items, and the search for expired items.
 //!
 //! The delete itself is a conditional command like any other write (see `write`), so an item whose
-//! time was extended in between is kept. Rules: AWS, "Using time to live (TTL)". The time is a
-//! top-level Number of epoch seconds. An item expires when the current time is greater. A time more
-//! than five years in the past is ignored.
+//! expiry time was extended in the meantime is kept. Rules: AWS, "Using time to live (TTL)". The
+//! time is a top-level Number of epoch seconds. An item is expired when the current time is
+//! greater. An expiry time more than five years in the past is ignored.
 
 use std::ops::ControlFlow;
 
@@ -27,7 +27,7 @@ const STEP_ENTRIES_MAX: usize = 1000;
 const STEP_ITEMS_MAX: usize = 4000;
 
 /// Returns when an item expires, in seconds; `None` if the attribute is missing, not a number, or
-/// negative. Decodes only this attribute, because an item may have tens of thousands of values.
+/// negative. Decodes only this attribute, because an item may have tens of thousands of attributes.
 pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
     match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
@@ -43,12 +43,12 @@ fn seconds_of(number: &Number) -> Option<u64> {
     if number.is_negative() {
         return None;
     }
-    // Fractions of a second are dropped; numbers beyond 64 bits never expire.
+    // Fractions of a second are dropped. A number that does not fit into 64 bits never expires.
     let text = number.to_string();
     text.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
-/// Returns whether an item with this time is expired now.
+/// Returns whether an item with this expiry time is expired at `now`.
 pub(crate) fn is_expired(expires_at: u64, now: EpochMillis) -> bool {
     expires_at < now.seconds() && expires_at >= oldest_accepted(now)
 }
@@ -164,9 +164,9 @@ pub struct Expired {
 }
 
 /// Returns deletes for expired items of a table, oldest first: at most `limit`, and about as many
-/// bytes of items as a step allows, but at least one. Applying a delete costs as much as the item
-/// that it removes, which also goes into a stream record, so a limit on the number alone would not
-/// bound an entry.
+/// bytes of items as a step allows, but at least one. The cost of a delete grows with the item,
+/// which also goes into a stream record, so a limit on the number of deletes alone would not bound
+/// the work of an entry.
 ///
 /// A delete of an item that a transaction has locked does nothing. A caller that continues after
 /// `behind` skips such items; the next search from the beginning finds them again.
@@ -198,8 +198,8 @@ pub fn find_expired(
     Ok(expired)
 }
 
-/// Returns the times and keys of at most `limit` items that expired first, or first after a
-/// position.
+/// Returns the expiry times and keys of at most `limit` items with the earliest expiry times after
+/// a position.
 fn oldest_expired(
     view: &dyn View,
     table: &Table,
@@ -208,7 +208,7 @@ fn oldest_expired(
     behind: Option<&[u8]>,
 ) -> Result<Vec<(u64, PrimaryKey)>, ReadError> {
     let oldest = expiry::time_prefix(table.id, oldest_accepted(now));
-    // A key with a zero byte appended is its direct successor.
+    // The direct successor of a key is the key with a zero byte appended.
     let from = behind.map_or_else(Vec::new, |place| [place, &[0]].concat()).max(oldest);
     let to = expiry::time_prefix(table.id, now.seconds());
     let mut found = Ok(Vec::new());

@@ -1,7 +1,7 @@
 //! Applies one item's write: the condition, the change, and its consequences in the same batch: the
 //! item, its expiry and index entries, its stream record, the partition's statistics.
 //!
-//! No request makes this module fail: a write that cannot be applied gets a reply that says why.
+//! No request makes this module fail: a write that cannot be applied gets a reply with the reason.
 
 use expression::{Condition, Path, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
@@ -25,7 +25,7 @@ use crate::table::index::SecondaryIndex;
 use crate::table::time_to_live::TimeToLive;
 use crate::time_to_live;
 
-/// The number of used attributes for which to reserve capacity; most writes use fewer.
+/// The number of attributes to reserve capacity for. Most writes use fewer.
 const NAMES_EXPECTED: usize = 16;
 
 /// Applies a write. `stored` is the storage key of its item.
@@ -119,7 +119,7 @@ pub(crate) fn apply_expire(
     Ok(Reply::Done { more: false })
 }
 
-/// Replaces an item by the item that a transaction has prepared, without further checks.
+/// Replaces an item by the one that a transaction has prepared, without further checks.
 pub(crate) fn replace_with(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -134,13 +134,13 @@ pub(crate) fn replace_with(
     let change = ItemChange { key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
     let entries = upkeep::entry_changes(table, &change)?;
     // The size limit was checked when the item was prepared. A commit must not fail because of
-    // later changes, so the limit does not apply here.
+    // later changes, so the limit is not checked again.
     item_collection::count(overlay, table, &change, &entries, false)?;
     replace(overlay, table, sequence, now, stored, &change, entries)
 }
 
-/// Checks whether the indexes of a table accept an item to put. For an index that gets an entry,
-/// the creation of the entry has already validated the values.
+/// Checks whether the indexes of a table accept an item to put. Skips the indexes that get an
+/// entry, because creating the entry has already validated the values.
 fn check_put(
     table: &Table,
     image: &Image,
@@ -161,8 +161,8 @@ fn refused(refusal: ItemRefusal) -> Reply {
     }
 }
 
-/// Returns the attributes that a write uses, sorted. All other attributes are neither decoded nor
-/// encoded again.
+/// Returns the names of the attributes that a write uses, sorted. All other attributes stay
+/// encoded.
 fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
     let mut names: Vec<&str> = Vec::new();
     if let Some(condition) = &write.condition {
@@ -178,9 +178,10 @@ fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
     names
 }
 
-/// Returns the item after an update. `old` is the current item and its used attributes; if it is
-/// `None`, the update begins with the key alone. Returns `None` if the item does not exist and the
-/// update does not create it, or DynamoDB's text if the update cannot be applied.
+/// Returns the item after an update. `old` is the current item and those of its attributes that the
+/// write uses; if it is `None`, the update begins with the key alone. Returns `None` if the item
+/// does not exist and the update does not create it, or DynamoDB's text if the update cannot be
+/// applied.
 fn updated(
     update: &Update,
     old: Option<(&Image, &Item)>,
@@ -217,7 +218,8 @@ fn updated(
     Ok(Ok((old.is_some() || update.creates_item()).then_some(image)))
 }
 
-/// Returns whether a condition holds for an item; a missing item has no attributes.
+/// Returns whether a condition holds for an item. A missing item is evaluated as an item without
+/// attributes.
 fn holds(condition: &Condition, item: Option<&Item>) -> bool {
     match item {
         Some(item) => condition.evaluate(item),
@@ -260,8 +262,8 @@ fn replace(
     Ok(written)
 }
 
-/// Counts a change in the statistics of its partition. If a split has already counted the item in
-/// its lower part, those statistics change, too.
+/// Counts a change in the statistics of its partition. If an unfinished split has already counted
+/// the item in its lower part, the statistics of that part change, too.
 fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,

@@ -1,7 +1,8 @@
 //! The limit of open file descriptors of this process, and its shares for files and connections.
 //!
-//! A process that runs out of descriptors can open no file and accept no connection. Connections and
-//! files therefore have bounds of their own, whose sum with the reserve stays below the limit.
+//! A process that runs out of descriptors can open no file and accept no connection. Connections
+//! and files therefore have separate bounds, whose sum together with the reserve is at most the
+//! limit.
 //!
 //! | share | size | used by |
 //! |---|---|---|
@@ -15,15 +16,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The smallest limit with which a store of three nodes starts: it opens about 60 files.
 const LIMIT_MIN: usize = 128;
-/// Limit to set when the system refuses to raise the soft limit to the hard one; macOS refuses more
-/// than this. Source: `OPEN_MAX` in its `sys/syslimits.h`.
+/// The soft limit to set if the system refuses to raise it to the hard limit. macOS refuses values
+/// above this one. Source: `OPEN_MAX` in its `sys/syslimits.h`.
 const LIMIT_FALLBACK: u64 = 10_240;
-/// Limit to assume on a system without one.
+/// The limit to assume on a system that has none.
 const LIMIT_ASSUMED: usize = 1_048_576;
 /// Descriptors that every process needs in addition to files and connections.
 const RESERVE_MIN: usize = 32;
-/// The most connections. More would cost memory for their buffers, and a single machine has no more
-/// clients.
+/// The most connections. More connections would cost memory for their buffers, and the clients of a
+/// single machine need no more.
 const CONNECTIONS_MAX: usize = 2_048;
 
 /// The limit of this process, and its shares.

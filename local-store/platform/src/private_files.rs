@@ -13,19 +13,19 @@ use std::sync::OnceLock;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-/// The umask with which the process was started.
+/// The user's own umask, with which the process was started.
 static OF_USER: OnceLock<Mode> = OnceLock::new();
 
-/// Makes every file that this process creates from now on readable by the user alone. A program
-/// calls this before it creates a file.
+/// Makes every file that this process creates from now on readable by the user alone. Must be
+/// called before the program creates a file.
 pub fn begin() {
     let before = umask(Mode::RWXG | Mode::RWXO);
     OF_USER.get_or_init(|| before);
 }
 
 /// Runs `spawn` with the user's own umask. `spawn` starts a program that is not Weir's, or writes
-/// sources of the user, so its files get the same modes as if the user had created them. A file
-/// that another thread creates at that moment gets this umask too, but the mode of its directory
+/// sources of the user, so the files get the same modes as if the user had created them. A file
+/// that another thread creates at the same time gets these modes too, but the mode of its directory
 /// still keeps other users out.
 ///
 /// # Errors
@@ -38,12 +38,12 @@ pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
     spawned
 }
 
-/// Creates a directory and its parents. If it exists, removes other users' access to it, because it
-/// may contain files that an earlier version made readable by all.
+/// Creates a directory and its parents. If the directory exists, removes other users' access to it,
+/// because it may contain files that an earlier version created as readable by all.
 ///
 /// # Errors
-/// When it cannot be created. A directory that another user owns keeps its mode, and a warning is
-/// logged.
+/// When the directory cannot be created. A directory that another user owns keeps its mode, and a
+/// warning is logged.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     let mode = fs::metadata(path)?.permissions().mode();

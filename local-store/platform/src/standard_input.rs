@@ -1,6 +1,7 @@
 //! Detects the end of standard input, which shows that the parent process has ended.
 //!
-//! When a process is killed, its children continue to run, but the system closes its pipes.
+//! When a process is killed, its child processes continue to run, but the system closes the pipes
+//! to them.
 
 use std::io::{self, Read};
 use std::thread;
@@ -10,8 +11,8 @@ use tokio::sync::oneshot;
 /// Resolves when standard input has ended or cannot be read. Discards the input.
 ///
 /// A dedicated thread reads the input and runs until the process ends, because a read of a pipe
-/// cannot be cancelled. A thread of the runtime would delay the end of the process until the pipe
-/// has ended.
+/// cannot be cancelled. If the read ran on a thread of the runtime, the process could not exit
+/// before the pipe ends.
 pub async fn ended() {
     let (tell, told) = oneshot::channel();
     let reader = thread::Builder::new().name("standard-input".to_owned()).spawn(move || {
@@ -19,7 +20,8 @@ pub async fn ended() {
         let _ = tell.send(());
     });
     match reader {
-        // Receiving fails if the thread has ended, which happens only at the end of the input.
+        // Receiving fails only if the reader thread has ended, which happens at the end of the
+        // input.
         Ok(_) => drop(told.await),
         Err(error) => {
             tracing::warn!(%error, "cannot watch standard input, so this process keeps running when standard input ends");

@@ -1,7 +1,8 @@
 //! Message authentication codes (MAC). A MAC proves that the sender of a message knows a key.
 //!
-//! A MAC is the first half of an HMAC-SHA-256 over parts. Each part is preceded by its length (8 bytes,
-//! big-endian), so that different lists of parts never give the same bytes. A MAC does not encrypt.
+//! A MAC is the first half of an HMAC-SHA-256 over parts. Each part is preceded by its length (8
+//! bytes, big-endian), so that different lists of parts never give the same input. A MAC does not
+//! encrypt the message.
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,7 +17,7 @@ pub(crate) struct MacKey(Hmac<Sha256>);
 
 impl MacKey {
     pub(crate) fn new(key: &[u8]) -> Self {
-        // HMAC accepts keys of any length; the library has no other error.
+        // `new_from_slice` never fails: HMAC accepts keys of any length.
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 

@@ -1,5 +1,5 @@
-//! The key for the MACs of tokens, such as shard iterators. With the MAC, the store accepts only tokens that
-//! it has made itself.
+//! The key for the MACs of tokens, such as shard iterators. The MAC ensures that the store accepts
+//! only tokens that it has issued itself.
 //!
 //! The key is a file of the data directory, so tokens survive a restart. The MAC of a token covers its kind,
 //! its owner (an ARN, with account and Region) and its content; see `mac`. Tokens are not encrypted.
@@ -27,7 +27,7 @@ impl TokenKey {
         Self(bytes)
     }
 
-    /// Opens the key of a data directory, which is created if missing.
+    /// Opens the key of a data directory, and creates the key if it is missing.
     ///
     /// # Errors
     /// The problem with the file, and what to do.
@@ -41,8 +41,9 @@ impl TokenKey {
         }
     }
 
-    /// Opens the key of the data directory of a node with peers. Fails if the file is missing. A new key
-    /// would differ from the key of the other nodes, and their tokens would be refused.
+    /// Opens the key of the data directory of a node with peers. Fails if the file is missing. A
+    /// new key would differ from the key of the other nodes, so this node would refuse their
+    /// tokens.
     ///
     /// # Errors
     /// The problem with the file, and what to do.
@@ -70,7 +71,7 @@ impl TokenKey {
     /// Stores the key of another node as the key of a data directory.
     ///
     /// # Errors
-    /// The bytes are not a key, or cannot be written.
+    /// The bytes are not a key, or the file cannot be written.
     pub(crate) fn adopt(directory: &Path, bytes: &[u8]) -> Result<Self, String> {
         let bytes = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|error| error.to_string())?;
         Self::write(directory, &directory.join(FILE), bytes)
@@ -88,8 +89,8 @@ impl TokenKey {
         Self::write(directory, path, bytes)
     }
 
-    /// Writes the key. The file gets its name only when it is complete, so that a crash leaves no
-    /// partial key.
+    /// Writes the key. The file is renamed to its name only when it is complete, so that a crash
+    /// leaves no partial key.
     fn write(directory: &Path, path: &Path, bytes: [u8; KEY_BYTES]) -> std::io::Result<Self> {
         let unfinished = directory.join(format!("{FILE}.new"));
         let mut file = OpenOptions::new()
@@ -105,7 +106,7 @@ impl TokenKey {
         Ok(Self(bytes))
     }
 
-    /// Returns the MAC of a text, its kind, and its owner.
+    /// Returns the MAC over a kind, an owner and a text.
     #[must_use]
     pub fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MAC_BYTES] {
         MacKey::new(&self.0).mac(&[kind.as_bytes(), belongs_to.as_bytes(), text])

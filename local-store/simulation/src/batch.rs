@@ -79,7 +79,8 @@ pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
                         return;
                     }
                     let plan = Plan::of(seed, batch.nodes, batch.seconds);
-                    // If the receiver was dropped, the caller no longer needs results.
+                    // Sending fails only if the receiver was dropped. The caller then needs no more
+                    // results.
                     if sender.send(run(&plan, false)).is_err() {
                         return;
                     }

@@ -150,7 +150,7 @@ impl Progress {
     fn show(&mut self, done: u64, failed: u64) {
         if self.shown.elapsed() >= Duration::from_millis(500) || done == self.total {
             self.shown = Instant::now();
-            // A failure to show progress must not stop the work.
+            // An error while showing progress must not stop the work.
             let _ = writeln!(std::io::stderr(), "{done} of {} done, {failed} failed", self.total);
         }
     }
@@ -202,7 +202,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
         for violation in &outcome.violations {
             writeln!(output, "  {violation}")?;
         }
-        // Only the first plan is minimised, which is enough for an analysis.
+        // Only the first failing plan is minimised, which is enough for an analysis.
         if place > 0 {
             continue;
         }
@@ -290,7 +290,7 @@ fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
 #[cfg(feature = "mutations")]
 fn run_mutations(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
     let progress = |finding: &crate::mutations::MutationResult| {
-        // A failure to show progress must not stop the work.
+        // An error while showing progress must not stop the work.
         let _ = writeln!(std::io::stderr(), "{}", finding.to_row());
     };
     let findings = crate::mutations::find_all(chosen, seconds, &progress);

@@ -16,7 +16,7 @@ use crate::request::WRITE_ID;
 pub enum WriteOutcome {
     /// The write was acknowledged.
     Acknowledged,
-    /// The write may have been applied once, or not at all.
+    /// The outcome is unknown: the write was applied once, or not at all.
     Unknown,
     /// The write was certainly not applied.
     NotApplied,
@@ -50,7 +50,7 @@ pub struct Votes {
 pub struct Reading {
     /// The id of the shard.
     pub shard: String,
-    /// Whether the reader began at the shard's beginning.
+    /// Whether the reader began at the beginning of the shard.
     pub from_beginning: bool,
     /// The records.
     pub records: Vec<StreamRecord>,
@@ -61,9 +61,9 @@ pub struct Reading {
 pub struct Records {
     /// The operations on each register, by key.
     pub registers: BTreeMap<String, Vec<Operation>>,
-    /// Every write that stores something, by its id: its key and its fate.
+    /// Every write that stores something, by its id: its key and its outcome.
     pub writes: BTreeMap<u64, (String, WriteOutcome)>,
-    /// Every delete, by key: its fate, and the removed state if known.
+    /// Every delete, by key: its outcome, and the removed state if it is known.
     pub deletes: BTreeMap<String, Vec<(WriteOutcome, State)>>,
     /// The values that reads without strong consistency saw, each with its key.
     pub weak_reads: Vec<(String, State)>,
@@ -77,8 +77,8 @@ pub struct Records {
     pub votes: BTreeMap<String, Votes>,
     /// The records that stream readers read.
     pub readings: Vec<Reading>,
-    /// The consistent reads that did not find an expiring item: the key, the expiry time that its last known
-    /// writer had stored, and the store time of the read.
+    /// The consistent reads that did not find an expiring item: the key, the expiry time that its
+    /// last known write had stored, and the store time of the read.
     pub missing_expiring: Vec<(String, u64, u64)>,
     /// Answers that the store must never give.
     pub defects: Vec<String>,

@@ -4,7 +4,7 @@
 use crate::run::{Outcome, run};
 use crate::world::plan::{Clients, Plan};
 
-/// The maximum number of runs of one minimisation. This number of runs takes some minutes.
+/// The maximum number of runs of one minimisation. So many runs take some minutes.
 pub const RUNS_MAX: usize = 120;
 
 /// A smaller plan and its outcome.
@@ -39,7 +39,7 @@ impl Search<'_> {
         same
     }
 
-    /// Removes parts of the faults, in smaller and smaller parts (Zeller's delta debugging).
+    /// Removes faults in chunks, which become smaller and smaller (Zeller's delta debugging).
     fn drop_faults(&mut self) {
         let mut parts = 2;
         while !self.best.plan.faults.is_empty() && self.best.runs < RUNS_MAX {

@@ -1,5 +1,5 @@
-//! Checks that the checkers can fail. Each deliberate fault of the store must be found; the result names the
-//! checker and the seed that found it.
+//! Checks that the checkers can fail. Each deliberate fault of the store must be found; the result
+//! names the checker and the seed that found the fault.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +14,8 @@ use crate::world::plan::Plan;
 /// The number of seeds within which a fault must be found.
 pub const SEEDS_MAX: u64 = 60;
 
-/// The checkers that do not name the defect. Other checkers are reported before them.
+/// The checkers whose violations do not name the defect. The violations of other checkers are
+/// reported first.
 const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
 
 /// The discovery of a fault: the seed, the world, and the checkers that failed.
@@ -72,7 +73,8 @@ fn find(mutation: Mutation, seconds: u64) -> MutationResult {
         (1..=SEEDS_MAX).find_map(|seed| {
             let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
             let mut violations = run(&plan, false).violations;
-            // A run that cannot be judged does not count, so another seed must find the fault.
+            // A violation of the test harness itself does not count, so another seed must find the
+            // fault.
             violations.retain(|violation| violation.checker != "harness");
             violations.sort_by_key(|violation| VAGUE.contains(&violation.checker));
             let mut checkers: Vec<&str> = Vec::new();
@@ -98,7 +100,8 @@ fn find(mutation: Mutation, seconds: u64) -> MutationResult {
     MutationResult { mutation, found }
 }
 
-/// Searches for these faults, several at the same time, and passes each finding to `progress`.
+/// Searches for seeds that find these faults, several faults concurrently, and passes each result
+/// to `progress`.
 #[must_use]
 pub fn find_all(
     chosen: &[Mutation],

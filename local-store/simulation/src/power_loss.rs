@@ -1,6 +1,6 @@
-//! Tests of power loss: cuts the power at any disk operation, also while a replica recovers from the previous
-//! cut. The log and the state must open again. Byte for byte, they must equal the result of a prefix of the
-//! history that contains every acknowledged entry.
+//! Tests of power loss: cuts the power at any disk operation, also while a replica recovers from
+//! the previous cut. The log and the state must open again. They must equal, byte for byte, the
+//! result of a prefix of the history, and the prefix must contain every acknowledged entry.
 
 use std::ops::ControlFlow;
 
@@ -36,7 +36,7 @@ const VIOLATIONS_KEPT: usize = 10;
 pub struct Summary {
     /// The number of images that were opened.
     pub images: u64,
-    /// The number of images of a cut during a recovery.
+    /// The number of images that result from a cut during a recovery.
     pub in_recovery: u64,
     /// The number of cuts that lost unsynced sectors.
     pub lossy: u64,
@@ -51,7 +51,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns whether all images opened correctly, and some cuts lost data.
+    /// Returns whether all images opened correctly. Also requires that some cuts lost data, because
+    /// otherwise nothing was tested.
     #[must_use]
     pub fn is_good(&self) -> bool {
         let telling =
@@ -81,7 +82,8 @@ struct History {
     disk: SimulatedDisk,
     storage: MemoryStorage,
     options: log::Options,
-    /// Every entry that was appended, by index from 1, including entries that a cut lost.
+    /// Every entry that was appended, by index from 1. Contains the entries that a cut lost until
+    /// new entries replace them.
     entries: Vec<Entry>,
     /// The last acknowledged index.
     acknowledged: u64,
@@ -181,7 +183,7 @@ impl History {
         }
     }
 
-    /// Compares the recovered state with the result of the same number of entries.
+    /// Compares the recovered state with the state after the same number of entries of the history.
     fn check(&mut self, log: &Log, machine: &Machine) -> Result<(), String> {
         let found = machine.applied_index();
         if found < self.acknowledged {
@@ -203,7 +205,7 @@ impl History {
         for (index, entry) in missing.filter(|(index, _)| *index > applied && *index <= found) {
             apply(reference, storage, index, entry)?;
         }
-        // The recovered entries are durable, so no later cut may lose them.
+        // Recovery has made the recovered entries durable, so no later cut may lose them.
         self.acknowledged = found;
         if dump(&*self.storage.view())? != dump(&*storage.view())? {
             return Err(format!("the state after {found} entries differs from the expected one"));
@@ -242,7 +244,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
         let after = history.random.up_to(OPERATIONS_MAX) as u64;
         history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
         history.write_until_cut(&mut log, &mut machine)?;
-        // The power is also cut during the recovery, several times in a row.
+        // The power is also cut during recoveries, possibly several times in a row.
         loop {
             let cut = history.disk.power_cut(history.random.next_u64());
             history.storage.lose_memory(history.random.next_u64());

@@ -1,5 +1,5 @@
-//! Requests of clients and their answers, in DynamoDB's terms. They do not depend on the endpoint, so the
-//! same workloads run against a simulated cluster and against real processes.
+//! Requests of clients and their answers, in DynamoDB's terms. They are independent of the
+//! endpoint, so the same workloads run against a simulated cluster and against real processes.
 //!
 //! There is one table, whose partition key is the string attribute `p`.
 
@@ -58,7 +58,7 @@ pub enum Change {
     Delete,
     /// Updates the item.
     Update(Expression),
-    /// Changes nothing, but has a condition. Occurs only in transactions.
+    /// Changes nothing, but checks a condition. Occurs only in transactions.
     Check,
 }
 
@@ -95,8 +95,9 @@ pub enum Request {
     Write(Write),
     /// Changes several items atomically. A token makes it idempotent for ten minutes.
     Transact(Option<String>, Vec<Write>),
-    /// Adds the same number to several items. Each item is changed only if its number is the expected one.
-    /// Each write succeeds or fails alone, like the statements of `BatchExecuteStatement`.
+    /// Adds the same number to several items. Each item is changed only if its number is the
+    /// expected one. Each write succeeds or fails independently, like the statements of
+    /// `BatchExecuteStatement`.
     RaiseEach {
         /// The number to add.
         by: u64,
@@ -128,7 +129,7 @@ pub enum Request {
 pub struct Shard {
     /// The id of the shard.
     pub id: String,
-    /// The id of the parent shard, whose records precede those of this shard.
+    /// The id of the parent shard, whose records come before those of this shard.
     pub parent: Option<String>,
     /// The range of sequence numbers: the first number, and the last number if the shard is closed.
     pub range: (String, Option<String>),
@@ -150,14 +151,15 @@ pub enum Answer {
     Transacted,
     /// No write was applied, because a condition did not hold.
     Cancelled,
-    /// For each of several writes, whether it was applied; false if its condition did not hold.
+    /// For each of several writes: true if the write was applied, false if its condition did not
+    /// hold.
     Each(Vec<Result<bool, Failure>>),
     /// Items in the order of the requested keys.
     Items(Vec<Option<Item>>),
     /// Shards, parents first.
     Shards(Vec<Shard>),
-    /// The records in order, and the position after the last record. Without records, the position is the one
-    /// at which the read began.
+    /// The records in order, and the position after the last record. If there are no records, it is
+    /// the position at which the read began.
     Records(Vec<StreamRecord>, Option<Start>),
 }
 

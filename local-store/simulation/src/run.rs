@@ -1,5 +1,5 @@
-//! One run: creates a world from a plan, runs clients and faults, waits until all activity has ended, and
-//! runs the checks.
+//! One run: creates a world from a plan, runs clients and faults in it, waits until all activity
+//! has ended, and runs the checkers.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -42,15 +42,15 @@ use crate::world::translation::{create_table, shards};
 /// The number of registers. Each client of registers uses all of them.
 const REGISTERS: usize = 5;
 
-/// The maximum time after the last fault until a write must be accepted.
+/// The maximum time from the end of the last fault until a write must be accepted.
 const HEALED_AFTER: Duration = Duration::from_secs(5);
 /// The maximum time after the last write until replicas must be equal.
 const EQUAL_AFTER: Duration = Duration::from_secs(10);
 /// The store time in milliseconds that passes at the end. The time is longer than the retention of stream
 /// records plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
-/// The maximum number of checks whether all work that is due after a day is done. The next constant is the
-/// pause between two checks.
+/// The maximum number of checks whether the nodes have done all work that is due after a day. The
+/// next constant is the pause between two checks.
 const DAY_CHECKS_MAX: usize = 20;
 const DAY_CHECK_PAUSE: Duration = Duration::from_millis(500);
 /// The maximum clock skew of a node in whole seconds, rounded up.
@@ -145,7 +145,8 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     let rest = Duration::from_secs(plan.seconds).saturating_sub(lasted);
     tokio::time::sleep(rest).await;
     let mut violations = end_faults(&cluster).await;
-    // Runs some load on the healed cluster, then stops all clients.
+    // After the faults have ended, the clients continue on the healed cluster for a second, and are
+    // then stopped.
     tokio::time::sleep(Duration::from_secs(1)).await;
     crowd.signals.end.store(true, Ordering::SeqCst);
     while crowd.tasks.join_next().await.is_some() {}
@@ -163,7 +164,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     if violations.is_empty() {
         violations.extend(pass_a_day(&cluster, &end).await);
     }
-    // Running nodes and the cluster own each other, so the nodes must be ended explicitly.
+    // Running nodes and the cluster own each other, so dropping them is not enough.
     for node in cluster.nodes() {
         cluster.crash(node);
     }
@@ -193,7 +194,7 @@ fn hash(dump: &Dump) -> u64 {
     hasher.digest()
 }
 
-/// Begins the group of each arc with new nodes. The first leader is another node for each arc.
+/// Begins the group of each arc with new nodes. Each arc starts with a different leader.
 async fn begin_groups(cluster: &Cluster) -> Result<(), String> {
     let members: Vec<u64> = cluster.nodes().map(|node| node as u64).collect();
     let nodes = cluster.nodes().count();
@@ -270,7 +271,7 @@ fn send_clients(cluster: &Cluster, crowd: &mut ClientTasks, plan: &Plan) {
     }
 }
 
-/// Ends every fault and waits until all nodes run and a write is accepted.
+/// Ends every fault, and waits until all nodes are running and a write is accepted.
 async fn end_faults(cluster: &Cluster) -> Vec<Violation> {
     cluster.network.end_faults();
     for node in cluster.nodes() {
@@ -404,7 +405,7 @@ async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
     wrong.map(|what| Violation { checker: "retention", what })
 }
 
-/// Reads the final state directly from the machines.
+/// Reads the final state directly from the nodes' machines.
 fn collect(cluster: &Cluster) -> Result<End, String> {
     let mut replicas = Vec::new();
     let arcs = cluster.arcs().count();
@@ -418,7 +419,8 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
             of_arc.push((name, dump(&*machinery.storage(arc).view())?));
         }
         replicas.push(of_arc);
-        // If replicas differ, `check_equal` reports it. Here the replica with the most entries is used.
+        // If replicas differ, `check_equal` reports that. Here, the replica that has applied the
+        // most entries is used.
         let applied = |node: &usize| {
             let replica = cluster.replica(*node)?;
             replica.applied().get(place).copied()

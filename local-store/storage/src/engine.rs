@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The longest key in bytes, inclusive: the tree stores the length in 16 bits. The longest key of a
-/// table, with its partition and sort key, is less than a twentieth of this limit.
+/// The longest key in bytes, inclusive: the tree stores the length in 16 bits. The longest key that
+/// the store writes is less than a twentieth of this limit.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
 /// The longest value in bytes, inclusive: the tree stores the length in 32 bits.
 pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
-/// The first byte of keys that are reserved for engines; a batch has none.
+/// The first byte of keys that are reserved for engines. A batch must not contain such keys.
 pub(crate) const OWN_KEYS: u8 = u8::MAX;
 
 /// A file of an engine on disk. Verification goes through files in this order.
@@ -29,14 +29,14 @@ pub enum StoredFile {
 }
 
 /// A callback that gets the number of verified bytes and waits to limit the rate. The callback
-/// breaks to end the verification.
+/// returns `Break` to end the verification.
 pub type Pace<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
 
 /// An ordered engine.
 pub trait Storage: Send + Sync + 'static {
-    /// Applies a batch: later views see all of its changes or none. The batch is not synced. The
-    /// real engine trusts that no key occurs twice and that inserted keys do not exist. The engine
-    /// in memory, which runs in every test, checks this.
+    /// Applies a batch: later views see all of its changes or none. The batch is not synced. No key
+    /// may occur twice, and inserted keys must not exist. The production engine does not check
+    /// this; the engine in memory, which most tests use, does.
     ///
     /// # Errors
     ///
@@ -54,8 +54,9 @@ pub trait Storage: Send + Sync + 'static {
     /// because the storage keeps every version that an open view sees.
     fn view(&self) -> Box<dyn View + Send + Sync>;
 
-    /// Returns a view whose reads wait without limit while no file descriptor is left; other views
-    /// fail after a while. Use it for work that cannot continue without a result.
+    /// Returns a view whose reads wait without a time limit for a file descriptor if none is left.
+    /// The reads of other views fail after a while. Use this view for work that cannot continue
+    /// without a result.
     fn patient_view(&self) -> Box<dyn View + Send + Sync> {
         self.view()
     }
@@ -78,7 +79,7 @@ pub trait Storage: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the bytes of the files that are verified.
+    /// Returns the total size of the files that are verified, in bytes.
     fn disk_bytes(&self) -> u64 {
         0
     }

@@ -14,8 +14,8 @@ pub enum Error {
     /// The batch violates the contract, which is a defect of its creator. Nothing was applied.
     #[error("the batch cannot be applied: {0}")]
     Batch(String),
-    /// The files are inconsistent. Stop this node and rebuild it from another node or from a
-    /// backup; never guess.
+    /// The files are inconsistent. Stop this node, and rebuild it from another node or restore it
+    /// from a backup.
     #[error("the storage in `{path}` is corrupt: {reason}")]
     Corrupt {
         /// The storage's directory.
@@ -23,8 +23,8 @@ pub enum Error {
         /// The inconsistency that the engine found.
         reason: String,
     },
-    /// The disk failed, now or earlier. End the process and recover: the log has the missing
-    /// batches.
+    /// The disk failed, now or earlier. End the process and recover: the log has the entries of the
+    /// missing batches.
     #[error("cannot {operation} the storage in `{path}`: {reason}; restart to recover")]
     Io {
         /// The storage's directory.

@@ -1,8 +1,8 @@
 //! The engine in memory, whose power can be cut, for tests and the simulation.
 //!
-//! It keeps several versions of a value, so that opening a view costs one number and not a copy of
-//! the map. The price is that a replaced value stays until no view can see it, and that a scan
-//! takes the lock once for every few entries. It never writes to a disk.
+//! The engine keeps several versions of a value, so that opening a view only records a number
+//! instead of copying the map. In return, a replaced value stays in memory until no view can see
+//! it, and a scan acquires the lock once for every few entries. Nothing is written to a disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -17,7 +17,8 @@ use crate::disk::SplitMix64;
 use crate::engine::{Storage, check};
 use crate::error::Error;
 
-/// The most entries of a scan under the lock: few, so that writers do not wait for the visitor.
+/// The maximum number of entries that a scan copies under the lock: few, so that writers do not
+/// wait long.
 const SCAN_ENTRIES: usize = 64;
 
 /// The most batches that a power cut can undo; older batches count as persisted, because an engine
@@ -108,7 +109,7 @@ struct Damage {
 }
 
 impl Damage {
-    /// Returns whether a range, both bounds inclusive, contains some of the keys.
+    /// Returns whether a range, both bounds inclusive, contains any of the damaged keys.
     fn is_in(&self, from: &[u8], to: &[u8]) -> bool {
         *from <= *self.last && *self.first <= *to
     }
@@ -172,7 +173,7 @@ impl MemoryStorage {
         MemoryStorage::default()
     }
 
-    /// Damages some adjacent keys without a write, like a failing block; the seed chooses them.
+    /// Damages some adjacent keys, as if a block of a disk failed; `seed` determines which keys.
     /// Returns whether there were enough keys.
     pub fn damage_keys(&self, seed: u64) -> bool {
         let mut random = SplitMix64::new(seed);
@@ -191,13 +192,13 @@ impl MemoryStorage {
         self.shared.is_damaged.load(Ordering::Acquire)
     }
 
-    /// Returns whether a read has found damage, which the production engine would record.
+    /// Returns whether a read has found damage. The production engine would record such damage.
     pub fn has_known_damage(&self) -> bool {
         self.shared.damage_guard().as_ref().is_some_and(|rot| rot.is_known)
     }
 
-    /// Undoes the newest batches since the last persist, as many as the seed chooses, and returns
-    /// how many. The contents of open views stay the same.
+    /// Undoes some of the newest batches since the last persist, and returns how many; `seed`
+    /// determines the number. The contents of open views stay the same.
     pub fn lose_memory(&self, seed: u64) -> usize {
         let state = &mut *self.shared.write();
         let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());
@@ -215,8 +216,8 @@ impl Storage for MemoryStorage {
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
         check(batch)?;
         let state = &mut *self.shared.write();
-        // Checks what the production engine trusts: no key occurs twice, and inserted keys do not
-        // exist.
+        // Checks the part of the contract that the production engine does not check: no key occurs
+        // twice, and inserted keys do not exist.
         let mut seen = BTreeSet::new();
         if let Some(key) = batch.ops.iter().map(Op::key).find(|key| !seen.insert(*key)) {
             let shown = key.escape_ascii();
@@ -267,8 +268,7 @@ impl MemoryView {
         versions.get(seen.checked_sub(1)?)?.value.as_ref()
     }
 
-    /// Returns the first entries of a range, at most [`SCAN_ENTRIES`], and whether there are no
-    /// more.
+    /// Returns the first entries of a range, at most [`SCAN_ENTRIES`], and whether these are all.
     fn collect(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),

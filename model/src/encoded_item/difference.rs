@@ -45,7 +45,7 @@ impl EncodedItem {
     /// Returns the difference of this item from another.
     ///
     /// # Errors
-    /// When the bytes of either are damaged.
+    /// When the bytes of either item are damaged.
     pub fn difference_from(&self, other: &Self) -> Result<Difference<'_>, EncodingError> {
         let ((_, size), _) = (Reader::of_item(&self.0)?, Reader::of_item(&other.0)?);
         let (own, other) = (self.members(), other.members());
@@ -59,7 +59,7 @@ impl EncodedItem {
     /// Applies a difference to this item.
     ///
     /// # Errors
-    /// When the difference cannot be from this item.
+    /// When the difference was not computed from this item.
     pub fn changed(&self, difference: &Difference<'_>) -> Result<Self, EncodingError> {
         let members = self.members();
         let ends_from = members.len().checked_sub(difference.ends_alike);

@@ -47,7 +47,7 @@ impl EncodedItem {
     pub fn stored_value(&self, name: &str) -> Result<StoredValue<'_>, EncodingError> {
         let (mut reader, _) = Reader::of_item(&self.0)?;
         for _ in 0..reader.count()? {
-            // Attributes are in the order of their names, so the search can end at a greater name.
+            // Attributes are in the order of their names, so the search can stop at a greater name.
             match reader.slice()?.cmp(name.as_bytes()) {
                 Ordering::Less => skip(&mut reader, DEPTH_MAX)?,
                 Ordering::Equal => return stored_value(&mut reader),

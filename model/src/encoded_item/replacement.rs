@@ -10,8 +10,8 @@ use crate::item::Item;
 
 impl EncodedItem {
     /// Returns the item with the attributes of `old` replaced by those of `new`. `old` must be the
-    /// result of [`EncodedItem::decode_only`] for some set of names; `new` may have only names of
-    /// that set.
+    /// result of [`EncodedItem::decode_only`] for a set of names, and `new` may have only
+    /// attributes from this set.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -55,7 +55,7 @@ fn put_in_order(out: &mut Vec<u8>, kept: &[(&[u8], &[u8])], new: &Item) {
     kept.for_each(|(_, member)| out.extend_from_slice(member));
 }
 
-/// Returns whether `name` is among the sorted names of `others`. Successive calls must pass names
+/// Returns whether `name` is in `others`, whose names are sorted. Successive calls must pass names
 /// in ascending order.
 fn is_among<'n>(others: &mut Peekable<impl Iterator<Item = &'n String>>, name: &[u8]) -> bool {
     while others.next_if(|other| other.as_bytes() < name).is_some() {}

@@ -1,6 +1,6 @@
 //! Decodes JSON to items, with DynamoDB's checks and texts.
 //!
-//! Key schemas and item sizes are checked by the code that knows the table.
+//! Callers check key schemas and item sizes, which depend on the table.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +21,10 @@ use crate::number::{Number, NumberError};
 /// error type in the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// The JSON has the wrong shape: `SerializationException`.
+    /// The JSON has the wrong structure or types: `SerializationException`.
     #[error("{0}")]
     Shape(String),
-    /// The shape is right, but the value is not: `ValidationException`.
+    /// The JSON has the right structure, but the value is invalid: `ValidationException`.
     #[error("{0}")]
     Value(ValueFault),
 }
@@ -37,7 +37,7 @@ fn value_error(text: &str) -> DecodeError {
     DecodeError::Value(text.into())
 }
 
-/// DynamoDB's text for a value in too many maps and lists.
+/// DynamoDB's text for a value that is nested in too many maps and lists.
 const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
 const NULL_NOT_TRUE: &str = "One or more parameter values were invalid: Null attribute value types must have the value of true";
@@ -58,8 +58,8 @@ pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeE
     decode_value(json, 1)
 }
 
-/// Decodes the value of a placeholder by the older rules. The value is not in an item, so it may be
-/// one level deeper than an attribute.
+/// Decodes the value of a placeholder by the older rules. The value is not in an item, so it may
+/// have one more level than an attribute.
 ///
 /// # Errors
 /// The first problem of the value.
@@ -72,7 +72,7 @@ pub fn decode_placeholder_value(json: &Json<'_>) -> Result<AttributeValue, Decod
 /// # Errors
 /// When the text is not JSON, or the JSON is not an item.
 pub fn item_from_str(text: &str) -> Result<Item, DecodeError> {
-    // Most texts are valid, and can be read without a tree.
+    // Fast path: most texts are valid and can be read without a tree.
     if let Some(view) = ItemView::from_text(text) {
         return Ok(view.into_item());
     }
@@ -113,8 +113,7 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
     let Json::Object(pairs) = json else {
         return Err(not_a_value(json));
     };
-    // The SDKs never send a null descriptor. A null in the text means that the descriptor is
-    // absent.
+    // A member whose value is `null` counts as absent. SDKs never send one.
     let mut given = pairs.iter().filter(|(_, value)| *value != Json::Null);
     let Some((descriptor, value)) = given.next() else {
         return Err(value_error(
@@ -167,7 +166,7 @@ fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
     let text = text(json)?;
     text.parse().map_err(|error: NumberError| {
         let older = error.clone().as_before(&text).to_string();
-        // For an empty number, the older text ends after the message, without the colon.
+        // DynamoDB's older text for an empty number lacks the colon at the end.
         let older = if error == NumberError::Empty { older.trim_end_matches(": ") } else { &older };
         DecodeError::Value(ValueFault::new(error.to_string(), older))
     })
@@ -229,8 +228,8 @@ fn set<T: Ord>(
     Ok(members)
 }
 
-/// Returns the fault of a set with a duplicate member. The current text lists the members in order
-/// up to the duplicate, in quotes.
+/// Returns the fault of a set with a duplicate member. The current text quotes the members in
+/// sorted order up to the duplicate.
 fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     let quoted = |separator: &str| {
         ordered.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(separator)
@@ -287,7 +286,8 @@ fn not_a_binary(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// Returns DynamoDB's error for an invalid base64 text. DynamoDB misspells the last message, too.
+/// Returns DynamoDB's error for an invalid base64 text. The last message is misspelled by DynamoDB,
+/// too.
 fn not_base64(text: &str) -> DecodeError {
     let is_of_base64 = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let characters = text.chars().count();

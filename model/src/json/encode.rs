@@ -130,7 +130,7 @@ pub fn write_string(out: &mut String, text: &str) {
 }
 
 /// Returns the position of the first character that needs an escape in a JSON string; all of these
-/// are ASCII. It checks sixteen bytes at a time, because most texts have none.
+/// are ASCII. Checks sixteen bytes at a time, because most texts have no such character.
 fn special_at(text: &str) -> Option<usize> {
     let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
     let (chunks, rest) = text.as_bytes().as_chunks::<16>();

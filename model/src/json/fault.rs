@@ -20,13 +20,14 @@ impl ValueFault {
         Self { current: current.into(), older: Some(older.into()), stands_alone: true }
     }
 
-    /// Creates a fault with a single wording, for which [`ValueFault::stands_alone`] is true.
+    /// Creates a fault with a single wording that does not say where the value was: see
+    /// [`ValueFault::stands_alone`].
     pub(super) fn alone(text: impl Into<String>) -> Self {
         Self { current: text.into(), older: None, stands_alone: true }
     }
 
-    /// Returns whether DynamoDB does not say where the value was: for invalid numbers, sets with
-    /// duplicates, and empty number sets.
+    /// Returns whether DynamoDB's message does not say where the value was, as for invalid numbers,
+    /// sets with duplicates, and empty number sets.
     #[must_use]
     pub fn stands_alone(&self) -> bool {
         self.stands_alone

@@ -7,7 +7,7 @@
 //!   `request` parses a request with such items.
 //! - `encode` writes items, and `encoded` their stored form.
 //!
-//! Only the server knows requests and responses.
+//! The operations' requests and responses are in the server.
 
 mod decode;
 mod encode;

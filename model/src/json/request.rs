@@ -1,7 +1,7 @@
 //! Parses requests to a tree in which items to put are already in their stored form.
 //!
-//! Most requests are valid and small, and are parsed in one pass over their text. All others are
-//! parsed by `tree`, which reports what is wrong.
+//! Most requests are valid and small, and are parsed in one pass over their text. All other
+//! requests are parsed by `tree`, which reports errors.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,8 +13,8 @@ use super::tree::{self, Json, JsonError};
 /// The longest text that is parsed in one pass. `tree` parses longer texts, because it takes less
 /// memory for nested values.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The deepest nesting. A request that puts items has six levels, plus the levels of its
-/// expressions' values.
+/// The deepest nesting that is parsed in one pass. A request that puts items has six levels, plus
+/// the levels of its expressions' values.
 const DEPTH_MAX: usize = 100;
 /// Strings from this length on are cached; shorter strings are faster to parse again.
 const REPEATED_BYTES_MIN: usize = 64;
@@ -23,10 +23,11 @@ pub const ANY_NAME: &str = "*";
 
 /// Parses one JSON value from the whole of `text`. `path` is the path of names to items, each name
 /// one level below the previous one; an empty path means no items. Arrays have no names; their
-/// members are at the same path. A plainly valid item becomes [`Json::Item`].
+/// members are at the same path. An item that is valid in the simplest form becomes [`Json::Item`].
 ///
 /// # Errors
-/// Those of [`tree::parse_request`], which parses everything else.
+/// Those of [`tree::parse_request`], which parses all texts that this function cannot parse in one
+/// pass.
 pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, JsonError> {
     let plain = Some(text).filter(|text| text.len() <= BYTES_MAX);
     match plain.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| read(text, path)) {
@@ -48,13 +49,14 @@ fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
 struct Buffer<'t> {
     /// The number of values that are still allowed.
     values: Cell<usize>,
-    /// The buffers for reading an item, and for its encoding of yet unknown length.
+    /// The buffers for reading an item and for encoding it, whose length is not known in advance.
     item: Cell<ItemBuffer<'t>>,
-    /// The last long string with escapes, raw and unescaped.
+    /// The last long string with escapes: its raw text and its unescaped text.
     escaped: Cell<Option<(&'t str, String)>>,
 }
 
-/// Parses a value. `path` is the remaining path to items if the value is on the path.
+/// Parses a value. `path` is the rest of the path to items, or `None` if the value is not on the
+/// path.
 fn value<'t>(
     scanner: &mut Scanner<'t>,
     path: Option<&[&str]>,
@@ -73,7 +75,8 @@ fn value<'t>(
         b'{' => {
             let mut members = Vec::new();
             scanner.object(|scanner, name| {
-                // Most objects, and all attribute values, have one member, so this saves memory.
+                // Most objects, and all attribute values, have only one member, so no capacity is
+                // reserved for more.
                 if members.is_empty() {
                     members.reserve_exact(1);
                 }
@@ -118,7 +121,8 @@ fn string<'t>(scanner: &mut Scanner<'t>, room: &Buffer<'t>) -> Option<Cow<'t, st
     Some(said)
 }
 
-/// Returns the rest of a path after a name.
+/// Returns the rest of a path after the element that matches `name`; `None` if the first element
+/// does not match.
 fn step<'p, 'n>(path: &'p [&'n str], name: &str) -> Option<&'p [&'n str]> {
     let (first, rest) = path.split_first()?;
     (*first == ANY_NAME || *first == name).then_some(rest)

@@ -1,8 +1,9 @@
 //! Scans JSON text from front to back, without a tree and without copies.
 //!
-//! The scanner is for valid texts, such as most requests and stream records. On anything unusual it
-//! returns `None` without a reason, and the caller uses `tree`. It accepts nothing that `tree`
-//! rejects, except inside the values that [`Scanner::unread`] skips. It does not interpret values.
+//! The scanner is a fast path for valid texts, such as most requests and stream records. For
+//! anything unusual it returns `None` without a reason, and the caller falls back to `tree`. It
+//! accepts only what `tree` accepts, except inside of values that [`Scanner::unread`] skips. It
+//! does not interpret values.
 
 use std::borrow::Cow;
 
@@ -63,8 +64,8 @@ impl<'t> Scanner<'t> {
         self.is_unusual = true;
     }
 
-    /// Returns the text that `read` consumes if `encode` would write the same text. White space
-    /// before the text is ignored.
+    /// Returns the text that `read` consumes, if it is exactly the text that `encode` would write.
+    /// White space before the text is ignored.
     pub(crate) fn as_written<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Option<T>,
@@ -108,10 +109,10 @@ impl<'t> Scanner<'t> {
         if self.word("true") { Some(true) } else { self.word("false").then_some(false) }
     }
 
-    /// Reads an integer of a few digits, if the next value is plainly one. Otherwise consumes
-    /// nothing.
+    /// Reads an integer of a few digits, without sign, fraction or exponent. Consumes nothing and
+    /// returns `None` for any other value.
     pub(crate) fn whole_number(&mut self) -> Option<u64> {
-        /// Any number of this many digits fits.
+        /// Every number with this many digits fits into 64 bits.
         const DIGITS_MAX: usize = 18;
         self.peek()?;
         let digits =
@@ -119,8 +120,8 @@ impl<'t> Scanner<'t> {
         let (count, number) = digits.fold((0, 0), |(count, number), digit| {
             (count + 1, number * 10 + u64::from(digit - b'0'))
         });
-        // JSON allows no leading zeros. A number that another character follows is not a whole
-        // number.
+        // JSON allows no leading zeros. The next character must end the number; otherwise it may
+        // have a fraction or an exponent.
         let is_whole = matches!(self.rest().get(count), Some(b',' | b'}' | b']'))
             && (count == 1 || self.rest().first() != Some(&b'0'));
         (is_whole && (1..=DIGITS_MAX).contains(&count)).then(|| {
@@ -179,9 +180,9 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Reads an object whose members are mostly in the order of `names`, possibly without some of
-    /// them. `member` reads the value of each member. The callback gets the value that `names` has
-    /// for the member's name, or `None` for an unknown name.
+    /// Reads an object whose members are usually in the order of `names`, some of which may be
+    /// missing. `member` reads the value of each member, and gets the value that `names` has for
+    /// the member's name, or `None` for an unknown name.
     pub(crate) fn usual_object<N: Copy>(
         &mut self,
         names: &[(&str, N)],
@@ -204,8 +205,8 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Consumes a name and its colon if the name is one of the next two of `names` and is written
-    /// without anything unusual.
+    /// Consumes a name and its colon if the name is one of the next two in `names` and is written
+    /// without white space and escapes. Returns its index.
     fn usual_name<N>(&mut self, names: &[(&str, N)], next: usize) -> Option<usize> {
         let rest = self.rest().strip_prefix(b"\"")?;
         let (place, length) = (next..next + 2).find_map(|place| {
@@ -228,7 +229,7 @@ impl<'t> Scanner<'t> {
         self.members((b'[', b']'), member)
     }
 
-    /// Reads comma-separated members between two brackets: `member` reads each.
+    /// Reads comma-separated members between two brackets: `member` reads each member.
     pub(crate) fn members(
         &mut self,
         (open, close): (u8, u8),
@@ -289,8 +290,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Reads a value as raw text. For an object, it only finds the end, and the caller has to parse
-    /// the content.
+    /// Reads a value as raw text. Of an object, only the end is found: the caller has to parse the
+    /// contents.
     pub(crate) fn unread(&mut self) -> Option<&'t str> {
         if self.peek()? != b'{' {
             return self.raw();
@@ -306,8 +307,8 @@ impl<'t> Scanner<'t> {
                 }
                 b'{' | b'[' => depth += 1,
                 b'}' | b']' => depth -= 1,
-                // No backslash is valid outside of strings, and it would hide the beginning of a
-                // string.
+                // A backslash is invalid outside of strings, and accepting it could hide the
+                // beginning of a string.
                 b'\\' => return None,
                 _ => {}
             }
@@ -340,9 +341,9 @@ impl<'t> Scanner<'t> {
 /// The most levels of a skipped value: more than any item has, and far fewer than the stack allows.
 const LEVELS_MAX: usize = 100;
 
-/// Returns the position of the first byte that cannot be in a string unescaped. A loop is fastest
-/// for the few bytes of most strings in a record. For longer strings the CPU compares sixteen bytes
-/// at once.
+/// Returns the position of the first byte that cannot be in a string unescaped. For short strings,
+/// as most strings in a record are, a simple loop is fastest. For longer strings, compares sixteen
+/// bytes at once.
 fn special_at(bytes: &[u8]) -> Option<usize> {
     #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
     let is_special = |byte: &u8| IS_SPECIAL[usize::from(*byte)];

@@ -1,7 +1,8 @@
 //! Encodes an item's text as stored bytes without decoding it to an item, because most puts store
 //! items unchanged.
 //!
-//! On anything unusual it returns `None`, like `view`, and the caller uses `decode`.
+//! Like `view`, this module returns `None` for anything unusual, and the caller falls back to
+//! `decode`.
 
 use std::mem;
 
@@ -20,7 +21,8 @@ pub(super) struct ItemBuffer<'t> {
     bytes: Vec<u8>,
 }
 
-/// Encodes the item that is the next value. Also returns `None` for names that DynamoDB rejects.
+/// Encodes the item that is the next value. Returns `None` for anything unusual, including names
+/// that DynamoDB rejects.
 pub(super) fn read_encoded_item<'t>(
     scanner: &mut Scanner<'t>,
     room: &mut ItemBuffer<'t>,

@@ -1,9 +1,9 @@
-//! A JSON tree that borrows from its text and loses nothing: names keep their order and their
-//! duplicates, so that a caller can reject them.
+//! A lossless JSON tree that borrows from its text: names keep their order and their duplicates, so
+//! that a caller can reject them.
 //!
-//! It does not interpret values. Parsing is bounded. Texts with more than 128 levels are rejected,
-//! or their deeper levels are skipped. A text may have at most one value for every four bytes, so
-//! that the memory is proportional to the text.
+//! The tree does not interpret values. Parsing is bounded. Texts with more than 128 levels are
+//! rejected, or their deeper levels are skipped. A text may have at most one value for every four
+//! bytes, so that the memory is proportional to the text.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ pub enum Json<'a> {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A whole number that fits 64 bits, signed or unsigned.
+    /// An integer that fits into 64 bits, signed or unsigned.
     Integer(i128),
     /// Any other number.
     Float(f64),
@@ -34,7 +34,7 @@ pub enum Json<'a> {
     Array(Vec<Json<'a>>),
     /// An object: names and values in order, including duplicates.
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
-    /// An object that is an item; only `parse_with_items` returns it.
+    /// An object that is an item. Only `parse_with_items` creates this variant.
     Item(EncodedItem),
 }
 
@@ -43,8 +43,8 @@ pub enum Json<'a> {
 #[error("not JSON: {0}")]
 pub struct JsonError(#[from] serde_json::Error);
 
-/// The least bytes of text per value. In a set of strings of one letter, each member (`"a",`) has
-/// four bytes; other values have more.
+/// The least bytes of text per value. Each member (`"a",`) of a set of one-letter strings takes
+/// four bytes, and other values take more.
 const BYTES_PER_VALUE: usize = 4;
 /// Number of values that a text may have beyond those that [`BYTES_PER_VALUE`] allows.
 const VALUES_BESIDE: usize = 1000;
@@ -55,9 +55,9 @@ pub(super) fn values_max(bytes: usize) -> usize {
 }
 
 /// The number of levels of a request that are kept. An attribute value begins at the seventh level
-/// at most. Each of its own levels takes two levels here, and it is rejected beyond 32 own levels.
-/// DynamoDB treats a request differently from the 62nd of these levels on, which begins at this
-/// level. `serde_json` follows no deeper levels.
+/// at most. Each level of a value takes two levels of JSON, and DynamoDB rejects values with more
+/// than 32 levels. From the 62nd level of JSON in a value on, DynamoDB treats the request
+/// differently; that level is this one. `serde_json` cannot parse deeper levels.
 const REQUEST_LEVELS_MAX: usize = 127;
 
 /// Parses one JSON value from the whole of `text`.
@@ -66,7 +66,7 @@ const REQUEST_LEVELS_MAX: usize = 127;
 /// When the text is not JSON, is nested more than 128 levels deep, continues after the value, or
 /// has more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
-    // serde_json fails before it reaches that many levels.
+    // Keeps all levels: serde_json fails at 128.
     parse_levels(text, usize::MAX)
 }
 
@@ -107,8 +107,8 @@ impl<'a> Json<'a> {
         self.has_levels(REQUEST_LEVELS_MAX - 1)
     }
 
-    /// Returns whether arrays and objects are nested at least `levels` deep. Parsing bounds the
-    /// nesting, and so the recursion.
+    /// Returns whether arrays and objects are nested at least `levels` deep. The parser bounds the
+    /// nesting, and therefore the recursion.
     fn has_levels(&self, levels: usize) -> bool {
         let below = levels.saturating_sub(1);
         match self {
@@ -180,7 +180,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
             }
         }
         if self.levels == 0 {
-            // serde_json skips the value in a loop, without recursion.
+            // serde_json skips the value iteratively, so deep nesting does not overflow the stack.
             return IgnoredAny::deserialize(deserializer).map(|_| Json::Null);
         }
         deserializer.deserialize_any(self)

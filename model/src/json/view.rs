@@ -1,9 +1,9 @@
-//! Items that borrow from their text: for code that reads an item once and writes most of it again,
-//! such as the archive.
+//! Items that borrow from their text, for code that reads an item once and writes most of it
+//! unchanged, such as the archive.
 //!
-//! A view accepts nothing that `decode` rejects. On anything unusual, reading returns `None`, and
-//! the caller uses `decode`, which reports errors in DynamoDB's words. Members are in the order of
-//! their names, as in an [`Item`].
+//! A view accepts only what `decode` accepts. For anything unusual, reading returns `None`, and the
+//! caller falls back to `decode`, which reports errors with DynamoDB's texts. Members are in the
+//! order of their names, as in an [`Item`].
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -18,9 +18,10 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::Number;
 
-/// Capacity for the attributes of an item. Maps get none, because there may be many small ones.
+/// Capacity for the attributes of an item. No capacity is reserved for maps, because there may be
+/// many small ones.
 const MEMBERS_EXPECTED: usize = 16;
-/// Number of members that are sorted in an array on the stack.
+/// Maximum number of members that are sorted with an array on the stack.
 const SORTED_AT_ONCE: usize = 32;
 
 /// Attributes by name, in the order of their names.
@@ -34,13 +35,13 @@ pub(crate) struct MemberBuffer<'t>(Vec<Member<'t>>);
 /// An attribute of an item, or a member of a map.
 #[derive(Clone, Debug)]
 struct Member<'t> {
-    /// The beginning of the name as a number. Most names differ in it, so most comparisons are
-    /// fast.
+    /// The first bytes of the name as a number. It differs between most names, so most comparisons
+    /// are fast.
     start: u64,
     name: Cow<'t, str>,
     value: ValueView<'t>,
-    /// Name and value as raw text if `encode` would write the same text. Such a member can be
-    /// copied as a whole.
+    /// Name and value as raw text, if it is exactly the text that `encode` would write. Such a
+    /// member can be copied as a whole.
     text: Option<&'t str>,
 }
 
@@ -156,7 +157,7 @@ impl<'t> ItemView<'t> {
         self.0.len()
     }
 
-    /// Returns whether there is no attribute.
+    /// Returns whether the item has no attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -206,8 +207,8 @@ impl<'t> ItemView<'t> {
         self.write_and_tell(out, |_, _| {});
     }
 
-    /// Does the same as [`ItemView::write`], and calls `tell` with the range of each value in
-    /// `out`.
+    /// Does the same as [`ItemView::write`], and calls `tell` with the range of each attribute's
+    /// value in `out`.
     pub fn write_and_tell(&self, out: &mut String, mut tell: impl FnMut(usize, usize)) {
         out.push('{');
         for (position, Member { name, value, text, .. }) in self.0.iter().enumerate() {
@@ -272,7 +273,7 @@ impl<'t> ValueView<'t> {
         if level > NESTING_LEVELS_MAX {
             return None;
         }
-        // Most values have this form, so it is tried first.
+        // Fast path: most values are strings in this form.
         if scanner.exactly(br#"{"S":""#) {
             let text = scanner.string_from_here()?;
             return scanner.expect(b'}').map(|()| Self::S(text));
@@ -383,7 +384,8 @@ fn write_plain(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Reads a number's canonical text, which most numbers have, because DynamoDB writes them so.
+/// Reads a number and returns its canonical text. Most numbers are in this form already, because
+/// DynamoDB writes them so.
 fn number_text<'t>(scanner: &mut Scanner<'t>) -> Option<Cow<'t, str>> {
     let text = scanner.string()?;
     canonical(scanner, text)
@@ -400,7 +402,7 @@ fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t
 
 /// Returns whether a text is certainly canonical; `false` means unknown.
 fn is_canonical(text: &[u8]) -> bool {
-    /// Any number of this many digits fits.
+    /// Every number with this many digits is in range and exact.
     const BYTES_MAX: usize = 38;
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
     let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
@@ -420,7 +422,7 @@ fn binary(scanner: &mut Scanner<'_>) -> Option<Vec<u8>> {
     STANDARD.decode(scanner.string()?.as_ref()).ok()
 }
 
-/// Reads a set, which must not be empty, and sorts it.
+/// Reads a set and sorts it. Returns `None` if the set is empty or has a duplicate.
 fn set<'t, T: Ord>(
     scanner: &mut Scanner<'t>,
     read: impl Fn(&mut Scanner<'t>) -> Option<T>,
@@ -448,7 +450,7 @@ fn sort_unique<T>(
     is_sorted(members)
 }
 
-/// Sorts members by name. It first sorts an array of small indexes, so that each member moves only
+/// Sorts members by name. First sorts an array of small indexes, so that each member moves only
 /// once.
 fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     let is_sorted = |members: &[Member<'_>]| members.is_sorted_by(|a, b| a.compare(b).is_lt());
@@ -467,8 +469,8 @@ fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
     let from = |position: usize| order.get(position).map_or(position, |(_, from)| *from);
     for position in 0..members.len() {
-        // If the member for this position was to the left of it, earlier swaps have moved the
-        // member to the right. The loop follows these swaps.
+        // A member that was to the left of this position was moved to the right by earlier swaps.
+        // The loop follows these swaps to find it.
         let mut at = from(position);
         while at < position {
             at = from(at);

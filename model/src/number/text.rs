@@ -1,6 +1,6 @@
 //! Numbers from text and as text: decimal notation, with or without an exponent.
 //!
-//! `number` checks the range; this module checks only the notation.
+//! This module checks the notation; `number` checks the range.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use std::str::FromStr;
 use super::{Number, NumberError, check_exponent};
 use crate::limits::NUMBER_DIGITS_MAX;
 
-/// Longer texts are rejected without parsing. A number with 38 digits after leading zeros (0.000…1)
-/// needs only 170 bytes.
+/// Longer texts are rejected without parsing. Even a number with 38 digits after leading zeros
+/// (0.000…1) needs only 170 bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 /// Characters of an invalid text that an error shows.
 const TEXT_SHOWN_MAX: usize = 64;
@@ -37,9 +37,9 @@ impl FromStr for Number {
                 if plain.is_empty() || !plain.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err(not_numeric());
                 }
-                // With an exponent far beyond the range, the number is out of range for every
-                // mantissa. DynamoDB does not accept a text with an exponent beyond 64 bits as a
-                // number.
+                // With an exponent far out of range, the number is out of range whatever its
+                // mantissa is. DynamoDB rejects a text whose exponent does not fit into 64 bits as
+                // not numeric.
                 let value = digits.parse::<i64>().map_err(|_| not_numeric())?;
                 let value = i32::try_from(value.clamp(-1_000_000, 1_000_000)).unwrap_or(0);
                 (unsigned.get(..at).unwrap_or(""), value)
@@ -63,9 +63,9 @@ impl FromStr for Number {
 }
 
 impl NumberError {
-    /// Returns DynamoDB's older error for `text`; `self` is the current error. The older parser
-    /// stores the exponent and the number of decimal places in 32 bits each, and their difference
-    /// wraps around.
+    /// Returns DynamoDB's older error for `text`; `self` is the current error. The errors differ
+    /// because the older parser stores the exponent and the number of decimal places in 32 bits
+    /// each, and their difference wraps around.
     #[must_use]
     pub fn as_before(self, text: &str) -> Self {
         if !matches!(self, Self::Overflow | Self::Underflow) {
@@ -91,7 +91,8 @@ impl NumberError {
     }
 }
 
-/// Collects digits. Trailing zeros only change the exponent, so their number is not limited.
+/// Collects the digits of a number. Trailing zeros only change the exponent, so they do not count
+/// towards the limit of 38 digits.
 fn parse_digits(
     negative: bool,
     digits: impl Iterator<Item = u8>,
@@ -160,8 +161,8 @@ impl Number {
 /// The most decimal digits of a 64-bit number.
 const DIGITS_OF_64_BITS: usize = 20;
 
-/// Returns the decimal digits of a number. Used instead of formatting, which takes several times as
-/// long: most numbers of items are short, and they are written often.
+/// Returns the decimal digits of a number. Several times as fast as formatting, which matters
+/// because numbers are written often and most of them are short.
 fn digits_of(mut number: u64, room: &mut [u8; DIGITS_OF_64_BITS]) -> &str {
     let mut count = 0;
     for place in room.iter_mut().rev() {

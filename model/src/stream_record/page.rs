@@ -1,8 +1,8 @@
 //! A page of `GetRecords`, whose records are converted to Lambda's shape without decoding: their
 //! items are copied as raw text.
 //!
-//! The records are not interpreted; the consumer reports invalid ones. Most pages are plain JSON
-//! and are read in one pass. All others are read by serde, which reports what is wrong.
+//! The records are not validated; their consumer reports invalid records. Most pages are plain JSON
+//! and are read in one pass. All other pages are read by serde, which reports errors.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use super::view::{MEMBERS_OF_CHANGE, MemberOfChange, set};
 use crate::json::scan::Scanner;
 use crate::json::write_string;
 
-/// Bytes of a Lambda record without its items, roughly.
+/// Approximate size of a Lambda record without its items, in bytes.
 const FRAME_LENGTH: usize = 500;
 
 /// The response to a `GetRecords`.
@@ -24,7 +24,7 @@ const FRAME_LENGTH: usize = 500;
 pub struct RecordsPage {
     /// The records in the order of the shard.
     pub records: Vec<PageRecord>,
-    /// `None` at the end of the shard.
+    /// The iterator for the next page; `None` at the end of the shard.
     pub next_shard_iterator: Option<String>,
 }
 
@@ -104,7 +104,7 @@ fn raw<'de: 'b, 'b, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'b 
 }
 
 impl<'b> PageBody<'b> {
-    /// Reads a page that is plainly valid.
+    /// Reads a page in the simplest form; `None` for anything unusual.
     fn scan(text: &'b str) -> Option<Self> {
         let mut page = Self::default();
         let mut scanner = Scanner::new(text);
@@ -285,7 +285,7 @@ impl<'b> ChangeBody<'b> {
     fn write(&self, out: &mut String) {
         let mut change = Object::begin(out);
         if let Some(seconds) = self.approximate_creation_date_time {
-            // The number has a fraction, as recorded on AWS: `1573690399.0`.
+            // Written with a fraction, as AWS does: `1573690399.0`.
             let _ = write!(change.name("ApproximateCreationDateTime"), "{seconds:?}");
         }
         for (name, item) in self.items() {
@@ -311,7 +311,7 @@ impl<'o> Object<'o> {
         Self { out, between: '{' }
     }
 
-    /// Writes the name of a member; the caller writes its value next.
+    /// Writes the name of a member. The caller must write its value next.
     fn name(&mut self, name: &str) -> &mut String {
         self.out.push(std::mem::replace(&mut self.between, ','));
         self.out.push('"');

@@ -1,5 +1,5 @@
-//! A record of a Lambda event that borrows from its text. Unusual records are read through the
-//! tree, which reports what is wrong.
+//! A record of a Lambda event that borrows from its text. Unusual records are read with `tree`,
+//! which reports errors.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -134,8 +134,8 @@ impl<'t> RecordView<'t> {
 /// Reads one record of a Lambda event.
 ///
 /// # Errors
-/// When the text is not JSON, or a member is missing or wrong; the error has the sequence number,
-/// if that can be read.
+/// When the text is not JSON, or a member is missing or invalid. The error contains the sequence
+/// number if that can be read.
 pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     if let Some(view) = RecordView::read(text) {
         return Ok(view.into_record());
@@ -158,9 +158,9 @@ pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
     Some(found)
 }
 
-/// Passes on each record of a Lambda event as raw text, with its view if nothing about the record
-/// is unusual. Returns `None` if the event is unusual; the caller must then ignore the records that
-/// were already passed on.
+/// Calls the callback with each record of a Lambda event as raw text, and with its view unless the
+/// record is unusual. Returns `None` if the event is unusual; the caller must then discard the
+/// records that it has already received.
 pub fn read_lambda_event<'t>(
     text: &'t str,
     mut record: impl FnMut(&'t str, Option<RecordView<'t>>),
@@ -174,7 +174,7 @@ pub fn read_lambda_event<'t>(
     })
 }
 
-/// Visits each record; `None` if something about the event is unusual.
+/// Visits each record; `None` if anything about the event is unusual.
 fn each_record<'t>(
     text: &'t str,
     mut record: impl FnMut(&mut Scanner<'t>) -> Option<()>,
@@ -192,7 +192,7 @@ fn each_record<'t>(
     (has_records && scanner.is_at_end()).then_some(())
 }
 
-/// The members of a record that were found. `Some(None)` is a `null`.
+/// The members of a record that were found so far. `Some(None)` is a `null`.
 #[derive(Default)]
 struct Wire<'t> {
     event_id: Option<Cow<'t, str>>,
@@ -314,7 +314,7 @@ impl<'t> Wire<'t> {
     }
 }
 
-/// Sets a member; `None` if it occurs twice, which is unusual.
+/// Sets a member; `None` if the member occurs twice, which is unusual.
 pub(super) fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
@@ -337,7 +337,7 @@ fn identity<'t>(scanner: &mut Scanner<'t>) -> Option<(Cow<'t, str>, Cow<'t, str>
     Some((identity_type?, principal_id?))
 }
 
-/// Seconds since 1970, rounded down; Lambda writes them as an integer or as a decimal number.
+/// Seconds since 1970, rounded down. Lambda writes them as an integer or as a decimal number.
 struct Seconds(Option<u64>);
 
 impl<'de> Deserialize<'de> for Seconds {

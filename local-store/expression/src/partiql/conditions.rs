@@ -31,7 +31,7 @@ const TYPE_NAMES: [(&str, AttributeType); 9] = [
     ("LIST", AttributeType::L),
 ];
 
-/// Checks that no other operand is the same path as the first operand.
+/// Checks that no other operand is the same path as the first operand, which DynamoDB rejects.
 fn check_distinct<'o>(
     operator: &str,
     first: &Operand,
@@ -67,12 +67,12 @@ pub(super) fn is_comparison(token: &Token) -> bool {
     matches!(token, Token::Symbol("=" | "<>" | "!=" | "<" | "<=" | ">" | ">="))
 }
 
-/// Returns the test of equality, or its negation if the comparator is `<>`.
+/// Returns the test `same`, which is an equality, or its negation if the comparator is `<>`.
 fn equality_test(comparator: Comparator, same: Test) -> Test {
     if comparator == Comparator::NotEqual { negated(same) } else { same }
 }
 
-/// Returns the number of nodes of a condition, which is the cost of a copy.
+/// Returns the number of nodes of a condition, which is the cost of cloning it.
 fn nodes(test: &Test) -> usize {
     match test {
         Test::And(members) | Test::Or(members) => 1 + members.iter().map(nodes).sum::<usize>(),
@@ -208,15 +208,15 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a comparison whose first operand is a condition, that is, a boolean.
+    /// Parses the rest of a comparison whose first operand is a condition, that is, a boolean.
     fn as_boolean(&mut self, test: Test) -> Parsed<Test> {
         if self.take_word("IN") {
             self.count_operators(1)?;
             let candidates = self.candidates()?;
             let mut any = Vec::with_capacity(candidates.len());
             for candidate in candidates {
-                // Each candidate needs a copy of the condition. A copy counts as if it were written
-                // in the text.
+                // Each candidate needs a copy of the condition. The copies count towards the
+                // operator limit as if they were in the text.
                 self.count_operators(nodes(&test))?;
                 any.push(self.compared(test.clone(), Comparator::Equal, &candidate)?);
             }
@@ -239,7 +239,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns the comparison of a condition with an operand.
+    /// Returns the comparison of a condition's boolean result with an operand.
     fn compared(&mut self, test: Test, comparator: Comparator, operand: &Operand) -> Parsed<Test> {
         self.or_refuse(check_is_equality(comparator), ())?;
         let same = match operand {
@@ -401,7 +401,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Checks that a prefix is a string or binary.
+    /// Checks that the operand of `begins_with` is a string or binary.
     fn check_prefix(&self, prefix: &Operand) -> Parsed<()> {
         let Operand::Value(index) = prefix else { return Ok(()) };
         let kind = index.of(&self.values).attribute_type();

@@ -1,6 +1,6 @@
 //! The keywords of statements.
 //!
-//! The grammar decides where a keyword is refused.
+//! The parser decides in which positions a keyword is refused.
 
 /// All keywords, sorted: those of SQL-92 and those that PartiQL adds. Source: the lexer of the PartiQL
 /// reference implementation (Apache-2.0).
@@ -278,7 +278,7 @@ pub(super) fn is_type(word: &str) -> bool {
     is_in(TYPES, word)
 }
 
-/// Returns the name of a type in error texts.
+/// Returns the name that error messages use for a type.
 pub(super) fn type_name(word: &str) -> Option<String> {
     let name = word.to_ascii_uppercase();
     is_type(word).then(|| match name.as_str() {

@@ -19,9 +19,9 @@ pub(super) struct LiteralPlace {
     below: String,
     /// The number of steps in the place.
     levels: usize,
-    /// Whether the place is in a list, a tuple or a set.
+    /// Whether the parser is in a list, a tuple or a set.
     is_inside: bool,
-    /// Whether the next tuple is an item.
+    /// Whether the next tuple is the item of an `INSERT`.
     is_item_next: bool,
 }
 
@@ -31,7 +31,7 @@ impl LiteralPlace {
         self.is_item_next = true;
     }
 
-    /// Enters a tuple. Returns whether it is an item.
+    /// Enters a tuple. Returns whether the tuple is an item.
     fn enter_tuple(&mut self) -> bool {
         std::mem::take(&mut self.is_item_next)
     }
@@ -105,12 +105,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns whether the current value is a part of a literal.
+    /// Returns whether the current value is nested in a literal.
     fn is_in_literal(&self) -> bool {
         self.literal_place.is_inside
     }
 
-    /// Refuses the token at `at`, which is not a value, and returns a replacement.
+    /// Records a refusal of the token at `at`, which is not a value, and returns a placeholder
+    /// value, so that parsing can continue.
     fn refuse_type(&mut self, what: &str, at: usize) -> AttributeValue {
         self.refuse(PartiqlError::new(format!(
             "Unsupported data type: {what} under key {} at {}",
@@ -145,7 +146,8 @@ impl Parser<'_> {
         self.or_refuse(number, AttributeValue::Null)
     }
 
-    /// Parses a literal within another literal. `place` is its place in the outer literal.
+    /// Parses a literal within another literal. `place` is its attribute name or index in the outer
+    /// literal.
     fn literal_below(&mut self, place: &str) -> Parsed<AttributeValue> {
         let (above, level) = (self.literal_place.below.len(), usize::from(!place.is_empty()));
         self.literal_place.below.push_str(place);
@@ -158,7 +160,7 @@ impl Parser<'_> {
         literal
     }
 
-    /// Parses a literal at a permitted level of nesting, without arithmetic.
+    /// Parses a literal after its nesting level was checked, without arithmetic.
     fn literal_on_level(&mut self) -> Parsed<AttributeValue> {
         let is_too_deep = self.literal_place.levels >= NESTING_LEVELS_MAX;
         if is_too_deep {
@@ -222,7 +224,7 @@ impl Parser<'_> {
         Ok(set)
     }
 
-    /// Returns the elements of a set as the statement spells them, without binaries.
+    /// Returns the elements of a set as the statement spells them. Binaries are omitted.
     fn texts_of_elements(&self, from: usize) -> Vec<String> {
         let mut texts = vec![String::new()];
         for placed in self.tokens_from(from).iter().take(self.position.saturating_sub(from + 1)) {

@@ -1,9 +1,9 @@
 //! PartiQL statements: from text and parameters to the values that other operations use: conditions,
 //! updates, projections and items.
 //!
-//! The module is pure. The server decides which item or index a statement reads. For that it gets the values
-//! of keys from a [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Texts follow DynamoDB's answers,
-//! as public conformance suites recorded them.
+//! The module is pure. The server decides which item or index a statement reads. It gets the key
+//! values from the statement's [`Where`]. Source: AWS, "PartiQL for DynamoDB reference". Texts
+//! follow DynamoDB's answers, as public conformance suites recorded them.
 
 mod conditions;
 mod keywords;
@@ -32,7 +32,7 @@ use crate::projection::Projection;
 use crate::update::Update;
 use crate::value_table::{SharedValue, shared};
 
-/// The beginning of the error for every malformed statement.
+/// The prefix of the error message for every malformed statement.
 const MALFORMED: &str = "Statement wasn't well formed, can't be processed: ";
 
 /// The reason why a statement is refused. `Display` is the message of the `ValidationException`.
@@ -55,7 +55,7 @@ impl PartiqlError {
     }
 }
 
-/// One statement, with its parameters inserted.
+/// One statement, with the parameters in place of the `?`s.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// `SELECT`, also within `EXISTS(...)`.
@@ -98,7 +98,7 @@ pub struct Select {
     pub table: String,
     /// The name of the index.
     pub index: Option<String>,
-    /// The attributes to return of each item; `None` for `*`.
+    /// The attributes to return for each item; `None` for `*`.
     pub projection: Option<Projection>,
     /// The condition of the items.
     pub condition: Where,
@@ -128,7 +128,7 @@ impl Returning {
 /// The conditions after `WHERE`, all of which must hold. Empty without `WHERE`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Where {
-    /// A conjunction that is shared by statements with one text.
+    /// The conjunction, shared by statements that have the same text.
     all: Arc<Test>,
     values: Vec<SharedValue>,
 }
@@ -157,8 +157,8 @@ impl Where {
         (!self.is_empty()).then(|| Condition::new(self.all, self.values))
     }
 
-    /// Returns the conditions except equalities on a key attribute in `keys`; `None` if there are
-    /// no others. The returned condition can also hold for an item that does not exist.
+    /// Returns the conditions without the equalities on key attributes in `keys`; `None` if no
+    /// condition is left. The returned condition may hold even for an item that does not exist.
     #[must_use]
     pub fn into_condition_beside_key(self, keys: &[&str]) -> Option<Condition> {
         let Self { all, values } = self;
@@ -175,7 +175,7 @@ impl Where {
         Some(Condition::new(Arc::new(either), values))
     }
 
-    /// Returns whether the conditions are only equalities on these attributes.
+    /// Returns whether every condition is an equality on one of these attributes.
     #[must_use]
     pub fn is_only_of(&self, keys: &[&str]) -> bool {
         let is_key = |test: &Test| {
@@ -199,7 +199,7 @@ impl Where {
         self
     }
 
-    /// Returns all values that an attribute must be equal to.
+    /// Returns every value that the conditions require an attribute to be equal to.
     pub fn equal_to<'a>(
         &'a self,
         attribute: &'a str,
@@ -233,7 +233,7 @@ impl Where {
     }
 }
 
-/// Returns whether an operand is the attribute itself, and not a part of it.
+/// Returns whether an operand is the attribute itself, and not a nested part of it.
 fn is_whole(operand: &Operand, attribute: &str) -> bool {
     matches!(operand, Operand::Path(path) if !path.is_nested() && path.root() == attribute)
 }

@@ -32,9 +32,9 @@ pub(super) const PARAMETERS_MISMATCH: &str =
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
-/// A statement, and its parameters whose values the parser did not read. For each such parameter:
-/// its position, and the index of its value in the conditions. If only these values change, the
-/// rest of the statement stays the same.
+/// A parsed statement, and the parameters whose values had no influence on parsing: the position of
+/// each, and the index of its value in the conditions. The parsed statement can be reused with
+/// other values of these parameters.
 pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
 
 pub(super) fn parse(
@@ -85,14 +85,15 @@ pub(super) struct Parser<'p> {
     pub(super) given: usize,
     /// See [`WithEqual`].
     pub(super) equal: Vec<(usize, ValueIndex)>,
-    /// The parameters that no `?` has used yet.
+    /// The parameters that are not assigned to a `?` yet.
     pub(super) parameters: IntoIter<AttributeValue>,
     pub(super) values: Vec<AttributeValue>,
     depth: usize,
     /// The number of operators and functions in the conditions so far.
     pub(super) operators: usize,
     pub(super) literal_place: LiteralPlace,
-    /// The reason why the statement is refused, reported if the statement can be parsed to its end.
+    /// The first refusal of the statement. Reported only if the rest of the statement can be
+    /// parsed.
     pub(super) refused: Option<PartiqlError>,
 }
 
@@ -154,7 +155,7 @@ impl Parser<'_> {
         if self.take_word(word) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Returns the error for a next token that the grammar does not allow.
+    /// Returns the syntax error for the next token.
     pub(super) fn unexpected(&self) -> PartiqlError {
         PartiqlError::malformed(match self.peek() {
             Some(Token::Word(word)) if is_operator(word) => "Unexpected operator",
@@ -211,7 +212,7 @@ impl Parser<'_> {
         Err(PartiqlError::malformed("Expected data manipulation"))
     }
 
-    /// Returns whether a bare `name IS type` follows.
+    /// Returns whether the next tokens are a name, `IS` and a type.
     fn is_type_test(&self) -> bool {
         let is_name = matches!(self.peek(), Some(Token::Quoted(_) | Token::Word(_)));
         let is_type = matches!(self.ahead(2), Some(Token::Word(word)) if is_type(word));
@@ -264,7 +265,8 @@ impl Parser<'_> {
         Ok(Statement::Update { table, update, condition, returning })
     }
 
-    /// Parses an update that begins with the table and the conditions.
+    /// Parses an update that begins with `FROM`: the table and the conditions come before the
+    /// clauses.
     fn update_behind_from(&mut self) -> Parsed<Statement> {
         let table = self.table()?;
         let condition: Where = self.optional_where()?;
@@ -541,7 +543,7 @@ impl Parser<'_> {
         Err(PartiqlError::malformed("Expected identifier for simple path"))
     }
 
-    /// Parses the path of a write.
+    /// Parses the path that a write changes.
     fn target(&mut self) -> Parsed<Path> {
         self.expect_name()?;
         self.path()

@@ -19,8 +19,8 @@ use crate::set_order::in_set_order;
 
 /// The maximum number of reads of one statement, inclusive.
 const READS_MAX: usize = 50;
-/// The maximum number of reads that are computed. A statement with more reads is refused without
-/// computing the rest.
+/// The maximum number of reads that are computed, to bound the work. A statement with more reads is
+/// refused at once.
 const READS_LOOKED_AT_MAX: usize = 1000;
 
 const TOO_MANY: &str = "Too many decomposed read operations for a given query.";
@@ -36,18 +36,19 @@ enum SortPosition {
 /// The range of sort keys of a read.
 type Keys = (Bound<SortPosition>, Bound<SortPosition>);
 
-/// One read, as far as the conditions determine it.
+/// One read, with what the conditions say about its partition key and sort key.
 #[derive(Clone, Debug)]
 struct Read<'w> {
     partition: Option<&'w AttributeValue>,
     keys: Keys,
     /// The first condition on the sort key.
     range: Option<Range>,
-    /// Whether a condition excludes a sort key. DynamoDB allows such a read to overlap.
+    /// Whether a condition excludes values of the sort key, such as `<>`. DynamoDB allows such a
+    /// read to overlap with the statement's other reads.
     is_negated: bool,
     /// Whether the conditions require two different values of the partition key.
     is_contradictory: bool,
-    /// The paths of the other conditions.
+    /// The paths that the other conditions use, which filter the items that are read.
     filtered: Vec<&'w Path>,
 }
 
@@ -74,7 +75,7 @@ struct Names<'n> {
 }
 
 impl<'n> Names<'n> {
-    /// Returns the name of the key attribute if the operand is one.
+    /// Returns the name of the key attribute that the operand is; `None` for any other operand.
     fn of(self, operand: &Operand) -> Option<&'n str> {
         let names = std::iter::once(self.partition).chain(self.sort);
         names.into_iter().find(|name| is_whole(operand, name))
@@ -95,16 +96,17 @@ pub struct SelectReads<'w> {
 }
 
 impl SelectReads<'_> {
-    /// Returns the item collections to read, in the order of the partition keys, each with its partition
-    /// key and the part to read; `None` if everything must be read. Every item that is read must still
-    /// be tested against all conditions.
+    /// Returns the item collections to read, in the order of the partition keys, each with its
+    /// partition key and the part to read; `None` if the whole table or index must be read. Every
+    /// item that is read must still be tested against all conditions.
     #[must_use]
     pub fn collections(&self) -> Option<Vec<(AttributeValue, KeyExpression)>> {
         let mut found: Vec<(&AttributeValue, Option<&Range>)> = Vec::new();
         for read in self.of_collections.as_ref()? {
             let value = read.partition?;
             match found.last_mut() {
-                // If several parts of one collection must be read, the whole collection is read.
+                // If the conditions select several ranges of one collection, the whole collection
+                // is read once.
                 Some((last, range)) if *last == value => *range = None,
                 _ => found.push((value, read.range.as_ref())),
             }
@@ -121,10 +123,10 @@ impl SelectReads<'_> {
         Some(found.into_iter().map(collection).collect())
     }
 
-    /// Returns attributes that the conditions need and an index does not hold. If there are any,
-    /// DynamoDB refuses the statement. The result is that of the last read, in the order of the
-    /// partition keys. It is empty if the whole index is read, or if one read needs only attributes
-    /// that the index holds.
+    /// Returns attributes that the conditions use and that the index does not project. DynamoDB
+    /// refuses the statement if there are any. It reports those of the last read, in the order of
+    /// the partition keys. The result is empty if the whole index is read, or if one of the reads
+    /// uses only projected attributes.
     #[must_use]
     pub fn missing(&self, holds: impl Fn(&str) -> bool) -> Vec<&str> {
         let mut last = Vec::new();
@@ -167,8 +169,8 @@ impl Where {
         Ok(SelectReads { of_collections, names })
     }
 
-    /// Returns the attributes of the key with the values that the conditions compare them with, in the
-    /// order of the statement. A condition that excludes a key contributes none.
+    /// Returns the attributes of the key with the values that the conditions compare them with, in
+    /// the order of the statement. A negated condition contributes no value.
     #[must_use]
     pub fn key_values<'n>(
         &self,
@@ -217,7 +219,7 @@ impl Where {
         }
     }
 
-    /// Returns whether every branch of a test fixes the value of the partition key.
+    /// Returns whether every branch of a test restricts the partition key to given values.
     fn pins(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) => members.iter().any(|member| self.pins(member, names)),
@@ -230,7 +232,8 @@ impl Where {
         }
     }
 
-    /// Returns whether a test has a condition on the key that makes DynamoDB decompose an `OR`.
+    /// Returns whether a test has a condition on a key attribute, which makes DynamoDB decompose an
+    /// `OR` into reads.
     fn names_key(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) | Test::Or(members) => {
@@ -245,7 +248,7 @@ impl Where {
         }
     }
 
-    /// Returns the reads of a conjunction; `None` if there are too many to compute.
+    /// Returns the reads of a conjunction; `None` if there are more than [`READS_LOOKED_AT_MAX`].
     fn product<'w>(&'w self, tests: &'w [Test], names: Names<'_>) -> Option<Vec<Read<'w>>> {
         let mut reads = vec![Read::default()];
         for test in tests {
@@ -289,7 +292,7 @@ impl Where {
         }
     }
 
-    /// Returns the read of a single condition.
+    /// Returns the read for a single condition.
     fn read_of<'w>(&'w self, test: &'w Test, names: Names<'_>) -> Read<'w> {
         if let Some((name, value)) = super::equality(test, &self.values)
             && name == names.partition
@@ -315,7 +318,7 @@ impl Where {
     }
 }
 
-/// Refuses reads of one collection that overlap.
+/// Refuses a statement in which two reads of one item collection overlap.
 fn check_apart(reads: &[Read<'_>]) -> Result<(), PartiqlError> {
     let ranges: Vec<&Read<'_>> =
         reads.iter().filter(|read| !read.is_negated && !is_empty(&read.keys)).collect();
@@ -361,7 +364,7 @@ fn mentions(test: &Test, attribute: &str) -> bool {
     }
 }
 
-/// Returns the intersection of two reads.
+/// Returns the intersection of two reads: the conditions of both.
 fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
     let contradict = matches!((one.partition, other.partition), (Some(a), Some(b)) if a != b);
     Read {
@@ -426,7 +429,7 @@ fn keys_of(range: &Range) -> Option<Keys> {
     })
 }
 
-/// Returns the bound after all keys with a prefix.
+/// Returns the upper bound of all keys with a prefix, which is after all of them.
 fn behind(prefix: &SortPosition) -> Bound<SortPosition> {
     let SortPosition::Bytes(bytes) = prefix else { return Bound::Unbounded };
     let Some(last) = bytes.iter().rposition(|byte| *byte != u8::MAX) else {

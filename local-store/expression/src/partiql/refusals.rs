@@ -15,7 +15,7 @@ impl Parser<'_> {
     }
 
     /// Returns the parsed value. If the value is refused, remembers the refusal and returns
-    /// `otherwise`. If the statement is malformed, returns the error, which ends the parsing.
+    /// `otherwise`, so that parsing continues. If the statement is malformed, returns the error.
     pub(super) fn or_refuse<T>(&mut self, read: Parsed<T>, otherwise: T) -> Parsed<T> {
         match read {
             Err(refusal) if !refusal.is_malformed() => {
@@ -26,13 +26,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns whether a list, a tuple, a set or a parenthesis begins here.
+    /// Returns whether the next token opens a list, a tuple, a set or a parenthesis.
     pub(super) fn is_opening(&self) -> bool {
         self.peek().is_some_and(is_opening)
     }
 
-    /// Skips brackets with their contents, if they open here. The contents are not parsed; only the
-    /// number of opening and closing brackets must match.
+    /// If the next token opens brackets, skips them with their contents. The contents are not
+    /// parsed; only the number of opening and closing brackets must match.
     pub(super) fn skip_brackets(&mut self) -> Parsed<()> {
         let mut open = 0_usize;
         loop {

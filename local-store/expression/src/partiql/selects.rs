@@ -11,14 +11,14 @@ use super::{PartiqlError, Select};
 use crate::path::{Path, PathElement};
 use crate::projection::Projection;
 
-/// The words that introduce another table, alone or before `JOIN`.
+/// The keywords that introduce a joined table, alone or before `JOIN`.
 const JOINS: [&str; 6] = ["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"];
 
-/// The clauses that end an expression.
+/// The keywords that end an expression, because they begin a clause.
 const CLAUSES: [&str; 6] = ["FROM", "WHERE", "ORDER", "GROUP", "HAVING", "LIMIT"];
 
-/// The refusals of a statement that is parsed to its end. Only the first refusal of each kind is
-/// kept.
+/// The refusals found so far in a statement, which is parsed to its end before one is reported.
+/// Only the first refusal of each kind is kept.
 #[derive(Default)]
 struct Refusals {
     clause: Option<PartiqlError>,
@@ -72,7 +72,8 @@ impl Parser<'_> {
         Ok(Select { table, index, projection, condition, order })
     }
 
-    /// Skips a source that this store does not support. A malformed source is still an error.
+    /// Skips a source in `FROM` that DynamoDB does not support. A malformed source is still an
+    /// error.
     fn skip_source(&mut self, refusal: PartiqlError) -> Parsed<PartiqlError> {
         if refusal.is_malformed() {
             return Err(refusal);
@@ -113,7 +114,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Returns the position of an expression: that of its first operator, or its beginning.
+    /// Returns the position that error messages give for an expression: its first operator, or its
+    /// beginning.
     fn expression_place(&self) -> usize {
         let rest = self.tokens_from(self.position);
         let end = rest.iter().position(|placed| is_clause(&placed.token)).unwrap_or(rest.len());
@@ -208,7 +210,8 @@ impl Parser<'_> {
         arithmetic || self.peek().is_some_and(is_comparison)
     }
 
-    /// Returns the place of a column that is not a path: that of its first operator, or its beginning.
+    /// Returns the position that error messages give for a column that is not a path: its first
+    /// operator, or its beginning.
     fn column_place(&self) -> String {
         let mut at = self.position;
         for (ahead, placed) in self.tokens_from(self.position).iter().enumerate() {

@@ -1,6 +1,6 @@
-//! The text of a statement that a request repeats with other parameters, for example to write many
-//! items. The text is tokenized once. An update or delete is parsed at most twice, as long as only
-//! values of equality conditions differ.
+//! The cache of a statement's text, for a request that repeats the text with other parameters, for
+//! example to write many items. The text is tokenized once. An update or delete is parsed at most
+//! twice, as long as only values of equality conditions differ.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::token::{self, PositionedToken, Token};
 use super::{PartiqlError, Statement, Where};
 use crate::value_table::ValueIndex;
 
-/// The first words of statements that write an item under a condition.
+/// The first keywords of statements that write an item under a condition.
 const CONDITIONAL_WRITES: [&str; 3] = ["UPDATE", "DELETE", "FROM"];
 
 /// The tokenized text of a statement, shared by all statements of a request that differ only in their
@@ -27,14 +27,14 @@ pub struct StatementText<'t> {
 /// The cached result of parsing.
 #[derive(Clone, Debug)]
 enum CachedParse {
-    /// Nothing yet, because most texts occur only once.
+    /// Nothing is cached yet, because most texts occur only once.
     Nothing,
-    /// The text was parsed once. The next result is cached.
+    /// The text was parsed once, so it is repeated. The next parsed statement is cached.
     CacheNext,
     /// A cached statement.
     Cached(Box<CachedStatement>),
-    /// Never cached: the statements differ in more than values of equality conditions, or are of
-    /// another kind.
+    /// Nothing is ever cached: the statements differ in more than values of equality conditions, or
+    /// are not updates or deletes.
     Never,
 }
 
@@ -43,14 +43,14 @@ enum CachedParse {
 struct CachedStatement {
     statement: Statement,
     parameters: Vec<AttributeValue>,
-    /// The parameters that may differ, with the indexes of their values in the conditions. Each parameter
-    /// occurs once.
+    /// The parameters that may have other values, each with the index of its value in the
+    /// conditions. Each occurs once in the conditions.
     equal: Vec<(usize, ValueIndex)>,
 }
 
 impl CachedStatement {
-    /// Returns whether these parameters give the same statement, apart from values that the parser does
-    /// not read.
+    /// Returns whether the cached statement can be reused with these parameters, because they
+    /// differ only in values that had no influence on parsing.
     fn is_of(&self, parameters: &[AttributeValue]) -> bool {
         let is_free = |at: usize| self.equal.iter().any(|(parameter, _)| *parameter == at);
         let mut both = self.parameters.iter().zip(parameters).enumerate();
@@ -58,8 +58,8 @@ impl CachedStatement {
             && both.all(|(at, (known, value))| is_free(at) || known == value)
     }
 
-    /// Returns the statement with these parameters. The caller has checked them with
-    /// [`CachedStatement::is_of`].
+    /// Returns the cached statement with these parameters, for which [`CachedStatement::is_of`]
+    /// must have returned true.
     fn with(&self, mut parameters: Vec<AttributeValue>) -> Statement {
         let mut statement = self.statement.clone();
         if let Some(condition) = condition_of(&mut statement) {
@@ -99,7 +99,7 @@ impl<'t> StatementText<'t> {
         Ok(Self { text, tokens, cache })
     }
 
-    /// Returns whether the text is equal to this one.
+    /// Returns whether this is the tokenized form of `text`.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         self.text == text

@@ -4,7 +4,7 @@ use super::PartiqlError;
 use super::parser::{Parsed, Parser};
 
 impl Parser<'_> {
-    /// Parses the table after `INSERT INTO`. No alias can follow it.
+    /// Parses the table after `INSERT INTO`. DynamoDB accepts no alias there.
     pub(super) fn inserted_table(&mut self) -> Parsed<String> {
         let is_name = self.is_name();
         let is_whole = self.is_word(1, "VALUE") || self.is_word(1, "VALUES");
@@ -18,12 +18,12 @@ impl Parser<'_> {
         ))
     }
 
-    /// Parses the table of a write.
+    /// Parses the table of an `UPDATE` or `DELETE`.
     pub(super) fn table(&mut self) -> Parsed<String> {
         self.table_alone("This operation is not supported on an index")
     }
 
-    /// Parses a table without an index. `refusal` is the error for an index.
+    /// Parses a table without an index. `refusal` is the error message if an index follows.
     fn table_alone(&mut self, refusal: &str) -> Parsed<String> {
         self.expect_name()?;
         let read = self.table_and_index();

@@ -84,7 +84,7 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<PositionedToken>, PartiqlError>
     }
 }
 
-/// Returns whether a number without digits before its point follows.
+/// Returns whether the text begins with a number that has no digits before its decimal point.
 fn begins_with_fraction(text: &str) -> bool {
     text.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -112,7 +112,8 @@ fn skip_blanks(mut rest: &str) -> Result<&str, PartiqlError> {
     }
 }
 
-/// Parses text between two quotes, and returns the rest. A quote in the text is doubled.
+/// Parses quoted text, in which a doubled quote stands for one quote. Returns the text and the rest
+/// of the input.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), PartiqlError> {
     let mut content = String::new();
     let mut rest = text.get(1..).unwrap_or("");
@@ -128,7 +129,7 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), PartiqlError> {
     }
 }
 
-/// Returns the length of a number: digits, a fraction, an exponent.
+/// Returns the length of the number at the start of the text: digits, a fraction, an exponent.
 fn number_length(text: &str) -> usize {
     let digits = |from: usize| text.bytes().skip(from).take_while(u8::is_ascii_digit).count();
     let bytes = text.as_bytes();

@@ -40,8 +40,8 @@ impl Node {
             }
             Request::Vote(mut request) => {
                 // After a start, the library rejects votes for a while to protect the leader that
-                // this node's disk names. If the node has not heard from a leader since its start,
-                // there is no leader to protect.
+                // the node last knew. A node that has not heard from a leader since its start has
+                // no leader to protect, so it votes at once.
                 request.leadership_transfer |= !self.inner.has_heard_leader.load(Ordering::Relaxed);
                 match raft.vote(request).await {
                     Ok(response) => Response::Vote(response),
@@ -59,8 +59,8 @@ impl Node {
                     if submission.is_too_old(now) {
                         return Response::TooOld { now };
                     }
-                    // The sender waits only for this time, and a submission that waits takes
-                    // memory.
+                    // The sender waits only this long. A submission that waits longer would occupy
+                    // memory for nothing.
                     let answer = self.answer_submit(submission);
                     let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
                     let late = || Response::Unknown("not applied in time".to_owned());

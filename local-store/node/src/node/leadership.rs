@@ -1,5 +1,5 @@
-//! Decides without a message whether a node leads. [`crate::leadership`] explains why the result is
-//! right.
+//! Decides without a message whether a node leads. [`crate::leadership`] explains why this is
+//! correct.
 
 use std::sync::atomic::Ordering;
 
@@ -18,8 +18,8 @@ impl Node {
         self.index_to_show().is_some_and(|told| self.inner.replica.has_applied(told))
     }
 
-    /// Returns the log index that this node must have applied to show everything, if the node is known to
-    /// lead.
+    /// Returns the log index that this node must have applied before its views are linearizable;
+    /// `None` if the node is not known to lead.
     pub(super) fn index_to_show(&self) -> Option<u64> {
         let own = self.ballot()?;
         if own.node != self.inner.id || own.term <= self.inner.earlier_term {
@@ -33,7 +33,7 @@ impl Node {
         leads.then(|| self.inner.announced_commit.load(Ordering::SeqCst))
     }
 
-    /// Returns whether a majority of the voters last voted for this node's ballot.
+    /// Returns whether the last vote of a majority of the voters is `own`.
     fn is_majority(&self, own: Ballot, voters: &[NodeId]) -> bool {
         if mutation::is_active(Mutation::TrustOwnVote) {
             return true;

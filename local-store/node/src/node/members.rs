@@ -55,8 +55,8 @@ impl Node {
         added.map(|_| node).map_err(|error| not_done(error.to_string()))
     }
 
-    /// Starts an election at once. Use it when all nodes have just started, so that there is no
-    /// leader to wait for. An election does no harm if there is a leader.
+    /// Starts an election at once. For nodes that have all just started, when there is no leader to
+    /// wait for. An election does no harm if there is a leader.
     pub async fn stand(&self) {
         if let Err(error) = self.inner.raft.trigger().elect(false).await {
             tracing::debug!(%error, "a node stopped before it could start an election");
@@ -68,7 +68,7 @@ impl Node {
         !self.inner.log.is_fresh()
     }
 
-    /// Returns the time of the last entry that was applied here.
+    /// Returns the time of the last entry that this node has applied.
     pub fn reached(&self) -> model::EpochMillis {
         self.inner.replica.now()
     }

@@ -43,8 +43,8 @@ const RETRY: Duration = Duration::from_millis(20);
 /// Time-out for the leader's response to a forwarded request; long enough for some slow syncs of a
 /// majority.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time to wait until a forwarded write is also applied here, so that its client can read it from
-/// this node. The write succeeds even if this wait times out.
+/// Time to wait until a forwarded write is also applied here, so that the client sees its own write
+/// on this node. The write succeeds even if the wait times out.
 const OWN_WRITE_WAIT: Duration = Duration::from_secs(1);
 
 /// The state that the handles on a node share.
@@ -71,20 +71,21 @@ struct Inner {
     scrub: scrub::Scrub,
 }
 
-/// A handle on a running node.
+/// A handle on a running node. The node runs while a handle exists.
 #[derive(Clone)]
 pub struct Node {
     inner: Arc<Inner>,
 }
 
-/// A handle that does not keep the node alive.
+/// A handle on a node that does not keep the node running.
 #[derive(Clone)]
 pub struct WeakNode {
     inner: Weak<Inner>,
 }
 
 impl WeakNode {
-    /// Returns the node, unless all its handles are dropped.
+    /// Returns a handle on the node, unless the node has ended because all its handles were
+    /// dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Node> {
         Some(Node { inner: self.inner.upgrade()? })
@@ -95,7 +96,7 @@ impl Node {
     /// Starts a node from its disk. Its peers may start later.
     ///
     /// # Errors
-    /// When its log or state cannot be read, or they are inconsistent.
+    /// When the node's log or state cannot be read, or they are inconsistent.
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let Parts {
             id,
@@ -180,7 +181,7 @@ impl Node {
         self.inner.id
     }
 
-    /// Returns the arc of its group.
+    /// Returns the arc that this node replicates.
     #[must_use]
     pub fn arc(&self) -> ArcId {
         self.inner.arc
@@ -203,14 +204,14 @@ impl Node {
         self.inner.replica.arrivals(table)
     }
 
-    /// Returns a handle that does not keep the node alive.
+    /// Returns a handle that does not keep the node running.
     #[must_use]
     pub fn downgrade(&self) -> WeakNode {
         WeakNode { inner: Arc::downgrade(&self.inner) }
     }
 
-    /// Begins a group with these members, including this node. Only for a group whose members have
-    /// no data. Idempotent.
+    /// Initializes a group with these members, including this node. Allowed only if no member has
+    /// data. Idempotent.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -265,7 +266,7 @@ impl Node {
     }
 
     /// Submits the commands to another node that may lead. Returns `None` if that node has not
-    /// applied them and never will.
+    /// applied the commands and never will.
     async fn submit_to(
         &self,
         leader: NodeId,
@@ -273,7 +274,7 @@ impl Node {
     ) -> Result<Option<Vec<Reply>>, SubmitError> {
         let encoded = encode_submission(submission).map_err(SubmitError::NotDone)?;
         if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
-            // The leader would reject such commands as well.
+            // The leader would reject commands of this size, too.
             return Ok(Some(refuse_as_too_large(&submission.commands)));
         }
         match self.call_leader(leader, Request::Submit(encoded)).await {
@@ -338,10 +339,7 @@ impl Node {
         Err(SubmitError::NotDone("the node has stopped".to_owned()))
     }
 
-    /// Waits until the entry is applied here.
-    ///
-    /// # Errors
-    /// When the node stops first.
+    /// Waits until this node has applied the entry at `index`.
     async fn applied(&self, index: u64) -> Result<(), SubmitError> {
         let mut applied = self.inner.replica.applied();
         let is_stopped = || self.inner.damage.is_stopped();
@@ -352,14 +350,14 @@ impl Node {
         }
     }
 
-    /// Returns a view of the state as of the last entry that was applied here: eventually
-    /// consistent.
+    /// Returns a view of the state as of the last entry that this node has applied. Reads of the
+    /// view are eventually consistent.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         self.inner.replica.view()
     }
 
-    /// Returns the tables as of the last entry that was applied here.
+    /// Returns the tables as of the last entry that this node has applied.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.inner.replica.catalogue()
@@ -381,7 +379,7 @@ impl Node {
         Status { is_damaged, scrub: self.inner.scrub.progress(), ..status }
     }
 
-    /// Returns the progress of the verification of its files.
+    /// Returns the progress of the scrub of the node's files.
     pub fn scrub(&self) -> &scrub::Scrub {
         &self.inner.scrub
     }
@@ -402,7 +400,7 @@ impl Node {
         &self.inner.log
     }
 
-    /// Stops the node cleanly, and with it the replicas of other arcs on the same disk. Waiting
+    /// Stops the node cleanly, including the replicas of other arcs on the same disk. Waiting
     /// requests get an unknown outcome.
     pub async fn shutdown(&self) {
         self.inner.damage.stop();
@@ -412,7 +410,7 @@ impl Node {
         }
     }
 
-    /// Sends a request to the leader, and stops waiting when this node learns of another leader.
+    /// Sends a request to the leader. Gives up when this node learns of another leader.
     async fn call_leader(&self, leader: NodeId, request: Request) -> Result<Response, CallError> {
         let message = Envelope { from: self.inner.id, to: leader, arc: self.inner.arc, request };
         tokio::select! {
@@ -436,7 +434,7 @@ impl Node {
         }
     }
 
-    /// Waits until this node no longer has this knowledge of the leader.
+    /// Waits until this node knows another leader than `leader`; `None` stands for no leader.
     async fn leader_changes(&self, leader: Option<NodeId>) {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.borrow_watched().current_leader == leader {

@@ -22,9 +22,9 @@ pub struct Settings {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
     /// Election timeout. A follower that gets no heartbeat starts an election after the second
-    /// value plus a random value between both. The default is 0.9 to 1.2 s. Pauses of busy machines
-    /// are rarely longer, and a killed leader is replaced within two seconds even if the first
-    /// election is split.
+    /// value plus a random time between the two values. The default is 0.9 to 1.2 s. Pauses of busy
+    /// machines are rarely longer, and a killed leader is replaced within two seconds even if the
+    /// first election is split.
     pub election: (Duration, Duration),
     /// Number of entries after which the state is made durable. The log is then purged up to the
     /// durable entry.
@@ -34,16 +34,16 @@ pub struct Settings {
     /// Time without a new entry after which a node gives back the disk space that it does not need.
     pub quiet: Duration,
     /// Time-out for a part of a snapshot, and for the installation after the last part. When a peer
-    /// times out, the leader sends the snapshot to it from the beginning, and nothing else
-    /// meanwhile.
+    /// times out, the leader sends it the snapshot again from the first part, and no entries in the
+    /// meantime.
     pub snapshot_part: Duration,
     /// Time-out of a request, including elections and forwarding. After a time-out, the outcome is
     /// unknown.
     pub request: Duration,
     /// The number of arcs of the ring.
     pub arcs: u32,
-    /// Whether this process has other replicas of the group. If so, the first replica that applies
-    /// an entry keeps the result for the other replicas for a while.
+    /// Whether this process has other replicas of the group. If it does, the first replica that
+    /// applies an entry caches the result for the others.
     pub has_neighbours: bool,
 }
 
@@ -86,10 +86,11 @@ impl Settings {
             election_timeout_max: millis(self.election.1),
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_entries),
             max_in_snapshot_log_to_keep: self.entries_kept,
-            // A peer that is behind gets entries as long as the log still has them.
+            // Log entries are sent to a lagging peer as long as the log has them. A snapshot is
+            // sent only after that.
             replication_lag_threshold: u64::MAX / 2,
-            // A restarted leader must be elected again. Its state may lack entries that it had
-            // applied, and it no longer knows which entries are committed.
+            // A restarted leader must be elected again, because its state may lack entries that it
+            // had applied, and it no longer knows which entries are committed.
             enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
             ..Config::default()
         };
@@ -107,11 +108,11 @@ pub struct Parts {
     pub log: NodeLog,
     /// The location of the state.
     pub state_location: Arc<dyn StateLocation>,
-    /// The worker for blocking work on the state; not the log's worker.
+    /// The worker for blocking work on the state. The log has a worker of its own.
     pub worker: Arc<dyn Worker>,
     /// The transport of messages to the peers.
     pub transport: Arc<dyn Transport>,
-    /// The clock whose time proposed entries carry.
+    /// The clock that gives proposed entries their time.
     pub clock: Arc<Clock>,
     /// Times and sizes.
     pub settings: Settings,

@@ -10,12 +10,12 @@ use super::record::Record;
 use crate::log_id::{LogId, log_id};
 use crate::types::{Entry, Payload, Vote};
 
-/// The most entries whose decoded commands and results are kept, and the most bytes that these
-/// entries count. All nodes of a process can then use the result that one of them computed. Under
-/// load the nodes are a few entries apart, each of up to some hundred kilobytes. Keeping more would
-/// only take memory: small entries take several times their bytes. The size of a kept result is
-/// limited in proportion to its entry (see `payload`), so all results take at most about 50 MB per
-/// arc.
+/// The most entries whose decoded commands and results are kept, and the most counted bytes of
+/// these entries (see [`Payload::counts`]). All nodes of a process can then use the result that one
+/// of them computed. Under load the nodes are a few entries apart, each of up to some hundred
+/// kilobytes. A larger bound would only cost memory, because small entries take several times their
+/// counted bytes. The size of a kept result is limited in proportion to its entry (see `payload`),
+/// so all results take at most about 50 MB per arc.
 const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;
 
@@ -37,11 +37,11 @@ pub(super) struct Group {
     /// The index of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
-    /// Number of slots from the front whose entries are not in memory any more.
+    /// Number of slots, from the front, whose entries are no longer in memory.
     evicted: usize,
     /// Bytes of the entries in memory.
     pub(super) kept_bytes: usize,
-    /// The payloads of the newest entries, oldest first, and the bytes that they count.
+    /// The payloads of the newest entries, oldest first, and the sum of their counted bytes.
     new: VecDeque<Payload>,
     new_count: usize,
 }
@@ -56,7 +56,8 @@ impl Group {
     /// Adds the record at this position. Keeps its entry in memory if `keep`.
     ///
     /// # Errors
-    /// When the record does not continue the previous records.
+    /// When the record does not follow from the previous records, for example because an index is
+    /// missing.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
         match record {
             Record::Vote(vote) => self.vote = Some(vote),
@@ -147,8 +148,8 @@ impl Group {
         self.slots.iter().skip(skip).take(count).map(found).collect()
     }
 
-    /// Drops the oldest entries from memory that are before `written` in the log, until at most
-    /// `bytes_max` bytes are kept.
+    /// Drops the oldest entries from memory until at most `bytes_max` bytes are kept. Keeps entries
+    /// at or after the log position `written`, which are not on disk yet.
     pub(super) fn shrink(&mut self, written: u64, bytes_max: usize) {
         while self.kept_bytes > bytes_max
             && let Some(slot) = self.slots.get_mut(self.evicted)
@@ -191,7 +192,7 @@ impl Group {
     }
 }
 
-/// Returns roughly the bytes of an entry in memory.
+/// Returns the approximate size of an entry in memory, in bytes.
 pub(crate) fn bytes_of(entry: &Entry) -> usize {
     let body = match &entry.payload {
         EntryPayload::Normal(payload) => payload.bytes().len(),

@@ -1,14 +1,14 @@
 //! The log of a node: one ordered stream of records for all its groups, synced by group commit.
 //!
 //! Entries, votes, truncations and purges are queued in order. A job on the worker appends all
-//! queued records; a second one syncs them together and reports them as durable, in that order.
-//! Records that are queued meanwhile form the next group. Therefore a vote and an entry of any
-//! groups share a sync, and no record can become durable before one that was queued earlier.
+//! queued records; a second job syncs them together and reports them as durable, in order. Records
+//! that arrive in the meantime form the next batch. Therefore votes and entries of different groups
+//! share a sync, and no record becomes durable before an earlier one.
 //!
-//! The last vote and the last purge of every group survive a truncation of the log: they are
-//! written again before it. The committed index is not stored. A node that has started waits until
-//! a leader announces which entries are committed, and then applies those that its state lacks. A
-//! failed sync is never retried: the node has failed.
+//! The last vote and the last purge of every group survive a truncation of the log, because each
+//! truncation first appends them again at the end. The committed index is not stored. A node that
+//! has started waits until a leader announces which entries are committed, and then applies those
+//! that its state lacks. A failed sync is never retried: the node has failed.
 
 mod group;
 #[cfg(test)]
@@ -44,10 +44,10 @@ pub use self::raft_storage::GroupLog;
 /// Bytes of entries that are kept in memory for replication and applying. The nodes of a process
 /// share the bytes of entries.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of records that may wait for the disk; beyond that, appending waits. A healthy disk has
-/// less than three of the largest entries waiting. If the leader's own disk is blocked, the other
-/// nodes can still form a majority, so the leader continues to append. Without this bound it would
-/// keep all these entries in memory.
+/// Bytes of records that may wait for the disk; if there are more, appending waits. With a healthy
+/// disk, fewer than three of the largest entries wait. If the leader's own disk is blocked, the
+/// other nodes can still form a majority, so the leader continues to append. Without this bound it
+/// would keep all these entries in memory.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Pause until an append is retried after a full disk rejected it. The rejected append wrote
 /// nothing, so a retry is safe. Requests time out meanwhile.
@@ -60,7 +60,7 @@ enum QueuedItem {
     /// All earlier entries are durable in the state: truncate the log up to this position,
     /// inclusive.
     Shorten(u64),
-    /// Continue in a small file of the log, and remove unused ones.
+    /// Continue the log in a small file, and remove unused files.
     Shrink,
 }
 
@@ -75,14 +75,14 @@ struct State {
     queue: Vec<QueuedItem>,
     /// The largest record that the log accepts, in bytes.
     record_bytes_max: usize,
-    /// Bytes of the queued records, and of those that a job has taken but not synced yet.
+    /// Bytes of the queued records, and of the records that a job has taken but not synced yet.
     queued_bytes: usize,
     writing_bytes: usize,
-    /// Whether a job is running. A running job schedules the next job for records that are queued
-    /// meanwhile.
+    /// Whether a job is running. A running job schedules the next one for records that were queued
+    /// in the meantime.
     running: bool,
     next_position: u64,
-    /// Set permanently by the first failure.
+    /// The reason of the first failure. Once set, the log accepts nothing more.
     failed: Option<String>,
     syncs: u64,
     log_bytes: u64,
@@ -105,10 +105,7 @@ pub struct NodeLog {
 }
 
 impl NodeLog {
-    /// Finds the groups in a log that was just opened.
-    ///
-    /// # Errors
-    /// When its records are inconsistent: the node has to be rebuilt.
+    /// Restores the groups from a log that was just opened.
     pub fn open(
         log: Log,
         worker: Arc<dyn Worker>,
@@ -151,7 +148,7 @@ impl NodeLog {
         GroupLog::new(self.clone(), arc)
     }
 
-    /// Returns whether the log was never written to.
+    /// Returns whether the log is new: nothing was ever written to it.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.shared.lock().groups.is_empty()
@@ -207,8 +204,8 @@ impl NodeLog {
         }
     }
 
-    /// Queues records of a group, and an action for when they are durable. Returns the bytes that
-    /// wait for the disk.
+    /// Queues records of a group, and the notification to send when they are durable. Returns the
+    /// number of bytes that wait for the disk.
     fn write(
         &self,
         arc: ArcId,
@@ -244,7 +241,7 @@ impl NodeLog {
         self.shorten(&mut state)
     }
 
-    /// Truncates the files as far as no group needs them.
+    /// Truncates the files up to the first entry that a group needs.
     fn shorten(&self, state: &mut State) -> io::Result<()> {
         // The other records that must survive are appended again, so that they are after the
         // truncated part.
@@ -278,7 +275,7 @@ impl NodeLog {
         state.log_bytes <= state.small_bytes
     }
 
-    /// Gives the space of the files back that no group needs. Later records begin in a small file.
+    /// Frees the disk space of files that no group needs. Later records begin in a small file.
     pub(super) async fn shrink(&self) -> io::Result<()> {
         let (signal, durable) = oneshot::channel();
         {
@@ -295,8 +292,8 @@ impl NodeLog {
     }
 
     /// Reads the records after a position from disk, about `bytes_max` bytes and at least one, and
-    /// verifies their checksums. Returns the position of the last one and the bytes read; `None`
-    /// after the last record. Reports damage. Blocks the thread.
+    /// verifies their checksums. Returns the position of the last record read and the number of
+    /// bytes; `None` if no record is left. Reports damage. Blocks the thread.
     ///
     /// # Errors
     /// When the log is damaged, or the node has stopped.
@@ -312,8 +309,8 @@ impl NodeLog {
         verified.recv().unwrap_or_else(|_| Err(io::Error::other("the log's worker has ended")))
     }
 
-    /// Reads entries of a group from `from` (inclusive) to `to` (exclusive), as far as they exist,
-    /// about `bytes_max` bytes and at least one entry.
+    /// Reads entries of a group from `from` (inclusive) to `to` (exclusive), as far as they exist:
+    /// about `bytes_max` bytes, but at least one entry.
     async fn read(
         &self,
         arc: ArcId,
@@ -352,7 +349,7 @@ impl NodeLog {
 /// The code of an error of the disk itself, `EIO`, which is the same on Linux and macOS.
 const DISK_ERROR: i32 = 5;
 
-/// Returns whether a read failed because the disk returned wrong bytes or an error.
+/// Returns whether a read failed because of the disk itself: it returned an error or wrong bytes.
 fn is_damage(error: &io::Error) -> bool {
     match error.get_ref().and_then(|source| source.downcast_ref::<log::Error>()) {
         Some(log::Error::Disk(disk)) => disk.source.raw_os_error() == Some(DISK_ERROR),
@@ -424,7 +421,7 @@ impl Shared {
         self.log.lock()
     }
 
-    /// Ensures that a job handles the queue.
+    /// Ensures that a job is scheduled or running for the queue.
     fn schedule(self: &Arc<Self>, state: &mut State) {
         if !state.running && !state.queue.is_empty() {
             state.running = true;
@@ -529,8 +526,8 @@ impl Shared {
                 }
                 Err(error) => {
                     let error = io::Error::other(error);
-                    // Damage is only reported: the node continues to vote and to append until it is
-                    // set aside.
+                    // A damaged record only makes the node report damage. The node continues to
+                    // vote and to append until it is set aside.
                     if is_damage(&error) {
                         self.on_failure.damage().report(&cannot_be_read(&error));
                     }
@@ -573,7 +570,7 @@ impl Shared {
         Ok(entries)
     }
 
-    /// Handles a record that cannot be read, mostly because the node's disk is damaged.
+    /// Handles a record that cannot be read, usually because the node's disk is damaged.
     fn fail_to_read(&self, error: &io::Error) {
         let reason = cannot_be_read(error);
         if self.on_failure.damage().has_peers() && is_damage(error) {

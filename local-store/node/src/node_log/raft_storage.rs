@@ -16,7 +16,7 @@ use crate::types::{Entry, TypeConfig, Vote};
 
 /// Bytes that replication and applying read at a time: a few entries of the largest common size.
 const READ_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most entries that applying reads at a time, because each one has to be looked up first.
+/// The most entries that applying reads at a time, because each entry has to be looked up first.
 const READ_ENTRIES_MAX: u64 = 1024;
 
 /// The log of one group, and its reader.

@@ -33,16 +33,16 @@ pub(super) enum Record {
     Vote(Vote),
     /// Removes the entries from this index on, inclusive.
     Cut(u64),
-    /// The entries up to this one, inclusive, are durable in the state and are removed.
+    /// The entries up to this one, inclusive, are durable in the state, so the log drops them.
     Purged(LogId),
 }
 
-/// An error of a record that cannot be decoded: damage, or another version.
+/// The reason why a record cannot be decoded: it is damaged, or of another version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invalid log record: {0}")]
 pub(super) struct RecordError(String);
 
-/// Returns the term of the record's log entry, and its payload.
+/// Encodes a record. Returns the term of its log entry, and the payload.
 pub(super) fn encode(arc: ArcId, record: &Record) -> Result<(u64, log::Payload), RecordError> {
     let fail = |error: postcard::Error| RecordError(error.to_string());
     Ok(match record {
@@ -78,7 +78,7 @@ fn head(kind: u8, arc: ArcId, index: u64, body_bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// Decodes a payload of [`encode`] from contiguous bytes.
+/// Decodes a record from a payload of [`encode`] in contiguous bytes.
 pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), RecordError> {
     let short = || RecordError(format!("it has only {} bytes", payload.len()));
     let (kind, rest) = payload.split_first().ok_or_else(short)?;

@@ -1,9 +1,9 @@
 //! The number of writes per entry, adapted to the size of recent writes.
 //!
-//! An update has a few bytes, but may write an item of 400 KB. A node applies an entry as a whole,
-//! during which it serves nothing else, and keeps its changes in memory until then. The size of the
-//! items is known only after an entry was applied. Therefore each entry may have at most about
-//! twice as many writes as the previous one, as long as the items stay small.
+//! An update of a few bytes may write an item of 400 KB. A node applies an entry as a whole, during
+//! which it serves nothing else, and keeps its changes in memory until then. The size of the items
+//! is known only after an entry was applied. Therefore each entry may have at most about twice as
+//! many writes as the previous one, as long as the items stay small.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,8 @@ use model::limits::ITEM_BYTES_MAX;
 use partition::{CancellationReason, Command, Reply, Written};
 
 /// Number of writes at which an entry accepts no further proposal: about as many as a few thousand
-/// connections have ready at once. A sequence number allows 99,999 positions.
+/// connections submit at once. The upper limit is 99,999, because a sequence number has five digits
+/// for the position in its entry.
 const WRITES_MAX: usize = 4096;
 /// Roughly the most bytes that the writes of an entry produce, including the items that they
 /// replace. A node applies this many bytes in some tenths of a second.
@@ -20,11 +21,11 @@ const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// bytes if each replaces an item of the largest size by another item of this size.
 const WRITES_MIN: usize = REPLY_BYTES_MAX / (2 * ITEM_BYTES_MAX);
 
-/// The limit of writes per entry, from the sizes in earlier entries.
+/// The limit of writes per entry, learned from the sizes of earlier entries.
 pub(super) struct Budget {
     writes_max: AtomicUsize,
-    /// Estimated bytes per write: those of the last entry, or an earlier larger value, which
-    /// shrinks by an eighth with each entry.
+    /// Estimated bytes per write: the value of the last entry, or a larger value of an earlier
+    /// entry, which decays by an eighth with each entry.
     bytes_each: AtomicUsize,
 }
 
@@ -39,8 +40,8 @@ impl Budget {
         self.writes_max.load(Ordering::Relaxed)
     }
 
-    /// Adapts the limits to an applied entry of `writes` writes. Only one entry is in flight, so no
-    /// other thread calls this at the same time.
+    /// Adapts the limit after an entry of `writes` writes was applied. Only one entry is in flight,
+    /// so calls do not overlap.
     pub(super) fn learn(&self, writes: usize, replies: &[Reply]) {
         let made: usize = replies.iter().map(reply_bytes).sum();
         let before = self.bytes_each.load(Ordering::Relaxed);
@@ -51,7 +52,7 @@ impl Budget {
     }
 }
 
-/// Returns how many items a command may write.
+/// Returns the maximum number of items that a command writes.
 pub(super) fn writes_of(command: &Command) -> usize {
     match command {
         Command::Prepare(prepare) => prepare.operations.len().max(1),

@@ -1,8 +1,8 @@
 //! The proposer: all ready commands become one log entry, and one entry is in flight.
 //!
 //! While an entry is in flight, further proposals queue. Therefore, the busier a node is, the more
-//! commands share an entry, its messages and its syncs. It runs on every node, and has work only on
-//! the leader.
+//! commands share an entry, its messages and its syncs. A proposer runs on every node, but has work
+//! only on the leader.
 
 mod budget;
 
@@ -29,20 +29,20 @@ use crate::types::{NodeId, OutcomeCallback, Payload, TypeConfig};
 
 /// The most proposals in one entry: as many as there are connections to a node.
 const PROPOSALS_PER_ENTRY: usize = 1024;
-/// Bytes from which on an entry accepts no further proposal: some of the largest items.
+/// Number of bytes from which an entry accepts no further proposal: a few of the largest items.
 const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
-/// The most bytes of one proposal. A request of 16 MB fits, unless it uses its values or long names
-/// in several expressions or path steps: each use is stored separately.
+/// The most bytes of one proposal. A request of 16 MB fits, unless several of its expressions or
+/// path steps use the same values or long names: each use is encoded separately.
 pub(super) const PROPOSAL_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 /// The most bytes of an entry. An entry just below [`BYTES_PER_ENTRY`] may still accept a proposal
 /// of the largest size.
 pub(super) const ENTRY_BYTES_MAX: usize =
     ENTRY_HEAD_BYTES_MAX + BYTES_PER_ENTRY + PROPOSAL_BYTES_MAX;
-/// The most entries in flight: while one is synced and applied, the next one gathers commands. Two
-/// would make entries smaller: on two cores a put took a seventh more CPU time, and throughput was
-/// lower.
+/// The most entries in flight: while one is synced and applied, the next one gathers commands. With
+/// two in flight, entries would be smaller: on two cores, a put then took a seventh more CPU time,
+/// and throughput was lower.
 const ENTRIES_UNDER_WAY: usize = 1;
-/// The most proposals that wait; beyond that, requests wait in their connections.
+/// The most proposals that wait. If there are more, requests wait in their connections.
 const PROPOSALS_MAX: usize = 4096;
 
 /// The outcome of a proposal: the log index of its entry, and a reply for each command. The index
@@ -58,7 +58,7 @@ pub(super) enum Unproposed {
     Failed(SubmitError),
 }
 
-/// The reason why a question to the leader has no answer.
+/// The reason why the leader did not answer a request for the read index.
 pub(super) enum Rejection {
     /// This node does not lead.
     NotLeader,
@@ -163,7 +163,8 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         let EntryDraft { entry, bytes, waiters, writes } = match gathered {
             Ok(gathered) => gathered,
             Err(error) => {
-                // A defect: nothing was proposed, and dropping the waiters reports that.
+                // Encoding failed because of a defect. Nothing was proposed, and dropping the
+                // waiters reports that.
                 tracing::error!(%error, "cannot encode commands, which is a defect of this program");
                 continue;
             }
@@ -181,15 +182,15 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             drop(permit);
             distribute(result, &entry, waiters);
         });
-        // If this fails, the node has stopped, and dropping the waiters reports that.
+        // Proposing fails only if the node has stopped. Dropping the waiters reports that.
         if raft.client_write_ff(payload, Some(answer)).await.is_err() {
             tracing::debug!("dropped a proposal because the node had stopped");
         }
     }
 }
 
-/// Adds proposals to an entry until none is ready, or until the entry has `writes_max` writes or
-/// enough proposals or bytes. The last proposal may exceed these limits.
+/// Adds proposals to an entry until no proposal is ready, or the entry reaches `writes_max` writes
+/// or its limit of proposals or bytes. The last proposal may exceed these limits.
 fn gather(
     mut encoder: EntryEncoder,
     first: Proposal,
@@ -202,8 +203,8 @@ fn gather(
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // The client has gone. Its commands can be skipped, because no client was notified that
-            // the commands were applied.
+            // The client has gone. Its commands can be skipped, because no client was told that
+            // they were applied.
             next = waiting.try_recv().ok();
             continue;
         };

@@ -1,9 +1,9 @@
 //! Notifies tasks in this process that a table's stream may have new records, so that they need not
 //! poll.
 //!
-//! A notification does not say which records or how many: the receiver reads the stream. It may be
-//! spurious, and it may be missing, for example if the leader died before it could notify.
-//! Therefore receivers also poll at a low rate.
+//! A notification does not contain records: the receiver reads the stream. A notification may be
+//! spurious or missing, for example if the leader died before it could notify. Therefore receivers
+//! also poll at a low rate.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use locks::RwLock;
 use partition::{Batch, Op, TableId, table_of_record};
 use tokio::sync::watch;
 
-/// The waiting tasks at one replica, by table.
+/// The tasks that wait at one replica for new records, by table.
 #[derive(Default)]
 pub(crate) struct Arrivals(RwLock<BTreeMap<TableId, watch::Sender<()>>>);
 
@@ -21,23 +21,24 @@ impl Arrivals {
     /// notification.
     pub(crate) fn of_table(&self, table: TableId) -> watch::Receiver<()> {
         let mut waiting = self.0.write();
-        // Removes the tables for which no task waits any more.
+        // Removes tables without waiting tasks.
         waiting.retain(|_, sender| sender.receiver_count() > 0);
         waiting.entry(table).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
 
-    /// Notifies the tasks of the tables in a batch, which must be part of the state already.
+    /// Notifies the tasks that wait for tables with records in a batch, which the state must
+    /// already contain.
     pub(crate) fn notify(&self, batch: &Batch) {
         let waiting = self.0.read();
         if waiting.is_empty() {
             return;
         }
-        // Most batches have many records of few tables, one after another, so this skips
-        // repetitions.
+        // Most batches have many consecutive records of one table, so this notifies only when the
+        // table changes.
         let mut last = None;
         let came = |op: &Op| match op {
             Op::Put(key, _) | Op::Insert(key, _) => table_of_record(key),
-            // A deleted record was trimmed, so the stream has nothing new.
+            // A deleted key is a trimmed record, so the stream has nothing new.
             Op::Delete(_) => None,
         };
         for table in batch.ops.iter().filter_map(came) {

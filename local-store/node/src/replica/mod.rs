@@ -39,32 +39,31 @@ const APPLIED_KEY: [u8; 2] = [0xf0, 1];
 const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 /// A bound after every key.
 const END: [u8; 1] = [0xff];
-/// Bytes that are copied at a time when a snapshot is installed, and that one message carries.
+/// Bytes of a part of a snapshot, which one message carries and one batch installs.
 pub(super) const PART_BYTES: usize = 512 * 1024;
-/// Bytes of entries after which the state is persisted and the log truncated. Somewhat less than
-/// two segments of the log, so that segments are reused.
+/// Bytes of entries after which the state is persisted and the log is truncated: slightly less than two
+/// segments of the log, so that segments are reused.
 const PERSIST_BYTES: usize = 40 * 1024 * 1024;
-/// An entry counts towards [`PERSIST_BYTES`] with its bytes in the log, or with its changed bytes
-/// divided by this number if that is more. After a restart a node applies unpersisted changes
-/// again, which takes a second or two for 160 MB. Items with some indexes and a stream change about
-/// this many times their own bytes.
+/// Divisor of an entry's changed bytes. An entry counts towards [`PERSIST_BYTES`] with its bytes in the log,
+/// or with its changed bytes divided by this number if that is more. This bounds the replay after a restart:
+/// applying 160 MB of unpersisted changes takes a second or two. An item with a few indexes and a stream
+/// changes about this many times its own bytes.
 const CHANGED_PART: usize = 4;
 
 /// Keys and values.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Interval of the entries that each node of a process applies itself, to compare its result with
-/// the shared one. The comparison detects diverged states soon, and costs a sixteenth of applying
-/// all entries.
+/// Each node of a process applies every sixteenth entry itself, and compares its result with the shared one.
+/// This detects diverged states soon, at a sixteenth of the cost of applying all entries.
 pub(super) const COMPARED_EVERY: u64 = 16;
 
-/// The state that readers see, always as of some entry.
+/// The state that readers see, which is always the state after a whole entry.
 pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
     applied: watch::Sender<Option<u64>>,
     arrivals: Arrivals,
-    /// The electorate as of an entry that the storage contains.
+    /// The electorate as of the last entry that was published. The storage contains this entry.
     electorate: RwLock<Electorate>,
     /// The latest time of an applied entry.
     now: AtomicU64,
@@ -103,7 +102,7 @@ impl Shared {
         ask(&self.electorate.read())
     }
 
-    /// Wakes tasks that wait for an entry, so that they check whether the node has stopped.
+    /// Wakes the tasks that wait for an entry, because they must check whether the node has stopped.
     pub(super) fn wake_waiting(&self) {
         self.applied.send_modify(|_| {});
     }
@@ -151,7 +150,7 @@ impl Replica {
     /// them: see [`crate::Settings::has_neighbours`].
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// When the state cannot be read, or is damaged.
     pub(super) fn open(
         position: ArcPosition,
         location: Arc<dyn StateLocation>,
@@ -174,7 +173,7 @@ impl Replica {
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             applied: watch::Sender::new(applied.map(|at| at.index)),
             arrivals: Arrivals::default(),
-            // The node must be elected again before it can prove its leadership.
+            // Empty, because the node must be elected again before it can prove its leadership.
             electorate: RwLock::default(),
             now: AtomicU64::new(machine.now().0),
         });
@@ -214,7 +213,7 @@ impl Replica {
         Arc::clone(&self.shared)
     }
 
-    /// Returns the latest time of an applied entry.
+    /// Returns the latest time of the applied entries.
     pub(super) fn now(&self) -> model::EpochMillis {
         self.machine.now()
     }
@@ -236,7 +235,7 @@ impl Replica {
             }
             EntryPayload::Blank => (Arc::new(Batch { ops: vec![applied] }), Vec::new()),
         };
-        // Writes whose conditions fail change nothing, but take space in the log.
+        // A write whose condition fails changes nothing, but takes space in the log.
         self.unpersisted_bytes += log_bytes.max(batch.size() / CHANGED_PART);
         if self.unpersisted_bytes > PERSIST_BYTES {
             self.unpersisted_bytes = 0;
@@ -250,8 +249,8 @@ impl Replica {
         }
         self.shared.set_catalogue(self.machine.catalogue());
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
-        // Only the proposing replica notifies. It does so after the entry is visible, so that every
-        // task that it wakes sees the entry.
+        // Only the proposing replica notifies, and only after the entry is visible, so that every woken task
+        // sees it.
         if is_asked {
             self.shared.arrivals.notify(&batch);
         }
@@ -270,7 +269,7 @@ impl Replica {
         let place = (self.arc_position.arc, at);
         let known = payload.outcome(place);
         let is_compared = at.index.is_multiple_of(COMPARED_EVERY);
-        // A comparison must decode the bytes itself instead of using the proposer's commands.
+        // For a comparison, the bytes are decoded again, because the shared commands are the proposer's.
         let own_reading = is_compared && known.is_some();
         let commands = if own_reading { payload.decode_anew() } else { payload.decode() };
         let commands = commands.map_err(io::Error::other)?;
@@ -414,8 +413,8 @@ impl RaftStateMachine<TypeConfig> for Replica {
     }
 }
 
-/// A builder of snapshots. It persists the state as of its creation. The state itself is the
-/// snapshot, so nothing is copied, and the log may be truncated up to it.
+/// A builder of snapshots. It persists the state as of its creation. The persisted state itself is the
+/// snapshot, so nothing is copied, and the log may be truncated up to that point.
 pub struct Builder {
     storage: Arc<dyn Storage>,
     view: Arc<dyn View + Send + Sync>,
@@ -464,10 +463,10 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
     Ok((applied, membership))
 }
 
-/// Rejects a state that lacks entries which the log has purged: this node cannot restore them. A
-/// state may be ahead of the log, for two reasons. A crash can occur after a received snapshot
-/// became the state, but before the log was purged. It can also occur after this node applied an
-/// entry that a majority of other nodes, but not this node, had synced.
+/// Rejects a state that lacks entries which the log has purged: this node cannot restore them. A state may be
+/// ahead of the log for two reasons: a crash after a received snapshot became the state but before the log
+/// was purged, or a crash after this node applied an entry that a majority of the other nodes, but not this
+/// node, had synced.
 ///
 /// # Errors
 /// The missing entries, or that the state cannot be read.
@@ -483,8 +482,8 @@ pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<()
     ))
 }
 
-/// Returns the next pairs of a state, beginning at a key, about [`PART_BYTES`] and at least one.
-/// Also returns the key to continue from; `None` at the end.
+/// Returns the next pairs of a state, beginning at a key, about [`PART_BYTES`] bytes, but at least one pair.
+/// Also returns the key to continue from, or `None` at the end.
 pub(super) fn read_part(
     view: &dyn View,
     from: &[u8],

@@ -1,5 +1,4 @@
-//! The recent entries of a group. A log keeps this many bytes of its newest entries for peers that
-//! are slightly behind.
+//! The recent entries of a group. The log keeps them for peers that are slightly behind.
 //!
 //! The consensus library can only limit the number of entries, whose size is between some hundred
 //! bytes and 16 MB. `maintenance` decides when to purge.
@@ -8,15 +7,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The least bytes of recent entries that a log keeps: as many as are applied between two
-/// checkpoints of the state.
+/// The minimum size of the recent entries that a log keeps, in bytes: the size of the entries
+/// between two checkpoints of the state.
 const RECENT_BYTES: usize = 40 * 1024 * 1024;
 /// Bytes between two remembered indexes.
 const STEP_BYTES: usize = 8 * 1024 * 1024;
-/// Number of remembered indexes, so that all recent entries are between the first and the last.
+/// Number of log indexes to remember: enough to span [`RECENT_BYTES`].
 const PLACES: usize = RECENT_BYTES / STEP_BYTES + 1;
 
-/// The boundary of a group's recent entries. After a start, all entries are recent.
+/// Finds the boundary of a group's recent entries. After a start, all entries are recent.
 #[derive(Default)]
 pub(crate) struct RecentEntries {
     /// Log indexes, `STEP_BYTES` or more apart, oldest first.
@@ -26,7 +25,7 @@ pub(crate) struct RecentEntries {
     before: RecentBoundary,
 }
 
-/// A shared handle on the index of the last entry that is not recent; 0 if all are.
+/// A shared handle on the index of the last entry that is not recent; 0 if all entries are recent.
 #[derive(Clone, Default)]
 pub(crate) struct RecentBoundary(Arc<AtomicU64>);
 

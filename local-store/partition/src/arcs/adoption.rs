@@ -2,9 +2,9 @@
 //!
 //! The first arc creates and changes tables. Each change gives the definition a higher version, and
 //! every other arc adopts it. A definition with an older version has no effect, however late it
-//! arrives. A definition with the arc's own version has an effect only while TTL moves from one
-//! attribute to another. Work that takes many steps (TTL, indexes) runs in each arc for the items
-//! of that arc.
+//! arrives. A definition with the version that the arc already has is ignored, except while TTL
+//! moves from one attribute to another. Work that takes many steps (TTL, indexes) runs in each arc
+//! for the items of that arc.
 
 use model::EpochMillis;
 
@@ -16,7 +16,7 @@ use crate::table::partition::{even_partitions, partitions_in};
 use crate::table::placement::ArcId;
 use crate::table::time_to_live::TimeToLive;
 
-/// Creates an arc's part of a new table: its own partitions, all empty.
+/// Creates an arc's part of a new table: the arc's own partitions, all of them empty.
 pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: EpochMillis) -> Table {
     let count = u32::try_from(definition.placement.ranges.len()).unwrap_or(u32::MAX);
     let partitions = partitions_in(&definition.placement, arc, even_partitions(count));
@@ -54,7 +54,7 @@ pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
 }
 
 /// Returns whether adopting a definition would change an arc's table now. A table that is still
-/// removing its TTL attribute has to finish that first.
+/// disabling TTL has to finish that first.
 #[must_use]
 pub fn can_follow(own: &Table, definition: &Table) -> bool {
     let is_giving_up = own.placement.version == definition.placement.version
@@ -63,8 +63,8 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
 }
 
 /// Changes a table to its definition. Every setting changes at once, except TTL: the table first
-/// disables its old attribute, and enables the new attribute when the same definition arrives
-/// again. See [`has_followed`].
+/// disables TTL for the old attribute, and enables it for the new attribute when the same
+/// definition arrives again. See [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
     definition: &Table,
@@ -83,7 +83,7 @@ pub(crate) fn follow(
         follow_indexes(&mut table, definition);
         table.placement.version = definition.placement.version;
     }
-    // All definitions with the same version have the same TTL attribute.
+    // All definitions of one version have the same TTL attribute.
     table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
     table
 }

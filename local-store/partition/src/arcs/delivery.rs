@@ -20,7 +20,7 @@ pub struct Delivery {
     pub entry: Option<Vec<u8>>,
 }
 
-/// Changes of index entries from one arc for another, numbered without gaps.
+/// Changes of index entries from one arc for another, numbered consecutively.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryBatch {
     /// The arc that sends the changes.

@@ -1,9 +1,9 @@
-//! Transactional outbox: carries changes of index entries to the arc that holds the entries.
+//! Transactional outbox: delivers changes of index entries to the arcs that hold the entries.
 //!
 //! The batch of a write contains its changes of entries in other arcs, numbered without gaps for
-//! each destination. The server's relay sends them in order and trims those that were acknowledged.
-//! The receiving machine accepts number *n + 1* only after *n*. Therefore a delivery that is
-//! duplicated, late or out of order has no effect, and no change is lost.
+//! each destination. The server's relay sends the changes in order and trims those that were
+//! acknowledged. The receiving machine accepts number *n + 1* only after *n*. Therefore a delivery
+//! that is duplicated, late or out of order has no effect, and no change is lost.
 
 use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;
@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// The most changes in one delivery, and the approximate maximum of its bytes.
+/// The most changes in one delivery. The next constant is the approximate maximum of its bytes.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
 
@@ -74,10 +74,7 @@ pub fn unacknowledged_changes(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, 
     Ok(found)
 }
 
-/// Returns whether each arc has acknowledged the changes for it up to the given number, inclusive.
-///
-/// # Errors
-/// When the storage cannot be read.
+/// Returns whether every given arc has acknowledged the changes up to its given number, inclusive.
 pub fn has_arrived(view: &dyn View, numbers: &[(ArcId, u64)]) -> Result<bool, ReadError> {
     for (to, number) in numbers {
         if outbox::read_progress(view, *to)?.acknowledged < *number {
@@ -87,11 +84,8 @@ pub fn has_arrived(view: &dyn View, numbers: &[(ArcId, u64)]) -> Result<bool, Re
     Ok(true)
 }
 
-/// Returns whether at least `waiting_max` changes wait for one of the arcs that can hold index
+/// Returns whether the outbox has `waiting_max` or more changes for any arc that can hold index
 /// entries of a table.
-///
-/// # Errors
-/// When the storage cannot be read.
 pub fn is_outbox_full(
     view: &dyn View,
     table: &Table,
@@ -127,7 +121,7 @@ pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Re
     Ok(Reply::Done { more: progress.last > progress.acknowledged })
 }
 
-/// The decision of a receiving arc about a change.
+/// The decision of a receiving arc about one change of an index entry.
 enum ReceiveDecision {
     /// Apply the change: the index exists here.
     Apply,
@@ -138,7 +132,8 @@ enum ReceiveDecision {
 }
 
 fn judge(catalogue: &Catalogue, delivery: &Delivery) -> ReceiveDecision {
-    // Items are written only after every arc has the table, so a missing table was deleted.
+    // Items are written only after every arc has the table. A table that is missing here was
+    // therefore deleted.
     let Some(table) = catalogue.get(delivery.table) else { return ReceiveDecision::Discard };
     match table.indexes.iter().find(|index| index.number == delivery.index) {
         Some(index) if index.status != IndexStatus::Deleting => ReceiveDecision::Apply,

@@ -1,6 +1,6 @@
-//! Routing: which arcs hold a key of the storage, and which arcs a command is for.
+//! Routing: the arcs that hold a key of the storage, and the arcs that a command is for.
 //!
-//! The server reads from these arcs and sends to them.
+//! The server reads the key from these arcs, or sends the command to them.
 
 use crate::catalogue::Catalogue;
 use crate::command::Command;
@@ -32,7 +32,7 @@ pub enum Destination {
     Everyone,
     /// The arcs that hold the command's items.
     Items,
-    /// The arc that the sender names: one arc sends the command to another.
+    /// The arc that the sender names, for commands that one arc sends to another.
     Addressed,
 }
 
@@ -54,12 +54,13 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
             let arc = ArcId::of_number(partition.0);
             let has_part = |table: &Table| table.placement.arcs().contains(&arc);
             let is_there = catalogue.get(*table).is_some_and(|table| has_part(table));
-            // A client can name a partition that does not exist. The first arc replies to such a
+            // A client can name a partition that does not exist. The first arc then rejects the
             // command.
             Destination::To(if is_there { arc } else { ArcId::FIRST })
         }
         Command::Transaction(_) => Destination::Items,
-        // No wildcard pattern here: a new command that is for one arc must not run in every arc.
+        // No wildcard pattern here: a new kind of command must be assigned deliberately, or it
+        // could run in every arc.
         Command::StepTimeToLive { .. }
         | Command::StepIndexes { .. }
         | Command::StepSplits { .. }
@@ -117,7 +118,8 @@ fn token(bytes: &[u8]) -> Option<Token> {
 pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> {
     let unknown = || ReadError(format!("no arc can be found for the key: {key:02x?}"));
     let (family, table, rest) = split_key(key).ok_or_else(unknown)?;
-    // A table that was deleted meanwhile has no data in any arc, so any arc gives the right answer.
+    // A table that was deleted in the meantime has no data in any arc, so any arc gives the right
+    // answer.
     let of_token = |token: Token| {
         catalogue.get(table).map_or(ArcId::FIRST, |table| table.placement.arc_of(token))
     };
@@ -135,10 +137,7 @@ pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> 
     place.map(Location::In).ok_or_else(unknown)
 }
 
-/// Adds up the values that the arcs hold under one key of [`Location::Everywhere`].
-///
-/// # Errors
-/// When a value is damaged.
+/// Returns the sum of the values that the arcs hold under one key of [`Location::Everywhere`].
 pub fn sum_values(values: &[Value]) -> Result<Option<Value>, ReadError> {
     if values.is_empty() {
         return Ok(None);
@@ -198,7 +197,7 @@ fn pieces(placement: &Placement, prefix: &[u8], from: &[u8], to: &[u8]) -> Vec<A
         .zip(ends)
         .enumerate()
         .map(|(place, (range, end))| {
-            // The first part begins at the prefix itself, which sorts before every token.
+            // The first part begins at the prefix itself, which sorts before all tokens.
             let start = if place == 0 { prefix.to_vec() } else { at(range.first) };
             ArcRange { arc: range.arc, from: start.max(from.to_vec()), to: end.min(to.to_vec()) }
         })

@@ -1,8 +1,8 @@
 //! Delta encoding of a log entry's commands.
 //!
-//! A request that writes many items mostly applies the same operation to each. A write that differs
-//! from the previous one only in its item and its values is stored as that difference. The bytes
-//! are postcard's; `machine` applies the commands.
+//! A request that writes many items usually applies the same operation to each of them. A write
+//! that differs from its base, the last write that was stored whole, only in its item and in values
+//! of its condition is stored as a delta. The bytes are postcard's; `machine` applies the commands.
 
 use std::borrow::Cow;
 
@@ -18,8 +18,7 @@ use crate::mutation::{self, Mutation};
 pub(crate) enum CommandEncoding<'c> {
     /// The command itself.
     Whole(Cow<'c, Command>),
-    /// A write that differs from the last whole write only in its item and in values of its
-    /// condition.
+    /// A write that differs from its base only in its item and in values of its condition.
     Delta {
         /// The key of the item.
         key: Cow<'c, PrimaryKey>,
@@ -29,8 +28,8 @@ pub(crate) enum CommandEncoding<'c> {
 }
 
 impl<'c> CommandEncoding<'c> {
-    /// Encodes a command as a delta to the last write that is stored whole, or whole if the command
-    /// differs in more than a delta can express.
+    /// Encodes a command as a delta to its base `model`, the last write that was stored whole.
+    /// Encodes it whole if a delta cannot express the difference.
     pub(crate) fn relative_to(command: &'c Command, model: Option<&Write>) -> Self {
         let delta = match (command, model) {
             (Command::Write(write), Some(model)) => delta(write, model),
@@ -40,8 +39,8 @@ impl<'c> CommandEncoding<'c> {
     }
 }
 
-/// Returns a write as a delta to another write; `None` if its operation differs. The items of puts
-/// mostly differ, so puts are never deltas.
+/// Returns a write as a delta to another write; `None` if its operation differs. A put is never a
+/// delta, because puts rarely store equal items.
 fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     let is_same_action = match (&write.action, &model.action) {
         (WriteAction::Update(update), WriteAction::Update(other)) => update.is_same(other),
@@ -62,7 +61,7 @@ fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     Some(CommandEncoding::Delta { key: Cow::Borrowed(&write.key), values })
 }
 
-/// Decodes the commands of an entry; `None` if a delta has no write before it.
+/// Decodes the commands of an entry; `None` if a delta has no base before it.
 pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec<Command>> {
     let mut commands = Vec::with_capacity(encodings.len());
     let mut model = None;
@@ -84,8 +83,8 @@ pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec
     Some(commands)
 }
 
-/// Estimates the bytes that a delta would take as a whole command. `of_model` is the size of the
-/// write to which the delta refers, and `bytes` is the size of the delta.
+/// Estimates the size of a delta's command if it were stored whole. `of_model` is the size of the
+/// base, and `bytes` is the size of the delta, both in bytes.
 pub(crate) fn count_delta(
     model: &Write,
     of_model: usize,

@@ -1,8 +1,9 @@
 //! The commands of a machine.
 //!
-//! A command is complete: it carries names and labels, and its log entry carries the time, so
+//! A command is self-contained: it carries names and labels, and its log entry carries the time, so
 //! applying it needs only the state. The server validates requests before it sends commands. The
-//! reply reports what only the state can decide: a condition, or the type of an operand.
+//! reply reports what depends on the state: whether a condition holds, or an operand has the right
+//! type.
 
 pub(crate) mod encoding;
 pub(crate) mod reply;
@@ -81,7 +82,7 @@ pub enum Command {
     },
     /// Changes several items atomically.
     Transaction(Box<Transaction>),
-    /// Forgets the next expired client request tokens.
+    /// Deletes the next expired client request tokens.
     ForgetTokens,
     /// Begins to split a partition in two.
     SplitPartition {
@@ -92,7 +93,7 @@ pub enum Command {
         /// The token at which to split the partition.
         at: SplitPoint,
     },
-    /// Continues the splits of a table that have begun.
+    /// Runs the next step of a table's unfinished splits.
     StepSplits {
         /// The table.
         table: TableId,
@@ -101,7 +102,7 @@ pub enum Command {
     AdoptTable {
         /// The table's definition in the first arc.
         table: Box<Table>,
-        /// The placement of its parts, and the version of the definition.
+        /// The arcs of the table's parts, and the version of the definition.
         placement: Placement,
     },
     /// Removes a table that the first arc has deleted.
@@ -118,12 +119,12 @@ pub enum Command {
         /// The number of the last acknowledged change.
         upto: u64,
     },
-    /// Locks the items of a transaction over several arcs, and checks whether the transaction can
-    /// be applied.
+    /// Locks the items of a transaction over several arcs, and checks whether its operations can be
+    /// applied.
     Prepare(Box<Prepare>),
     /// Decides a transaction over several arcs.
     Decide(Box<Decide>),
-    /// Applies the decision in this arc and releases its locks.
+    /// Applies the decision about a transaction in this arc, and releases the transaction's locks.
     Finish(Finish),
     /// Records that every arc has applied the decision about a transaction.
     CompleteTransaction {
@@ -132,7 +133,7 @@ pub enum Command {
         /// The time at which the transaction began.
         began: EpochMillis,
     },
-    /// Forgets the next transactions that have ended and are old.
+    /// Deletes the records of the next transactions that have ended and are old.
     ForgetTransactions,
     /// Changes the size limit of item collections.
     LimitItemCollections {
@@ -142,8 +143,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns how many positions the command takes in its entry: one for each change that may
-    /// become a stream record.
+    /// Returns how many positions the command takes within its entry, and therefore how many
+    /// sequence numbers: one for each change that may become a stream record.
     #[must_use]
     pub fn positions(&self) -> usize {
         match self {
@@ -154,8 +155,8 @@ impl Command {
     }
 
     /// Returns whether the command only writes or deletes an item. After such a command, rows of
-    /// stream records stay open for further records. The result is therefore a part of what an
-    /// entry does, and must never change for an existing command.
+    /// stream records stay open for further records. The result is therefore part of an entry's
+    /// effect, and must never change for an existing command.
     #[must_use]
     pub fn only_writes(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Expire { .. })
@@ -168,8 +169,8 @@ pub struct Transaction {
     /// Client request token. For ten minutes after success, a transaction with the same token is
     /// not applied again.
     pub token: Option<String>,
-    /// The operations; the server ensures that no two are on one item. The replies to a successful
-    /// transaction carry no items.
+    /// The operations; the server ensures that each is on a different item. The reply to a
+    /// successful transaction carries no items.
     pub operations: Vec<Write>,
 }
 
@@ -199,7 +200,7 @@ pub struct Decide {
     pub commit: bool,
     /// The client's token and the fingerprint of all operations, if the client sent a token.
     pub token: Option<(String, u128)>,
-    /// For each operation of the transaction: bytes of the item before and after.
+    /// For each operation of the transaction: the size of the item in bytes before and after.
     pub sizes: Vec<(usize, usize)>,
     /// The arcs that have prepared, each with the number of its operations.
     pub participants: Vec<(ArcId, u32)>,
@@ -231,13 +232,13 @@ pub struct CreateTable {
     pub deletion_protection: bool,
     /// The view type and label of the table's stream, if the table has a stream.
     pub stream: Option<(StreamViewType, String)>,
-    /// Its indexes; their names are unique.
+    /// The table's indexes, whose names are unique.
     pub indexes: Vec<IndexDefinition>,
-    /// Its options, in order of application.
+    /// The options to set, in order of application.
     pub options: Vec<OptionChange>,
 }
 
-/// A change of a table's settings; `None` keeps a setting.
+/// A change of a table's settings. `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UpdateTable {
     /// The table.
@@ -275,7 +276,7 @@ impl UpdateTable {
 pub enum TimeToLiveChange {
     /// Expire items by this attribute.
     Enable(String),
-    /// Stop expiring items by this attribute.
+    /// Disable TTL by this attribute.
     Disable(String),
 }
 
@@ -305,7 +306,7 @@ pub enum WriteAction {
     Put(EncodedItem),
     /// Delete the item.
     Delete,
-    /// Apply this update. If the item does not exist, the update starts from the key attributes
+    /// Apply this update. If the item does not exist, the update begins with the key attributes
     /// alone.
     Update(Update),
     /// Change nothing, and only check the condition.

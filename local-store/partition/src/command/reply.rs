@@ -15,7 +15,8 @@ pub enum Reply {
     ConditionFailed {
         /// The item, if it was requested and exists.
         item: Option<Item>,
-        /// The size of the current item or of the item to put in bytes, whichever is larger.
+        /// The write is invalid for this item or table, for the reason in DynamoDB's error text;
+        /// nothing changed.
         bytes: usize,
     },
     /// The write is invalid for this item or table; nothing changed. Contains DynamoDB's error
@@ -44,9 +45,9 @@ pub enum Reply {
     TransactionCancelled(Vec<CancellationReason>),
     /// The token belongs to another transaction; nothing changed.
     TokenMismatch,
-    /// The command was applied; while `more` is true, the caller sends the same command again.
+    /// The command was applied; while `more` is true, the caller must send the command again.
     Done {
-        /// Whether there is more to do.
+        /// Whether work is left for another such command.
         more: bool,
     },
     /// A transaction has locked the item; nothing changed.
@@ -58,7 +59,7 @@ pub enum Reply {
     },
     /// An earlier attempt at the transaction with this token has not finished; nothing changed.
     TransactionInProgress,
-    /// The transaction has ended in this arc, or began too long ago; no item changed.
+    /// The transaction has already ended in this arc, or began too long ago; no item changed.
     TransactionOver,
     /// The decision about the transaction.
     Decided {
@@ -95,7 +96,7 @@ pub enum CancellationReason {
 pub struct ItemCollection {
     /// The partition key.
     pub partition: KeyValue,
-    /// Bytes of the items and of their entries in local indexes.
+    /// The total size of the items and of their entries in local indexes, in bytes.
     pub bytes: u64,
 }
 

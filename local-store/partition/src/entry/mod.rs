@@ -19,7 +19,7 @@ pub struct Entry {
     /// The proposer's time. The machine's time never decreases, even if the proposer's time does.
     pub now: EpochMillis,
     /// The commands, in order of application; each has its own reply. Together they take at most
-    /// 99,999 positions.
+    /// 99,999 positions: see [`Command::positions`].
     pub commands: Vec<Command>,
 }
 
@@ -32,7 +32,7 @@ impl Entry {
     }
 }
 
-/// A log entry that cannot be read or written.
+/// The reason why a log entry cannot be encoded or decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid log entry: {0}")]
 pub struct EntryError(String);
@@ -59,36 +59,36 @@ pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
     Ok(bytes)
 }
 
-/// The most bytes before the commands of a payload: the version, and three numbers of at most ten
-/// bytes.
+/// The maximum size of the head of a payload, in bytes: the version, and three numbers of at most
+/// ten bytes each.
 pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10 + 10;
 
 /// Builds a payload command by command, so that the caller knows its size while it gathers
 /// commands.
 ///
-/// A delta counts as many bytes as the whole command would take. Therefore the bound on the bytes
-/// also limits the memory of the decoded commands.
+/// A delta counts as many bytes as its whole command would take. Therefore the bound on the counted
+/// bytes also limits the memory of the decoded commands.
 #[derive(Debug)]
 pub struct EntryEncoder {
-    /// Space for the head, then the commands.
+    /// Reserved space for the head, then the encoded commands.
     bytes: Vec<u8>,
     count: u64,
-    /// The bytes that the commands count so far.
+    /// The sum of the counted bytes of the commands so far.
     counted: usize,
 }
 
 /// A finished payload.
 #[derive(Debug)]
 pub struct EncodedEntry {
-    /// The payload, after some unused bytes.
+    /// A buffer that contains the payload after some unused bytes.
     pub bytes: Vec<u8>,
     /// The offset of the payload in `bytes`.
     pub begins_at: usize,
 }
 
 impl EntryEncoder {
-    /// Creates an encoder with capacity for about `bytes` bytes of commands; the encoder grows if
-    /// needed.
+    /// Creates an encoder with capacity for about `bytes` bytes of commands. More capacity is
+    /// allocated if needed.
     #[must_use]
     pub fn with_room(bytes: usize) -> Self {
         let mut room = Vec::with_capacity(ENTRY_HEAD_BYTES_MAX + bytes);
@@ -96,9 +96,8 @@ impl EntryEncoder {
         Self { bytes: room, count: 0, counted: 0 }
     }
 
-    /// Adds the commands of a request and returns the bytes that all commands count so far. Returns
-    /// `None` if the request's commands count more than `bytes_max` together; it then adds none of
-    /// them.
+    /// Adds the commands of a request, and returns the counted bytes of all commands so far. If the
+    /// request's commands alone count more than `bytes_max`, adds none of them and returns `None`.
     ///
     /// # Errors
     /// Only if a command cannot be encoded, which is a defect; the encoder is then unusable.
@@ -108,7 +107,7 @@ impl EntryEncoder {
         bytes_max: usize,
     ) -> Result<Option<usize>, EntryError> {
         let (begin, mut counted) = (self.bytes.len(), 0);
-        // The last write that is stored whole, and its size.
+        // The base for deltas: the last write that was stored whole, and its size.
         let mut model: Option<(&Write, usize)> = None;
         for command in commands {
             let before = self.bytes.len();
@@ -141,8 +140,8 @@ impl EntryEncoder {
         Ok(Some(self.counted))
     }
 
-    /// Returns the payload: the version, the bytes that the commands count, the time, the number of
-    /// commands, and the commands.
+    /// Returns the payload: the version, the counted bytes, the time, the number of commands, and
+    /// the commands.
     ///
     /// # Errors
     /// Only if the head cannot be encoded, which is a defect.
@@ -189,8 +188,8 @@ impl Flavor for BoundedBuffer<'_> {
     }
 }
 
-/// Returns the bytes that the commands of an entry count, see [`EntryEncoder`]; `None` if the
-/// payload is damaged or of an unknown version.
+/// Returns the counted bytes of an entry's commands, see [`EntryEncoder`]; `None` if the payload is
+/// damaged or of an unknown version.
 #[must_use]
 pub fn entry_counts(payload: &[u8]) -> Option<usize> {
     let (_, rest) = payload.split_first().filter(|(version, _)| **version == ENTRY_VERSION)?;

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The position of a command in the log: the index of its entry and the position within the entry.
+/// The position of a command in the log: the index of its entry, and the command's position within
+/// the entry.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -19,7 +20,7 @@ pub struct Sequence {
 /// Digits of the log index in a sequence number: enough for a million entries a second over three centuries.
 const INDEX_DIGITS: usize = 16;
 
-/// Digits of the position in a sequence number.
+/// Digits of the position within the entry in a sequence number.
 const POSITION_DIGITS: usize = 5;
 
 impl fmt::Display for Sequence {
@@ -31,16 +32,16 @@ impl fmt::Display for Sequence {
             && put_digits(position.iter_mut(), u64::from(self.position));
         match std::str::from_utf8(&digits) {
             Ok(text) if fits => f.write_str(text),
-            // A log index with more digits is written with all of them. No real log reaches such an
-            // index.
+            // A log index with more digits would be written with all of them, but no real log
+            // reaches one.
             _ => write!(f, "1{:0INDEX_DIGITS$}{:0POSITION_DIGITS$}", self.index, self.position),
         }
     }
 }
 
 /// Writes the last digits of a number with leading zeros, and returns whether the number has no
-/// further digits. Used instead of `write!`, which takes several times as long: a page of a
-/// thousand records has a thousand sequence numbers.
+/// further digits. Several times as fast as `write!`, which matters because a page of a thousand
+/// records has a thousand sequence numbers.
 fn put_digits<'d>(digits: impl DoubleEndedIterator<Item = &'d mut u8>, mut number: u64) -> bool {
     for digit in digits.rev() {
         *digit = u8::try_from(number % 10).map_or(b'0', |rest| b'0' + rest);

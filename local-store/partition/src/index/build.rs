@@ -1,8 +1,8 @@
-//! Building an index of a table that already has items, and removing a deleted one, in bounded
+//! Building an index of a table that already has items, and removing a deleted index, in bounded
 //! steps.
 //!
-//! From its creation on, writes maintain an index (see `index::upkeep`). Building therefore only
-//! adds the entries of older items, which it reads from the table itself.
+//! Writes maintain an index from its creation on (see `index::upkeep`). Building therefore only
+//! adds the entries of older items, which it reads from the table.
 
 use model::EncodedItem;
 
@@ -38,7 +38,7 @@ pub fn adds_entries(table: &Table) -> bool {
     first.is_some_and(|index| matches!(index.status, IndexStatus::Creating { .. }))
 }
 
-/// Runs one step for the first unfinished index. Returns whether more steps are needed.
+/// Runs one step for the first unfinished index of a table. Returns whether more steps are needed.
 pub(crate) fn step(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -61,7 +61,8 @@ pub(crate) fn step(
         }
         IndexStatus::Delivering { until } => {
             if !outbox::has_arrived(overlay, &until)? {
-                // The server's next tick sends this command again.
+                // Some arc has not received its entries yet. The server's next tick sends this
+                // command again.
                 return Ok(false);
             }
             index.status = IndexStatus::Active;
@@ -98,9 +99,10 @@ fn add_entries(
         Ok(left.take(&[], value))
     })?;
     for entry in entries {
-        // An entry that is already in this arc was added by a later write, so it is the same or
-        // newer. An entry for another arc is always sent, because this arc cannot look it up. A
-        // repeated entry is harmless, because it is derived from the current item.
+        // An entry that already exists in this arc was added by a later write, so it is equal or
+        // newer and is kept. An entry for another arc is always sent, because this arc cannot look
+        // it up. Adding an entry twice is idempotent, because the entry is derived from the current
+        // item.
         if entry.arc != here || overlay.get(&entry.key)?.is_none() {
             replace_entry(overlay, table, index, here, None, Some(entry))?;
         }
@@ -108,7 +110,7 @@ fn add_entries(
     Ok(stopped_at)
 }
 
-/// Removes the next entries of an index. Returns whether there are more.
+/// Removes the next entries of an index. Returns whether entries are left.
 fn remove_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,

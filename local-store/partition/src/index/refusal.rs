@@ -15,8 +15,8 @@ use crate::table::index::{IndexDefinition, IndexKind, SecondaryIndex};
 pub struct ItemRefusal {
     /// The text of a `ValidationException`.
     pub text: String,
-    /// Whether the value of an index's key is empty: a transaction is then rejected as a whole,
-    /// while any other reason cancels it.
+    /// Whether the value of an index's key is empty. An empty value rejects a transaction as a
+    /// whole, while any other reason cancels it.
     pub is_empty_key: bool,
 }
 
@@ -40,8 +40,8 @@ impl IndexDefinition {
     }
 }
 
-/// Returns the first problem of the partition key or of the sort key: with one of its values, or
-/// with all values together.
+/// Returns the first problem of the partition key or of the sort key, either with one of its values
+/// or with their total size.
 fn side_problem<'a>(
     attributes: &'a [KeyAttribute],
     item: &Item,
@@ -87,7 +87,8 @@ pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     }
 }
 
-/// Does the same as [`check_put`] for an item in its stored form, and decodes little of it.
+/// Does the same as [`check_put`] for an item in its stored form, and decodes as few attributes as
+/// possible.
 ///
 /// # Errors
 /// When the bytes are damaged.
@@ -132,7 +133,7 @@ pub(crate) fn check_size(
     Ok(check_size_with_local_entries(table, &item.decode()?))
 }
 
-/// Returns DynamoDB's text for a problem of an index and its attribute.
+/// Returns DynamoDB's error for a problem of an index's key attribute.
 fn refusal_of((index, name, problem): (&str, &str, IndexKeyProblem)) -> ItemRefusal {
     let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
     let text = match problem {
@@ -172,14 +173,14 @@ fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemR
     Err(ItemRefusal { text: ITEM_TOO_LARGE.to_owned(), is_empty_key: false })
 }
 
-/// Returns whether an item is certainly small enough. No entry is larger than its item, so this
-/// check suffices for most items.
+/// Returns whether an item is small enough whatever its entries are. No entry is larger than its
+/// item, so this cheap check suffices for most items.
 fn is_small_with_local_entries(table: &Table, size: usize) -> bool {
     size.saturating_mul(1 + table.indexes_of(IndexKind::Local).count()) <= ITEM_BYTES_MAX
 }
 
-/// Returns the attributes that [`check_updated`] reads: all key attributes of each index of which
-/// the update changes a key attribute.
+/// Returns the attributes that [`check_updated`] reads: all key attributes of each index whose key
+/// the update changes.
 pub(crate) fn names_looked_at<'t>(
     table: &'t Table,
     update: &Update,
@@ -195,9 +196,9 @@ pub(crate) fn names_looked_at<'t>(
 }
 
 /// Checks whether the values that an update computed can be the keys of indexes, as [`check_put`]
-/// does. An invalid value that the update left unchanged is accepted: the index was created after
-/// the value, and has no entry for the item. Both images need only the attributes of
-/// [`names_looked_at`].
+/// does. An invalid value that the update leaves unchanged is accepted: the value was written
+/// before the index was created, so the index has no entry for the item. Both images need only the
+/// attributes of [`names_looked_at`].
 pub(crate) fn check_updated(
     table: &Table,
     update: &Update,
@@ -240,6 +241,6 @@ fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str,
         let (name, problem) = index.definition.problem(item)?;
         Some((index.definition.name.as_str(), name, problem))
     });
-    // DynamoDB names the index whose name sorts first.
+    // If several indexes reject the item, DynamoDB names the one whose name sorts first.
     problems.min_by_key(|(index, ..)| *index)
 }

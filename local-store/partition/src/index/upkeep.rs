@@ -28,8 +28,7 @@ pub(crate) struct IndexEntry<'i> {
     pub(crate) item: Cow<'i, EncodedItem>,
     /// Size of the projected item in bytes, as DynamoDB counts it.
     pub(crate) size: usize,
-    /// The arc that holds the entry: the arc of the table that owns the token of the entry's partition
-    /// key.
+    /// The arc that holds the entry. The token of the entry's partition key determines the arc.
     pub(crate) arc: ArcId,
 }
 
@@ -70,8 +69,8 @@ impl SecondaryIndex {
 
 impl SecondaryIndex {
     /// Returns whether two images of one item certainly have the same entry here, or both have
-    /// none, because the attributes of the entry are equal. Most changes do not touch an index's
-    /// attributes, so this saves building both entries.
+    /// none, because the attributes of the entry are equal. Most changes leave an index's
+    /// attributes unchanged, so this usually avoids building both entries.
     fn has_same_entry(&self, old: &EncodedItem, new: &EncodedItem) -> Result<bool, ReadError> {
         let definition = &self.definition;
         let included = match &definition.projection {
@@ -82,7 +81,7 @@ impl SecondaryIndex {
         let value_in = |item, name| EncodedItem::stored_value(item, name).map_err(damaged);
         for key in definition.key_schema.attributes() {
             // Values of types that cannot be keys compare as equal, because an item with such a
-            // value has no entry.
+            // value has no entry in the index.
             if value_in(old, &key.name)? != value_in(new, &key.name)? {
                 return Ok(false);
             }
@@ -135,7 +134,7 @@ pub(crate) fn entry_changes<'t, 'i>(
     Ok(changes)
 }
 
-/// Changes the entries of an item, and returns the changes.
+/// Updates the entries of an item in all indexes, and returns the changes.
 pub(crate) fn update_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -146,9 +145,9 @@ pub(crate) fn update_entries(
     // An item and its entries in local indexes are always in one arc.
     let here = table.placement.arc_of(primary.token());
     for EntryChange { index, mut before, after } in changes {
-        // An index that is being built does not have the entries of all items yet, so an entry in
-        // this arc is looked up. An entry in another arc cannot be looked up; deleting a missing
-        // entry there has no effect.
+        // An index that is being built lacks the entries of some items, so the old entry is looked
+        // up if it would be in this arc. An entry in another arc cannot be looked up; deleting a
+        // missing entry there has no effect.
         if matches!(index.status, IndexStatus::Creating { .. })
             && let Some(entry) = before.as_ref().filter(|entry| entry.arc == here)
             && overlay.get(&entry.key)?.is_none()
@@ -161,8 +160,8 @@ pub(crate) fn update_entries(
     Ok(writes)
 }
 
-/// Replaces `before` by `after` and updates the statistics. An entry in this arc changes at once,
-/// an entry in another arc through the outbox.
+/// Replaces `before` by `after` and updates the statistics. An entry in this arc changes at once; a
+/// change of an entry in another arc goes through the outbox.
 pub(crate) fn replace_entry<'i>(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -191,7 +190,7 @@ pub(crate) fn replace_entry<'i>(
     Ok(())
 }
 
-/// Appends the entries that a change puts, replaces or removes.
+/// Appends a description of the entries that a change puts, replaces or removes.
 fn describe_change(
     writes: &mut Vec<IndexWrite>,
     index: &SecondaryIndex,
@@ -232,7 +231,7 @@ fn replace_here(
         let statistics = statistics.with_replaced(old, new);
         index_statistics::write(overlay, table.id, index.number, &statistics)?;
     }
-    // In a complete index, an item has at most one entry: the one before the change.
+    // In a complete index, the only possible entry of an item is the one before the change.
     let is_new = index.status == IndexStatus::Active
         && before.as_ref().map(|entry| &entry.key) != after.as_ref().map(|entry| &entry.key);
     if let Some(before) = before {

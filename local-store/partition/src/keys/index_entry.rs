@@ -1,16 +1,16 @@
 //! Key: `[8] table-id:u64 index:u32 token:u64 index-partition index-sort item-token:u64 partition sort`.
 //! Value: the projected item.
 //!
-//! A string or binary part is escaped, so that it is self-delimiting and keeps its order: a zero
+//! A string or binary part is escaped, so that it is self-delimiting and order-preserving: a zero
 //! byte is written as `00 ff`, and the part ends with `00 01`. A number part is self-delimiting
 //! already. `index-partition` and `index-sort` are one part for each attribute of the index's key.
 //!
-//! The token is that of the index's partition key, so a Query of an index reads one range, and a
-//! segment of a parallel scan is one range too. The item's token is that of its own partition key.
-//! DynamoDB leaves the order of entries with equal index keys open; here it is the order of their
-//! items, so that a read of entries and then of their items is sequential.
+//! The token is the hash of the index's partition key, so a Query of an index reads one range, and
+//! so does a segment of a parallel scan. The item's token is the hash of the table's partition key.
+//! DynamoDB does not define the order of entries with equal index keys. Here they are in the order
+//! of their items, so that fetching the items of consecutive entries is sequential.
 //!
-//! An entry's value contains its keys, so no function decodes a key.
+//! An entry's value contains all key attributes, so no function decodes a key.
 
 use model::encoded_item::StoredKeyValue;
 use model::{KeyAttributeType, KeyValue, PrimaryKey, StoredIndexKey, Token};
@@ -33,7 +33,7 @@ pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> 
     key
 }
 
-/// Length of [`token_prefix`]: a family, a table, an index and a token.
+/// Length of [`token_prefix`]: family, table, index and token.
 const PREFIX_BYTES: usize = 1 + 8 + 4 + TOKEN_BYTES;
 const TOKEN_BYTES: usize = size_of::<Token>();
 
@@ -103,8 +103,8 @@ pub(crate) fn append(key: &mut Vec<u8>, part: &KeyValue) {
 /// The terminator of a string or binary part.
 const END: [u8; 2] = [0, 1];
 
-/// Appends a part without its terminator. The result is the common prefix of all parts that begin
-/// with this value.
+/// Appends a part without its terminator. The result is the common prefix of the keys of all values
+/// that begin with this value.
 pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
     match part {
         KeyValue::S(text) => append_escaped(key, text.as_bytes()),

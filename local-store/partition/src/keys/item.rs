@@ -19,7 +19,7 @@ pub(crate) fn prefix(table: TableId, partition: &KeyValue) -> Vec<u8> {
     // The token is the hash of the key bytes just written.
     let ordered = key.get(token_at + 10..).unwrap_or_default();
     let token = Token::of_ordered(ordered);
-    // A partition key has at most 2,048 bytes, so its length always fits.
+    // A partition key has at most 2,048 bytes, so its length always fits into 16 bits.
     let length = u16::try_from(ordered.len()).unwrap_or(u16::MAX);
     if let Some((place, rest)) = key.get_mut(token_at..).and_then(<[u8]>::split_first_chunk_mut) {
         *place = token.0.to_be_bytes();

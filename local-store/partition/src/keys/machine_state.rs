@@ -17,7 +17,7 @@ pub(crate) struct MachineState {
     pub(crate) applied_index: u64,
     /// The latest time of all applied entries; it never decreases.
     pub(crate) now: EpochMillis,
-    /// The id of the next table.
+    /// The id that the next new table will get.
     pub(crate) next_table: u64,
 }
 

@@ -65,14 +65,14 @@ pub(crate) enum Family {
     TransactionSteps = 19,
     /// Bytes of item collections of tables with local indexes. See [`item_collection`].
     ItemCollection = 20,
-    /// Size limit of item collections. See [`item_collection`].
+    /// Limit of the size of item collections. See [`item_collection`].
     ItemCollectionLimit = 21,
     /// Progress of step-by-step removals in existing tables. See [`removal`].
     Removal = 22,
 }
 
 /// The first byte of queue keys. Records of a shard are only appended, and only trimmed from the
-/// front. An engine may store them apart from other keys.
+/// front. An engine may therefore store these keys separately.
 pub const QUEUE_KEYS: u8 = Family::StreamRecord as u8;
 
 /// Length in bytes of the common prefix of one queue's keys: family, table and shard.
@@ -103,7 +103,8 @@ pub(crate) fn encode_value<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, Re
     encode_value_into(Vec::new(), value)
 }
 
-/// Does the same as [`encode_value`] into an empty vector, which may have capacity already.
+/// Appends the result of [`encode_value`] to an empty vector, whose capacity the caller may have
+/// reserved.
 pub(crate) fn encode_value_into<T: serde::Serialize>(
     mut out: Vec<u8>,
     value: &T,

@@ -67,7 +67,7 @@ pub(crate) fn delete(overlay: &mut Overlay<'_>, to: ArcId, number: u64) {
 
 /// Returns the changes for an arc after a number (exclusive), in order: at most `limit` of them and
 /// about `bytes_max` bytes, at least one if there is one. If a number is missing, the result ends
-/// before it, because the receiver numbers the changes by their position in the delivery.
+/// before the gap, because the receiver numbers the changes by their position in the delivery.
 pub(crate) fn read_behind(
     view: &dyn View,
     to: ArcId,

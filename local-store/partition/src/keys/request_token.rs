@@ -15,11 +15,11 @@ use crate::storage::{ReadError, View};
 /// A transaction that was committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenResult {
-    /// Hash of the operations. It shows whether a request with the same token is the same request.
+    /// Hash of the operations, to detect that a request reuses the token for other operations.
     pub(crate) fingerprint: u128,
-    /// The time at which the transaction is forgotten.
+    /// The time at which the token expires.
     pub(crate) expires_at: EpochMillis,
-    /// For each operation: bytes of the item before and after.
+    /// For each operation: the size of the item in bytes before and after.
     pub(crate) sizes: Vec<(usize, usize)>,
 }
 

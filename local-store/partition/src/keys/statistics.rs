@@ -22,7 +22,7 @@ impl Statistics {
         Self { items: u64::from(bytes.is_some()), bytes: bytes.unwrap_or(0) }
     }
 
-    /// Returns these statistics, which include `old`, with `new` in place of `old`.
+    /// Returns these statistics, which include `old`, after `old` was replaced by `new`.
     pub(crate) fn with_replaced(self, old: Self, new: Self) -> Self {
         Self {
             items: (self.items + new.items).saturating_sub(old.items),

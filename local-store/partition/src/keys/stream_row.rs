@@ -16,12 +16,12 @@ use crate::entry::sequence::Sequence;
 use crate::storage::ReadError;
 use crate::table::identifiers::{ShardNumber, TableId};
 
-/// The version byte of rows of records.
+/// The version byte of a row of records.
 pub(super) const ROW_VERSION: u8 = 3;
 
-/// Size in bytes at which a row accepts no further record: a reader of one record has to read its
-/// row, and a trim removes whole rows. The effect of a log entry depends on this value, so it must
-/// never change.
+/// Size in bytes at which a row accepts no further record: a reader of one record has to read the
+/// whole row, and a trim removes whole rows. The effect of a log entry depends on this value, so it
+/// must never change.
 pub(super) const ROW_BYTES_MAX: usize = 16 * 1024;
 
 /// The key and the value of a row.
@@ -43,7 +43,7 @@ pub fn table_of_record(key: &[u8]) -> Option<TableId> {
 }
 
 /// Returns the key of the row whose last record has this sequence. No row with a smaller key has a
-/// record at or after it.
+/// record at or after this sequence.
 pub(crate) fn encode(table: TableId, shard: ShardNumber, sequence: Sequence) -> Vec<u8> {
     let mut key = shard_prefix(table, shard);
     key.extend_from_slice(&sequence.index.to_be_bytes());

@@ -78,8 +78,8 @@ pub(crate) fn write_prepared(
     Ok(())
 }
 
-/// Records that a transaction has ended here, so that late messages about it are recognised, and
-/// deletes its prepared operations.
+/// Records that a transaction has ended in this arc, so that late messages about it are recognised,
+/// and deletes its prepared operations.
 pub(crate) fn finish(overlay: &mut Overlay<'_>, id: TransactionId, began: EpochMillis) {
     overlay.delete(key(id));
     overlay.insert(timed(Family::FinishedTransaction, began, id), Vec::new());
@@ -126,7 +126,8 @@ pub(crate) fn write_decision(
     Ok(())
 }
 
-/// Returns the keys of the next ended transactions that began before a time, oldest first.
+/// Returns the keys of the next transactions that have ended and that began before a time, oldest
+/// first.
 pub(crate) fn find_old(
     view: &dyn View,
     before: EpochMillis,
@@ -146,7 +147,7 @@ pub(crate) fn find_old(
     Ok(found)
 }
 
-/// Returns the number of steps of transactions over several arcs in this arc.
+/// Returns the number of steps that transactions over several arcs have taken in this arc.
 pub(crate) fn read_steps(view: &dyn View) -> Result<u64, ReadError> {
     Ok(read(view, &[Family::TransactionSteps as u8])?.unwrap_or(0))
 }

@@ -9,7 +9,8 @@ use crate::table::identifiers::TableId;
 /// The most entries that one command removes; fewer if the entries are large.
 const PURGE_ENTRIES_MAX: usize = 2000;
 
-/// The families of a table's keys, in key order. A step continues where the previous one ended.
+/// The families of a table's keys, in key order. A removal step continues where the previous step
+/// ended.
 const FAMILIES: [Family; 8] = [
     Family::Item,
     Family::StreamRecord,
@@ -21,7 +22,7 @@ const FAMILIES: [Family; 8] = [
     Family::Removal,
 ];
 
-/// Removes the next entries of a deleted table. Returns whether there are more.
+/// Removes the next entries of a deleted table. Returns whether entries are left.
 pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
     let mut left = Allowance::of_entries(PURGE_ENTRIES_MAX);
     let place = table::deleted_place(id);

@@ -47,11 +47,11 @@ use crate::write;
 /// DynamoDB's error text for a table that is protected from deletion.
 const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
 
-/// Number of commands whose items are prefetched together: enough to keep the memory bus busy, few
-/// enough that the first items are still in the cache when they are needed.
+/// Number of commands whose items are prefetched together: enough to use the memory bandwidth, but
+/// few enough that the first items are still in the CPU cache when they are needed.
 const COMMANDS_TOGETHER: usize = 32;
 
-/// The most changes per command for which the overlay reserves capacity.
+/// The maximum number of changes per command for which the overlay reserves capacity.
 const CHANGES_EXPECTED_MAX: usize = 8;
 
 /// The state of one replica, apart from its storage.
@@ -60,10 +60,10 @@ pub struct Machine {
     arc_position: ArcPosition,
     state: MachineState,
     catalogue: Arc<Catalogue>,
-    /// The locks of prepared transactions, in a form for fast lookup.
+    /// The locks of prepared transactions, in memory for fast lookup.
     locks: Locks,
     /// Changes per command of the last entry that was applied here, rounded up, at most
-    /// [`CHANGES_EXPECTED_MAX`]. It only sets a capacity; no result depends on it.
+    /// [`CHANGES_EXPECTED_MAX`]. Used only to reserve capacity; no result depends on it.
     changes_of_a_command: usize,
 }
 
@@ -131,7 +131,7 @@ impl Machine {
         if index <= self.state.applied_index {
             return Ok((Batch::default(), Vec::new()));
         }
-        // Most entries are like the previous one, so this reserves as many changes per command.
+        // Reserves capacity: most entries change about as much per command as the previous entry.
         let changes = self.changes_of_a_command * entry.commands.len();
         let mut overlay = Overlay::with_room(view, changes);
         self.state.applied_index = index;
@@ -140,7 +140,7 @@ impl Machine {
         let mut position = 0u32;
         for commands in entry.commands.chunks(COMMANDS_TOGETHER) {
             let stored: Vec<_> = commands.iter().map(written_item).collect();
-            // Prefetching pays off only for several keys.
+            // Prefetching is faster only for several keys.
             if stored.len() > 1 {
                 view.fetch(&mut stored.iter().map(Vec::as_slice).filter(|key| !key.is_empty()));
             }
@@ -148,9 +148,9 @@ impl Machine {
                 let sequence = Sequence { index, position };
                 let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
                 position = position.saturating_add(positions);
-                // Other commands may scan keys or write rows of records, so all rows are closed
-                // before them. Where a row ends is part of an entry's effect, so this rule must not
-                // change.
+                // Other commands may scan keys or write rows of stream records, so all open rows
+                // are closed first. Where a row ends is part of an entry's effect, so this rule
+                // must never change.
                 if !command.only_writes() {
                     overlay.close_rows();
                 }
@@ -165,9 +165,9 @@ impl Machine {
     }
 
     /// Advances past the entry at `index`, whose batch another machine with the same state and
-    /// position has computed. The caller adds that batch to the storage. Returns false and does nothing if
-    /// the entry was applied before, or if the entry has commands that change more than items,
-    /// because such commands also change this machine.
+    /// position has computed. The caller adds that batch to the storage. Returns false and does
+    /// nothing if the entry was applied before, or if the entry has commands that change more than
+    /// items, because such commands must also change this machine's tables or locks.
     pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
         if index <= self.state.applied_index || !entry.only_writes() {
             return false;
@@ -258,8 +258,8 @@ impl Machine {
         }
     }
 
-    /// Expires an item. Like [`Machine::write`], it leaves the machine unchanged: see
-    /// [`Entry::only_writes`].
+    /// Expires an item. Like [`Machine::write`], leaves the machine's tables and locks unchanged:
+    /// see [`Entry::only_writes`].
     fn expire(
         &self,
         overlay: &mut Overlay<'_>,
@@ -270,7 +270,8 @@ impl Machine {
         stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
         match self.catalogue.get(table) {
-            // A transaction has locked the item. A later search for expired items finds it again.
+            // A transaction has locked the item, so it is not deleted now. A later search for
+            // expired items finds it again.
             Some(_) if self.locks.contains(&stored) => Ok(more(false)),
             Some(table) => {
                 let now = self.state.now;
@@ -489,7 +490,7 @@ impl Machine {
         }
     }
 
-    /// Runs one background step for a table.
+    /// Runs one step of background work for a table.
     fn step_table(
         &mut self,
         overlay: &mut Overlay<'_>,
@@ -537,7 +538,7 @@ fn change_time_to_live(
     let given = match change {
         TimeToLiveChange::Enable(given) | TimeToLiveChange::Disable(given) => given,
     };
-    // DynamoDB validates the request before it checks for a change in progress.
+    // DynamoDB validates the request before it reports that a change is already in progress.
     let current = &table.time_to_live;
     let refusal = match (current.indexed_attribute(), change) {
         (Some(attribute), _) if attribute != given => Some(format!(

@@ -25,20 +25,21 @@ impl Allowance {
         Self { entries, bytes: STEP_BYTES_MAX }
     }
 
-    /// Counts an entry. Breaks after the last entry that is allowed.
+    /// Counts an entry. Breaks if this was the last entry that is allowed.
     pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(key.len() + value.len());
         if self.is_used_up() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Returns whether the step must end and leave the rest to the next one.
+    /// Returns whether the budget is used up, so that the step must end and leave the rest to the
+    /// next one.
     pub(crate) fn is_used_up(&self) -> bool {
         self.entries == 0 || self.bytes == 0
     }
 }
 
-/// A visitor of a key and its value; breaks where the step must end.
+/// The visitor of a step, called for each key and value; breaks where the step must end.
 type StepVisit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ReadError> + 'v;
 
 /// Visits the next items of a table, after a key, until `visit` breaks. Returns the key at which it
@@ -65,9 +66,9 @@ pub(crate) fn visit_items(
 }
 
 /// Removes the next keys with a prefix, as many as the allowance permits, and stores the last
-/// removed key under `place`. The next step continues after that key, because a scan from the
-/// prefix would pass over the tombstones of all keys that were removed before. Therefore no key may
-/// be written under the prefix any more. The caller deletes `place` when no keys are left.
+/// removed key under `place`. The next step continues after that key, because a scan from the start
+/// of the prefix would pass over the tombstones of all removed keys. Therefore no new key may be
+/// written under the prefix. The caller deletes `place` when no keys are left.
 pub(crate) fn remove_under(
     overlay: &mut Overlay<'_>,
     place: &[u8],

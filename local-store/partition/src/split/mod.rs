@@ -1,8 +1,10 @@
-//! Splitting a partition: counts its lower part step by step, then replaces it by two partitions.
+//! Splits of partitions: a split counts the items of the partition's lower part step by step, and
+//! then replaces the partition by two.
 //!
-//! A split ends in one command: the stream shard of the partition closes and two children open.
-//! Until then, readers and writers see no change. A write to an already counted item also updates
-//! the count, so that both halves have exact statistics. The server's ticks decide when to split.
+//! The last command of a split replaces the partition: its stream shard closes and two child shards
+//! open. Until then, readers and writers see no change. A write to an item that is already counted
+//! also updates the count, so that both halves have exact statistics. The server's ticks decide
+//! when to split.
 
 #[cfg(test)]
 mod tests;
@@ -159,8 +161,8 @@ fn count_next(
         (WalkEnd::Limit, _) => CountResult::More(split),
         (WalkEnd::Bound, Some(at)) => CountResult::Whole(at),
         (WalkEnd::Bound, None) => match edge_token(overlay, table, range, true)? {
-            // The items of the last token have at least half of the bytes. They become the upper
-            // part, and the items below them are counted again.
+            // The items of the last token have at least half of the bytes. They alone become the
+            // upper part, and all items below them must be counted again.
             Some(last) if edge_token(overlay, table, range, false)? != Some(last) => {
                 below = Statistics::default();
                 CountResult::More(Split { at: Some(last), cursor: None, ..split })
@@ -175,7 +177,7 @@ fn count_next(
 
 /// The reason why a walk over the lower part stopped.
 enum WalkEnd {
-    /// Half of the bytes are below this token.
+    /// The items below this token have half of the bytes.
     Half(Token),
     /// This step has counted enough.
     Limit,
@@ -271,8 +273,8 @@ pub fn find_split_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Table
 }
 
 /// Returns the partitions to split regardless of their traffic: those with more than `bytes_max`
-/// bytes, and the widest partition of a table that has too few partitions for its throughput
-/// setting.
+/// bytes, and the widest partition of a table that has too few partitions for its provisioned
+/// throughput.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -286,7 +288,7 @@ pub fn find_due_splits<'a>(
     for table in tables.filter(|table| table.partitions.len() + splits_of(table) < PARTITIONS_MAX) {
         for partition in table.partitions.iter().filter(|partition| partition.split.is_none()) {
             let bytes = statistics::read(view, table.id, partition.number)?.bytes;
-            // An indivisible partition is tried again once it has grown by a tenth.
+            // An indivisible partition is tried again only after it has grown by a tenth.
             let tried = partition.indivisible_bytes;
             if bytes > bytes_max.max(tried.saturating_add(tried / 10)) {
                 due.push((table.id, partition.number, SplitPoint::Half));
@@ -303,11 +305,12 @@ pub fn find_due_splits<'a>(
     Ok(due)
 }
 
-/// Returns the partition with the most tokens that is not being split, and its middle.
+/// Returns the partition with the widest token range among those that are not being split, and the
+/// middle of this range.
 fn widest(table: &Table) -> Option<(TableId, PartitionNumber, SplitPoint)> {
     let candidates = table.partitions.iter().enumerate().filter(|(_, p)| p.split.is_none());
     let ranges = candidates.filter_map(|(place, p)| Some((table.token_range(place)?, p.number)));
-    // `max_by_key` returns the last of several maxima, so the reversed order gives the first
+    // `max_by_key` returns the last of several maxima, so the order is reversed to get the first
     // partition.
     let (range, number) =
         ranges.rev().max_by_key(|(range, _)| range.last.0.saturating_sub(range.first.0))?;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// A failed read: the replica must stop. Never caused by a request.
+/// A read failed, because the storage is damaged or unreadable. The replica must stop. No request
+/// causes such an error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("storage cannot be read: {0}")]
 pub struct ReadError(pub String);
 
-/// A value. Copies share their bytes: the item, its index entries and all replicas of a process
+/// A value. Clones share their bytes: the item, its index entries and all replicas of a process
 /// share one allocation.
 pub type Value = Arc<[u8]>;
 
@@ -28,8 +29,8 @@ pub trait View {
     /// When the engine cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError>;
 
-    /// Prefetches keys that the caller will read soon: an engine may look up many keys together
-    /// faster than one by one. Changes nothing.
+    /// Prefetches keys that the caller will read soon, because an engine may look up many keys
+    /// together faster than one by one. Has no effect on results.
     fn fetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
         let _ = keys;
     }
@@ -53,8 +54,8 @@ pub trait View {
 pub enum Op {
     /// Sets the value of a key.
     Put(Vec<u8>, Value),
-    /// Sets the value of a key that does not exist. If the key is deleted later, an engine needs no
-    /// tombstone for it.
+    /// Sets the value of a key that does not exist. An engine may therefore delete the key later
+    /// without a tombstone.
     Insert(Vec<u8>, Value),
     /// Deletes a key.
     Delete(Vec<u8>),
@@ -104,7 +105,7 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Only a prefix of 0xff bytes gets here; no key family has that number.
+    // Only a prefix of 0xff bytes gets here, and no key family has this number.
     vec![u8::MAX; prefix.len() + 1]
 }
 

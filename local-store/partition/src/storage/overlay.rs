@@ -14,7 +14,7 @@ use crate::keys::stream_row::OpenRows;
 use crate::mutation::{self, Mutation};
 use crate::storage::{Batch, Op, ReadError, Value, View, Visit};
 
-/// The change of a key in a batch: its new value, or none.
+/// The change of a key in a batch: its new value, or `None` for a deletion.
 struct KeyChange {
     value: Option<Value>,
     /// Whether the key did not exist before the batch.
@@ -26,7 +26,7 @@ struct KeyChange {
 struct KeyChanges {
     in_order: Vec<(Vec<u8>, KeyChange)>,
     /// Positions of keys in `in_order`, with the hashes of the keys. The seed of the hashes may be
-    /// random, because no code iterates over the table.
+    /// random, because nothing iterates over this table.
     places: HashTable<(u64, usize)>,
     hashing: RandomState,
 }
@@ -105,8 +105,8 @@ impl<'a> Overlay<'a> {
         &mut self.open_rows
     }
 
-    /// Writes the rows of stream records that are still open. Code that reads or writes such rows
-    /// directly calls this first.
+    /// Writes the rows of stream records that are still open. Must be called before code that reads
+    /// or writes such rows directly.
     pub(crate) fn close_rows(&mut self) {
         for (key, value) in mem::take(&mut self.open_rows).close() {
             self.insert_row(key, value);
@@ -116,8 +116,8 @@ impl<'a> Overlay<'a> {
     /// Writes a row of stream records. The key contains the row's position in the log, so it did
     /// not exist before.
     pub(crate) fn insert_row(&mut self, key: Vec<u8>, row: Vec<u8>) {
-        // With this fault the row exists already. If it were declared as new, the engine would
-        // reject it before the checkers under test can find the fault.
+        // With this deliberate fault, the row may exist already. If it were declared as new, the
+        // engine would reject it before the checkers could find the fault.
         let is_new = !mutation::is_active(Mutation::ApplyTwice);
         self.changes.insert(key, Some(row.into()), is_new);
     }
@@ -177,7 +177,7 @@ impl View for Overlay<'_> {
         let mut changes = changes.into_iter();
         let mut next = changes.next();
         let mut stopped = false;
-        // Merge the overlay's changes, which replace the values of the view below.
+        // Merges the overlay's changes into the scan. They replace the values of the view below.
         self.base.scan(from, to, reverse, &mut |key, value| {
             while let Some((changed, change)) = next {
                 let order = if reverse { key.cmp(changed) } else { changed.cmp(key) };

@@ -1,7 +1,7 @@
 //! Streams and their shards: opening, rotation, trimming, reading.
 //!
 //! A shard holds the records of one partition. A record's sequence number is the position of its
-//! command in the log. Iterators and their lifetime are the server's. Source: AWS, "Change data
+//! command in the log. Iterators and their lifetime are in the server. Source: AWS, "Change data
 //! capture for DynamoDB Streams".
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ fn hexadecimal(number: u128) -> String {
     text
 }
 
-/// The position at which to begin to read a shard.
+/// The position from which to read a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Position {
     /// At this sequence, inclusive.
@@ -110,9 +110,9 @@ fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequenc
 
 /// Returns the label of the next stream of a table: the wanted label if it is greater than the last
 /// label, otherwise the last label with one more digit. The wanted label comes from the clock of
-/// the process that received the request, and the clocks of two processes differ. Consumers order
-/// their stored records by label. A label with one more digit still sorts before the next
-/// millisecond.
+/// the process that received the request, and may be too low because clocks differ. Labels must
+/// increase, because consumers order stored records by label. A label with one more digit still
+/// sorts before that of the next millisecond.
 pub(crate) fn next_label(table: &Table, wanted: String) -> String {
     match table.streams.last() {
         Some(last) if wanted <= last.label => format!("{}1", last.label),
@@ -184,11 +184,11 @@ pub(crate) fn split_shard(
     }
 }
 
-/// Returns the part of a shard's id that makes the id unique among the table's shards of one
-/// millisecond, because readers find a shard by its id. The number is multiplied by an odd
-/// constant, so no two numbers have the same suffix.
+/// Returns the suffix of a shard's id, which distinguishes the table's shards of one millisecond.
+/// The shard's number is multiplied by an odd constant, so different numbers have different
+/// suffixes.
 fn id_suffix(table: TableId, number: ShardNumber) -> u32 {
-    /// 2^32 divided by the golden ratio, so that consecutive numbers get dissimilar suffixes.
+    /// 2^32 divided by the golden ratio, which gives consecutive numbers dissimilar suffixes.
     const SCATTER: u32 = 0x9E37_79B1;
     let [a, b, c, d, ..] = xxhash_rust::xxh3::xxh3_64(&table.0.to_be_bytes()).to_be_bytes();
     number.0.wrapping_mul(SCATTER) ^ u32::from_be_bytes([a, b, c, d])
@@ -204,8 +204,8 @@ fn open_shard(
     let number = ShardNumber(table.next_shard);
     table.next_shard += 1;
     let suffix = id_suffix(table.id, number);
-    // Shards are in the order of their ids, so the id of a child must sort after that of its
-    // parent, even if both open in the same millisecond.
+    // Shards are sorted by id, so the id of a child must sort after that of its parent, even if
+    // both open in the same millisecond.
     let behind_parent =
         parent.as_deref().and_then(millis_of).map_or(0, |millis| millis.saturating_add(1));
     let shard = Shard {
@@ -282,8 +282,8 @@ pub(crate) fn trim(
     Ok(more)
 }
 
-/// Returns whether all records of a shard or stream that closed at this time have expired; false if
-/// the shard or stream is still open.
+/// Returns whether all records of a shard or stream that was closed at `closed_at` have expired;
+/// false if it is still open.
 fn is_gone(closed_at: Option<EpochMillis>, now: EpochMillis) -> bool {
     closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
 }
@@ -317,8 +317,8 @@ fn old_rows(
     found
 }
 
-/// Returns the first key of a shard's remaining rows. A scan from the shard's prefix would pass
-/// over the tombstones of all trimmed rows each time.
+/// Returns the first key of a shard's remaining rows. Scans begin at this key, because a scan from
+/// the shard's prefix would pass over the tombstones of all trimmed rows.
 pub(crate) fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
         Some(trimmed) => successor(stream_row::encode(table, shard.number, trimmed)),

@@ -1,4 +1,4 @@
-//! Finds the position of a time in a shard. `stream` reads records from a position.
+//! Finds the position of a time in a shard. `stream` reads records from that position.
 //!
 //! The time of log entries never decreases, so a binary search over log indexes finds the position
 //! with at most 64 seeks, however many records the shard has.
@@ -17,7 +17,8 @@ use crate::table::stream::Shard;
 /// Returns the position of the first record of a shard that was made at `time` or later; `None` if
 /// there is none. Records carry their time in whole seconds.
 ///
-/// The position is inclusive. Its log entry may have earlier records that a trim has removed.
+/// The position is inclusive. The record may be preceded by records of the same log entry that were
+/// trimmed.
 ///
 /// # Errors
 /// When the storage cannot be read or holds damaged records.

@@ -19,9 +19,9 @@ pub enum Billing {
     },
 }
 
-/// Returns the number of partitions of a new table (design, section 3). A provisioned table gets
-/// enough for its throughput, and an on-demand table gets four. For any throughput in a log entry,
-/// the result is at most [`PARTITIONS_MAX`].
+/// Returns the number of partitions of a new table: enough for the throughput of a provisioned
+/// table, and four for an on-demand table. For any throughput in a log entry, the result is at most
+/// [`PARTITIONS_MAX`].
 #[must_use]
 pub fn partition_count(billing: Billing) -> u32 {
     let for_throughput = match billing {

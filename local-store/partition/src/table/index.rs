@@ -13,7 +13,7 @@ use crate::table::placement::ArcId;
 /// The kind of an index: whether the index shares the table's partition key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexKind {
-    /// The table's partition key and another sort key.
+    /// An index with the table's partition key and another sort key.
     Local,
     /// Any key.
     Global,
@@ -37,7 +37,8 @@ pub struct IndexDefinition {
     pub name: String,
     /// Local or global.
     pub kind: IndexKind,
-    /// Its key. A local index has the table's partition key, and always a sort key of one attribute.
+    /// The key schema. That of a local index has the table's partition key, and always one sort key
+    /// attribute.
     pub key_schema: IndexKeySchema,
     /// The attributes that the index's entries hold.
     pub projection: IndexProjection,
@@ -48,7 +49,8 @@ pub struct IndexDefinition {
 /// The status of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexStatus {
-    /// Writes maintain the index. The older items up to the cursor have their entries, too.
+    /// Writes maintain the index. The items up to the cursor that are older than the index have
+    /// their entries, too.
     Creating {
         /// The item key after which building continues; `None` at the start.
         cursor: Option<Vec<u8>>,
@@ -57,7 +59,7 @@ pub enum IndexStatus {
     Active,
     /// Writes no longer maintain the index, and its entries are being removed.
     Deleting,
-    /// Every item was read, but some entries are not delivered to other arcs yet.
+    /// All items have been read, but some entries have not been delivered to other arcs yet.
     Delivering {
         /// For each of these arcs, the number of the last change that it must receive.
         until: Vec<(ArcId, u64)>,
@@ -66,7 +68,7 @@ pub enum IndexStatus {
 
 impl IndexStatus {
     /// Returns how close the status is to active. The arc with the least progress determines the
-    /// status of the index for the whole ring, so an index that any arc deletes is not used.
+    /// status of the index for the whole ring, so an index is not used if any arc is deleting it.
     pub(crate) fn progress(&self) -> u8 {
         match self {
             Self::Deleting => 0,
@@ -100,7 +102,7 @@ pub enum IndexChange {
 }
 
 /// One entry of an index that a write put, replaced or removed. If the index key of an item
-/// changed, there are two values: one for the removed entry and one for the put entry.
+/// changed, the write has two such values: one for the removed entry and one for the new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexWrite {
     /// The index.
@@ -113,7 +115,7 @@ pub struct IndexWrite {
     pub new_bytes: usize,
 }
 
-/// The keys of one entry, which are unique in an index and determine its position.
+/// The keys of one index entry, which are unique in the index and determine the entry's position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexKey {
     /// The value of the index's key.

@@ -1,6 +1,6 @@
-//! A table: its schema, its partitions, its streams. Not its items.
+//! A table: its schema, its partitions and its streams, but not its items.
 //!
-//! The module has only types: the modules that change a table or store its data depend on it.
+//! The module has only types. Other modules change tables and store their data.
 
 pub(crate) mod billing;
 pub(crate) mod identifiers;
@@ -63,8 +63,8 @@ pub struct Table {
     /// The arcs of its parts. Stored separately, and never sent with the table.
     #[serde(skip)]
     pub placement: Placement,
-    /// Whether some arc has not adopted the current definition: the table is being created or
-    /// updated.
+    /// Whether some arc has not adopted the current definition yet, because the table is being
+    /// created or updated.
     #[serde(skip)]
     pub is_behind: bool,
     /// Whether some arc does not have the table yet. Such a table accepts no items.
@@ -91,7 +91,7 @@ impl Table {
     }
 
     /// Returns the index of the partition with a number; `None` if there is no such partition, or
-    /// no longer.
+    /// if it was split.
     #[must_use]
     pub fn find_partition(&self, number: PartitionNumber) -> Option<usize> {
         self.partitions.iter().position(|partition| partition.number == number)

@@ -18,7 +18,7 @@ const SEPARATOR: char = '/';
 pub struct TableName(String);
 
 impl TableName {
-    /// Creates the name `name` of an owner; an empty owner is the store itself.
+    /// Creates the table name `name` of an owner. An empty owner stands for the store itself.
     #[must_use]
     pub fn new(owner: &str, name: &str) -> Self {
         if owner.is_empty() { Self(name.to_owned()) } else { Self(format!("{owner}/{name}")) }

@@ -59,7 +59,7 @@ pub struct ResourcePolicy {
 pub struct Recovery {
     /// The time at which point-in-time recovery was enabled.
     pub since: EpochMillis,
-    /// The recovery period in days: 1 to 35.
+    /// The recovery period in days, from 1 to 35.
     pub days: u8,
 }
 
@@ -86,9 +86,9 @@ pub struct TableOptions {
     pub recovery: Option<Recovery>,
     /// The time at which the table was last made on-demand.
     pub on_demand_at: Option<EpochMillis>,
-    /// The time at which the table's provisioned throughput last grew.
+    /// The time at which the table's provisioned throughput was last increased.
     pub increased_at: Option<EpochMillis>,
-    /// The time at which the table's provisioned throughput last shrank.
+    /// The time at which the table's provisioned throughput was last decreased.
     pub decreased_at: Option<EpochMillis>,
     /// The number of decreases on the day of `decreased_at`.
     pub decreases: u32,
@@ -101,8 +101,8 @@ pub enum OptionChange {
     Class(bool),
     /// Sets the ARN of the KMS key, or none.
     Encrypt(Option<String>),
-    /// Changes the limit of the table or of an index: `None` keeps a value, `Some(None)` removes
-    /// the limit.
+    /// Changes the on-demand limit of the table or of an index: `None` leaves a value unchanged,
+    /// `Some(None)` removes it.
     OnDemandLimit {
         /// The index; `None` for the table.
         index: Option<String>,
@@ -188,7 +188,7 @@ impl TableOptions {
         Units { read: asked.read.max(least.read), write: asked.write.max(least.write) }
     }
 
-    /// Returns how often provisioned throughput decreased today.
+    /// Returns how often provisioned throughput was decreased on the current UTC day.
     #[must_use]
     pub fn decreases_today(&self, now: EpochMillis) -> u32 {
         match self.decreased_at {

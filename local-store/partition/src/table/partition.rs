@@ -37,8 +37,8 @@ impl Partition {
 /// The point at which to split a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SplitPoint {
-    /// The token at which each side has about half of the bytes; the middle if the partition is
-    /// empty.
+    /// The token at which each side has about half of the bytes, or the middle of the range if the
+    /// partition is empty.
     Half,
     /// The upper part begins at this token.
     Token(Token),
@@ -49,15 +49,16 @@ pub enum SplitPoint {
 pub struct Split {
     /// The first token of the upper part, once the token is known.
     pub at: Option<Token>,
-    /// The number of the partition that the lower part becomes. Its statistics already contain the
-    /// items counted so far.
+    /// The number of the partition that will hold the lower part. The statistics under this number
+    /// already contain the items counted so far.
     pub lower: PartitionNumber,
     /// The key of the last item that was counted; `None` before the first item.
     pub(crate) cursor: Option<Vec<u8>>,
 }
 
 impl Split {
-    /// Returns whether the split has already counted an item with this key, if the item exists.
+    /// Returns whether the split has already counted the item with this key, or would have counted
+    /// it if it existed.
     pub(crate) fn has_counted(&self, stored: &[u8]) -> bool {
         self.cursor.as_deref().is_some_and(|cursor| stored <= cursor)
     }

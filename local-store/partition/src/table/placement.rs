@@ -2,9 +2,10 @@
 //!
 //! An arc is one consensus group: one log, one machine. When a table is created, its tokens are
 //! divided into stretches, one for each initial partition, and the stretches are assigned to the
-//! arcs round-robin. A partition is entirely in one arc, and so are the two that it splits into.
-//! Therefore one log feeds a stream shard. The first arc decides the table's definition; the other
-//! arcs adopt it, version by version. See `docs/decisions/0007-several-arcs.md`.
+//! arcs round-robin. A partition is entirely in one arc, and the two that it splits into are in the
+//! same arc. Therefore all records of a stream shard come from one log. The first arc decides the
+//! table's definition; the other arcs adopt it, version by version. See
+//! `docs/decisions/0007-several-arcs.md`.
 
 use std::fmt;
 
@@ -58,7 +59,7 @@ pub struct ArcPosition {
 }
 
 impl Default for ArcPosition {
-    /// Returns the only arc of a ring of one.
+    /// Returns the position of the only arc in a ring of one.
     fn default() -> Self {
         Self { arc: ArcId::FIRST, arcs: 1 }
     }
@@ -123,7 +124,7 @@ impl Placement {
         if arcs.is_empty() { vec![ArcId::FIRST] } else { arcs }
     }
 
-    /// Returns how many stretches are in an arc, and how many there are in all.
+    /// Returns the number of stretches that are in an arc, and the number of all stretches.
     pub(crate) fn share_of(&self, arc: ArcId) -> (usize, usize) {
         if self.ranges.is_empty() {
             return (usize::from(arc == ArcId::FIRST), 1);

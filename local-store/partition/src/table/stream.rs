@@ -35,13 +35,14 @@ pub struct Shard {
     pub parent: Option<String>,
     /// The first sequence for which the shard accepts records.
     pub first: Sequence,
-    /// The sequence at which the shard was closed, inclusive; `None` while the shard is open.
+    /// The sequence up to which the shard accepted records, inclusive; `None` while the shard is
+    /// open.
     pub last: Option<Sequence>,
     /// The time at which the shard was opened.
     pub opened_at: EpochMillis,
     /// The time at which the shard was closed.
     pub closed_at: Option<EpochMillis>,
-    /// The last record that was trimmed because of its age; a reader at an earlier position has
+    /// The last record that was trimmed because of its age. A reader at an earlier position has
     /// missed records.
     pub trimmed: Option<Sequence>,
 }

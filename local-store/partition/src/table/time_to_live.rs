@@ -10,7 +10,8 @@ pub enum TimeToLive {
     /// Nothing expires.
     #[default]
     Disabled,
-    /// New writes are indexed, and so are older items up to the cursor.
+    /// Writes maintain the expiry entries. Older items up to the cursor have their expiry entries,
+    /// too.
     Enabling {
         /// The attribute that holds the time.
         attribute: String,

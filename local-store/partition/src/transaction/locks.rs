@@ -49,7 +49,8 @@ impl Locks {
         self.0.get(&item::encode(write.table, &write.key))
     }
 
-    /// Returns whether this or another attempt at the same request has locked one of the items.
+    /// Returns whether an attempt at the same request, this one or another, has locked one of the
+    /// items.
     pub(crate) fn are_of_the_same_request(&self, id: TransactionId, operations: &[Write]) -> bool {
         let mut holders = operations.iter().filter_map(|write| self.holder(write));
         holders.any(|holder| holder.has_token_of(id))
@@ -57,7 +58,7 @@ impl Locks {
 
     /// Returns the cancellation reasons if an operation's item is locked; `None` if none is.
     pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
-        // Locks are rare, so this mostly avoids encoding the keys.
+        // Fast path: usually nothing is locked, so the keys need not be encoded.
         if self.0.is_empty() {
             return None;
         }

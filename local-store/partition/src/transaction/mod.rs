@@ -3,8 +3,8 @@
 //! A transaction in one arc is one command, so no other command runs between its operations, and
 //! the order of the log makes transactions serializable (see
 //! `docs/decisions/0005-transactions-are-one-log-entry.md`). Transactions over several arcs are in
-//! `two_phase_commit`. Each operation is a write like any other (see `write`); this module decides
-//! about all of them together. Source: AWS, "DynamoDB transactions: how it works".
+//! `two_phase_commit`. Each operation is an ordinary write (see `write`); this module applies all
+//! of them or none. Source: AWS, "DynamoDB transactions: how it works".
 
 pub(crate) mod locks;
 pub(crate) mod state;

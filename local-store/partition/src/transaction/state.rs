@@ -9,8 +9,8 @@ use crate::table::identifiers::TableId;
 use crate::table::placement::ArcId;
 
 /// The unique id of one attempt at a transaction. The coordinator draws one half at random. The
-/// other half is derived from the client's token if there is one, so that a lock shows whether the
-/// same request holds it.
+/// other half is derived from the client's token if there is one, so that a lock shows whether an
+/// attempt at the same request holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransactionId(pub u128);
 
@@ -63,7 +63,7 @@ pub struct LockedItem {
 /// The change of a locked item when its transaction commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LockedChange {
-    /// No change: the transaction only has a condition on it.
+    /// The item does not change: the transaction only checks a condition on it.
     Unchanged,
     /// The item is replaced by the given item, or deleted if `None`.
     Replaced(Option<EncodedItem>),

@@ -9,7 +9,7 @@
 //!
 //! The server recovers an abandoned transaction: it asks the home arc to abort it, gets the final
 //! decision, and finishes it. Late messages change nothing: an arc does not prepare a transaction
-//! that has ended, and does not commit one that is older than a minute. For that minute it
+//! that has ended, and does not commit one that is older than a minute. For that minute, the arc
 //! remembers ended transactions. Each arc uses only its own time.
 
 use model::{EncodedItem, EpochMillis};
@@ -43,8 +43,9 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
     now.since(began) > TRANSACTION_LIFE_MS
 }
 
-/// Checks the operations of a transaction and locks their items, or replies why it cannot. A
-/// repeated command finds the locks of the first command and replies with a conflict.
+/// Checks the operations of a transaction and locks their items. If that is not possible, replies
+/// with the reason. If the command is repeated, it finds the locks of the first one and replies
+/// with a conflict.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -54,7 +55,8 @@ pub(crate) fn prepare(
     prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
     let &Prepare { id, deciding_arc, began, ref operations, return_items } = prepare;
-    // A transaction without operations has no locks by which to recognise a repetition.
+    // A transaction without operations has no locks, by which a repeated command could be
+    // recognised.
     if operations.is_empty() || is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
     }
@@ -64,7 +66,7 @@ pub(crate) fn prepare(
         }
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // This overlay only computes the results, and is dropped afterwards.
+    // This overlay is used only to compute the results, and is then dropped.
     let mut attempt = Overlay::new(overlay);
     let mut writes =
         match transaction::attempt_all(&mut attempt, catalogue, first, now, operations)? {
@@ -109,7 +111,8 @@ pub(crate) fn decide(
     if let Some(known) = keys::read_decision(overlay, began, id)? {
         return Ok(Reply::Decided { commit: known.commit });
     }
-    // An old transaction may have been decided and forgotten already, so it is never committed.
+    // The decision about an old transaction may have been forgotten already, so such a transaction
+    // is never committed.
     let commit = commit && !is_old(began, now);
     if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
         if let Some(reply) = transaction::find_token_result(overlay, now, token, *fingerprint)? {
@@ -124,16 +127,16 @@ pub(crate) fn decide(
     if mutation::is_active(Mutation::ForgetDecision) {
         return Ok(Reply::Decided { commit });
     }
-    // An aborted transaction needs no delivery: each arc that prepared it asks for the decision
-    // itself.
+    // An aborted decision needs no delivery: each arc that has prepared the transaction asks for
+    // the decision by itself.
     keys::write_decision(overlay, id, &Decision { began, commit, participants }, !commit)?;
     keys::count_step(overlay)?;
     Ok(Reply::Decided { commit })
 }
 
-/// Applies or discards the operations that a transaction prepared here. The reply contains the
-/// writes, which shows that the items were locked until now. If nothing is prepared or the
-/// transaction has ended, it changes no item and replies `TransactionOver`.
+/// Applies or discards the operations that a transaction prepared here. A reply with the writes
+/// proves that the items were locked until now. If nothing is prepared here or the transaction has
+/// already ended, changes no item and replies `TransactionOver`.
 pub(crate) fn finish(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -153,7 +156,7 @@ pub(crate) fn finish(
     let mut writes = Vec::new();
     for (position, locked) in (first.position..).zip(prepared.items) {
         let LockedChange::Replaced(new) = locked.change else { continue };
-        // A table that was deleted meanwhile has no items.
+        // A table that was deleted in the meantime has no items.
         if let Some(table) = catalogue.get(locked.table).filter(|_| commit) {
             let sequence = Sequence { position, ..first };
             let made = write::replace_with(overlay, table, sequence, now, &locked.key, new)?;
@@ -225,9 +228,10 @@ pub fn read_incomplete(view: &dyn View) -> Result<Vec<(TransactionId, Decision)>
     keys::read_unsettled(view)
 }
 
-/// Returns the number of steps of transactions over several arcs in this arc. While it stays the
-/// same, no such transaction has locked or released items here or decided to commit. Steps without
-/// such an effect, for example finishing a transaction that was never prepared, may not be counted.
+/// Returns the number of steps of transactions over several arcs in this arc. While the number
+/// stays the same, no such transaction locks or releases items or decides to commit here. Steps
+/// without such an effect, for example finishing a transaction that was never prepared, may not be
+/// counted.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::claim::{ALGORITHM, Claim, SIGNATURE_PARAMETER, date_text, query_parameters};
 
-/// All characters except those that RFC 3986 calls unreserved.
+/// All characters except the unreserved ones of RFC 3986, so these are percent-encoded.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 
@@ -23,7 +23,7 @@ pub(super) fn sha256_text(bytes: &[u8]) -> String {
     out
 }
 
-/// Returns the scope in the form of the string to sign.
+/// Returns the credential scope in the form that the string to sign contains.
 fn scope_text(claim: &Claim) -> String {
     let scope = &claim.scope;
     format!("{}/{}/{}/{}", scope.date, scope.region, scope.service, scope.terminator)

@@ -15,10 +15,10 @@ use crate::api::error::ApiError;
 
 /// The only supported algorithm.
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// The query parameter with the signature of a presigned request, which the signature itself does not
-/// cover.
+/// The query parameter with the signature of a presigned request, which is the only parameter that
+/// the signature does not cover.
 pub(super) const SIGNATURE_PARAMETER: &str = "X-Amz-Signature";
-/// The format of dates in signatures.
+/// The format of times in signatures.
 const DATE_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 
 /// The signature data of a request, as it was sent and not yet verified.
@@ -57,7 +57,7 @@ fn parse_date(text: &str) -> Option<Timestamp> {
     basic.and_then(|date| date.to_zoned(TimeZone::UTC).ok()).map(|zoned: Zoned| zoned.timestamp())
 }
 
-/// Returns the text of a header, if the request has it.
+/// Returns the value of a header as text; `None` if the header is missing.
 pub(super) fn header<'h>(head: &'h Parts, name: &str) -> Option<&'h str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
 }

@@ -32,7 +32,7 @@ impl fmt::Debug for AccessKeys {
     }
 }
 
-/// A section while it is parsed.
+/// A section of the file during parsing.
 #[derive(Default)]
 struct Section {
     line: usize,

@@ -1,6 +1,6 @@
-//! The account and the Region of a request, for a store that separates their tables.
+//! The account and the Region of a request, for a store in which each of them has its own tables.
 //!
-//! `signature` verifies signatures; this module only reads them.
+//! `signature` verifies signatures; this module only reads the account and the Region from them.
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -28,8 +28,9 @@ pub(super) fn is_account(text: &str) -> bool {
     text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reads the sender of a request; `None` if the request is not signed. The account of an access key is stated
-/// in the file of access keys; without it, a key of twelve digits is its own account.
+/// Returns the sender of a request; `None` if the request is not signed. The file of access keys
+/// can give the account of an access key. Without this entry, an access key of twelve digits is its
+/// own account.
 ///
 /// # Errors
 /// `IncompleteSignatureException` or `InvalidSignatureException`: the signature is malformed.

@@ -1,4 +1,5 @@
-//! Verification of signatures: signs the request again with the secret of its access key, and compares.
+//! Verification of signatures: computes the signature of a request with the secret of its access
+//! key, and compares both signatures.
 //!
 //! The comparison takes constant time. Checks and error messages are DynamoDB's. Source: AWS, "Troubleshoot
 //! Signature Version 4 signing for AWS API requests".
@@ -18,11 +19,11 @@ use crate::api::error::ApiError;
 const SKEW: SignedDuration = SignedDuration::from_mins(15);
 /// The maximum number of seconds for which a request can be presigned: seven days.
 const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
-/// The service in the scope of credentials, also for streams.
+/// The service in the scope of credentials. Requests on streams use the same name.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that determine the effect of a request. They must be signed if present. `Content-Encoding` is not
-/// among them, because the signature covers the body as it is sent.
+/// Headers that determine the effect of a request, which must therefore be signed if present.
+/// `Content-Encoding` is not among them, because the signature covers the body as it is sent.
 const MUST_BE_SIGNED: [(&str, &str); 3] = [
     ("x-amz-target", "X-Amz-Target"),
     ("x-amz-date", "X-Amz-Date"),
@@ -32,9 +33,9 @@ const MISMATCH: &str = "The request signature we calculated does not match the s
 
 type HmacSha256 = Hmac<Sha256>;
 
-/// Verifies the signature of a request. The time of the signature must be close to `now`, the wall clock, or
-/// to `shown`, the time in the header `Date` of responses. Some SDKs adjust the signer's clock to that
-/// header. `body` is the body as it was sent.
+/// Verifies the signature of a request. The time of the signature must be close to `now`, the wall
+/// clock, or to `shown`, the time in the `Date` header of responses, because some SDKs correct the
+/// signer's clock with that header. `body` is the body as it was sent, before decompression.
 ///
 /// # Errors
 /// `MissingAuthenticationTokenException`, `IncompleteSignatureException`, `UnrecognizedClientException` or
@@ -68,7 +69,7 @@ pub(crate) fn verify(
     }
 }
 
-/// Returns the signing key: the secret, bound to a day, a Region and this service.
+/// Returns the signing key, which is derived from the secret, the day, the Region and this service.
 fn signing_key(secret: &str, claim: &Claim) -> HmacSha256 {
     let scope = &claim.scope;
     let mut key = format!("AWS4{secret}").into_bytes();

@@ -1,4 +1,4 @@
-//! Writes the JSON of a response, member by member, directly into its text.
+//! Writes the JSON of a response member by member, directly as text.
 //!
 //! The crate `model` writes items. Writing directly avoids a tree of JSON values.
 
@@ -21,7 +21,7 @@ pub(crate) fn text_member(out: &mut String, name: &str, text: &str) {
     json::write_string(out, text);
 }
 
-/// Appends a member that is a whole number.
+/// Appends a member that is an integer.
 pub(crate) fn number_member(out: &mut String, name: &str, number: u64) {
     begin_member(out, name);
     let _ = write!(out, "{number}");

@@ -1,8 +1,8 @@
 //! The names of attributes and of the members of maps: 1 to 65,535 bytes.
 //!
-//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. The names of an item's attributes are checked
-//! before its values. The names inside the values are checked after all values. Names that expressions
-//! substitute are checked with the placeholders, in the crate `expression`.
+//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. The names of an item's attributes are
+//! checked before its values. Names in nested maps are checked after all values. The names in
+//! `ExpressionAttributeNames` are checked with the placeholders, in the crate `expression`.
 
 use super::wording::Checked;
 use model::json::Json;
@@ -14,12 +14,13 @@ pub(crate) fn check_attributes(json: &Json<'_>) -> Checked<()> {
     json.as_object().into_iter().flatten().try_for_each(|(name, _)| check(name))
 }
 
-/// Checks the names in an item's values.
+/// Checks the names in nested maps of an item's values.
 pub(crate) fn check_members(item: &Item) -> Checked<()> {
     item.iter().try_for_each(|(_, value)| check_value(value))
 }
 
-/// Checks the names in a value, which is nested at most 32 levels deep.
+/// Checks the names in nested maps of a value. The recursion is bounded, because values are nested
+/// at most 32 levels deep.
 pub(crate) fn check_value(value: &AttributeValue) -> Checked<()> {
     match value {
         AttributeValue::M(members) => members

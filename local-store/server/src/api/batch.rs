@@ -1,6 +1,6 @@
 //! Checks of the map of tables that `BatchGetItem` and `BatchWriteItem` share.
 //!
-//! The requests of each table are handled in their own files.
+//! The file of each operation handles the requests for each table.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
 
-/// The error for two requests for one item.
+/// The error for two requests for the same item.
 pub(crate) const DUPLICATES: &str = "Provided list of item keys contains duplicates";
 
 /// Checks that no table occurs twice. The response has only one member for each table.

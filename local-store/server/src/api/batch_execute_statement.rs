@@ -1,5 +1,5 @@
-//! `BatchExecuteStatement`: up to 25 PartiQL statements, all reads of single items or all writes. Each
-//! statement succeeds or fails independently of the others.
+//! `BatchExecuteStatement`: up to 25 PartiQL statements, either all reads of single items or all
+//! writes. Each statement succeeds or fails independently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(super) async fn batch_execute_statement(
     answer_all(store, prepared, CapacityDetail::from_parameter(capacity)).await
 }
 
-/// Executes the statements and returns the result of each in its place.
+/// Executes the statements, and returns their results in the order of the request.
 async fn answer_all(
     store: &Store,
     prepared: Vec<Result<Prepared, ApiError>>,
@@ -114,7 +114,7 @@ async fn answer_all(
         .into_iter()
         .map(|one| one.and_then(|one| admit(store, one)).map(|one| one.send(&mut writes)))
         .collect();
-    // All writes go into one log entry, and their replies come in their order.
+    // All writes go into one log entry, and the replies have the order of the writes.
     let replies = if writes.is_empty() { Vec::new() } else { store.submit(writes).await? };
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
@@ -136,7 +136,7 @@ async fn answer_all(
     Ok(out)
 }
 
-/// Executes the reads, and appends the result of each statement in its place.
+/// Executes the reads, and appends the results of all statements in the order of the request.
 fn write_answers(
     store: &Store,
     sent: Vec<Result<Submission, ApiError>>,
@@ -196,7 +196,8 @@ fn answer_members(
     Ok(())
 }
 
-/// Checks the throughput limits for a statement. A statement that exceeds them fails alone.
+/// Checks the throughput limits for a statement. A statement that exceeds them fails; the other
+/// statements are still executed.
 fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     match prepared {
         Prepared::Read(read, _) => {
@@ -210,7 +211,7 @@ fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     }
 }
 
-/// A statement that can be executed, with the capacity that was taken for it.
+/// A statement that can be executed, with the capacity that was admitted for it.
 enum Prepared {
     Read(Box<Read>, Admitted),
     Write(Box<StatementWrite>, Admitted),
@@ -224,7 +225,7 @@ struct Read {
     is_consistent: bool,
 }
 
-/// A submitted write, or a read, which needs no submission.
+/// A submitted write, or a read that was not submitted because it needs no log entry.
 enum Submission {
     Read(Box<Read>, Admitted),
     Write(SentWrite),
@@ -245,7 +246,7 @@ impl Prepared {
         }
     }
 
-    /// Adds the write of the statement to the submitted writes, if the statement is a write.
+    /// Appends the statement's command to `writes` if the statement is a write.
     fn send(self, writes: &mut Vec<Command>) -> Submission {
         match self {
             Self::Read(read, admitted) => Submission::Read(read, admitted),
@@ -268,8 +269,8 @@ impl Submission {
     }
 }
 
-/// Checks that all statements are reads, or all are writes, and that each has its own item. Statements that
-/// cannot be executed do not count.
+/// Checks that all statements are reads, or all are writes, and that no two concern the same item.
+/// Statements that have already failed are ignored.
 fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiError> {
     let is_read = |prepared: &&Prepared| matches!(prepared, Prepared::Read(..));
     let reads = prepared.iter().flatten().filter(is_read).count();

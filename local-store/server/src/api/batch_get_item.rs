@@ -1,6 +1,7 @@
 //! `BatchGetItem`: up to 100 items of several tables, by their keys.
 //!
-//! Each item is read as by `GetItem`. Items beyond 16 MB are returned as unprocessed.
+//! Each item is read as `GetItem` reads it. Once the response would exceed 16 MB, the remaining
+//! keys are returned as unprocessed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,7 @@ struct Progress<'j> {
     capacities: Vec<(&'j str, Capacity)>,
     /// The number of keys that were looked up.
     read: usize,
-    /// The error of the throughput limits, if they refused some of the keys.
+    /// The error of the throughput limits if they refused some of the keys; `None` otherwise.
     throttled: Option<ApiError>,
 }
 
@@ -119,8 +120,9 @@ fn answer_tables<'j>(
 ) -> Result<(), ApiError> {
     for (read, projection) in planned {
         answer_table(store, view, read, projection.as_ref(), progress).map_err(|error| {
-            // DynamoDB checks for duplicates before it looks up a table. Here keys are compared as they are
-            // written, and only if the result decides which error is returned.
+            // DynamoDB checks for duplicates before it looks up a table. Here keys are compared in
+            // the form in which they were sent, and only if the result decides which error is
+            // returned.
             let is_first = error.is_resource_not_found()
                 && planned.iter().any(|(read, _)| has_duplicates(read));
             if is_first { ApiError::validation(batch::DUPLICATES) } else { error }
@@ -163,7 +165,8 @@ fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
     }
 }
 
-/// Checks that expressions and legacy parameters are not mixed, not even for different tables.
+/// Checks that expressions and legacy parameters are not mixed, neither for one table nor for
+/// different tables.
 fn check_kinds(reads: &[TableRead<'_>]) -> Result<(), ApiError> {
     let has_expression = reads.iter().any(|read| read.projection.is_some());
     if has_expression && reads.iter().any(|read| read.to_get.is_some()) {
@@ -172,7 +175,7 @@ fn check_kinds(reads: &[TableRead<'_>]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Checks everything that precedes the look-up of a table.
+/// Checks everything that DynamoDB checks before it looks up the table.
 fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     check_combination(
         read.parameters,
@@ -192,7 +195,7 @@ fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     Ok(projection)
 }
 
-/// Returns whether a key occurs twice. A linear search is enough for at most 100 keys.
+/// Returns whether any key occurs twice. A linear search is enough for at most 100 keys.
 fn has_duplicates(read: &TableRead<'_>) -> bool {
     let keys = || read.keys.iter().flatten().filter_map(|key| key.as_ref().ok());
     keys().enumerate().any(|(place, key)| keys().take(place).any(|earlier| earlier == key))
@@ -222,7 +225,8 @@ fn answer_table<'j>(
     let mut capacity = Capacity::default();
     let mut unprocessed = Vec::new();
     for key in ordered {
-        // The client requests this item, which would exceed 16 MB, and all later ones again.
+        // The response would exceed 16 MB with this item. The client must request this item and all
+        // later items again.
         if progress.bytes >= BATCH_GET_BYTES_MAX {
             unprocessed.push(key);
             continue;
@@ -268,7 +272,7 @@ fn answer_table<'j>(
     Ok(())
 }
 
-/// Writes the request as it was sent, with the keys that are left.
+/// Writes the request for a table as it was sent, with only the keys that are left.
 fn write_unprocessed(out: &mut String, read: &TableRead<'_>, keys: impl Iterator<Item = Item>) {
     begin_member(out, read.name);
     out.push_str("{\"Keys\":[");

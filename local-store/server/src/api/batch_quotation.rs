@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use model::json::{self, Json};
 use model::{AttributeValue, Item};
 
-/// The length in bytes after which a quotation ends, so that a response cannot become as large as the
-/// largest request.
+/// The length in bytes at which a quotation is cut, so that a response cannot become as large as
+/// the largest request.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// Returns JSON without spaces.
@@ -68,7 +68,7 @@ fn write_json(out: &mut String, value: &Json<'_>) {
     }
 }
 
-/// One request of a `BatchWriteItem` in a quotation.
+/// One request of a `BatchWriteItem`, in the form in which it is quoted.
 pub(crate) enum QuotedRequest {
     /// A `PutRequest` with its item, if the item is valid.
     Put(Option<Item>),
@@ -220,7 +220,7 @@ fn write_content(out: &mut String, value: &AttributeValue) {
     }
 }
 
-/// Writes a buffer as Java does: without its contents.
+/// Writes a binary value as Java prints a buffer: without its contents.
 fn write_buffer(out: &mut String, bytes: &[u8]) {
     let length = bytes.len();
     let _ = write!(out, "java.nio.HeapByteBuffer[pos=0 lim={length} cap={length}]");

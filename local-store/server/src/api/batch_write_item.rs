@@ -1,8 +1,8 @@
 //! `BatchWriteItem`: up to 25 puts and deletes in several tables.
 //!
-//! All requests for one arc go into one log entry, so they need one sync. They have no conditions. An
-//! item is returned as unprocessed if a transaction has locked it, or if it exceeds the throughput of
-//! its table.
+//! All requests for one arc go into one log entry, so they need one sync. Requests of a batch have
+//! no conditions. An item is returned as unprocessed if a transaction has locked it, or if it
+//! exceeds the throughput of its table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,11 +34,12 @@ const KIND: &str = "WriteRequest";
 enum Request {
     Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
-    /// A request with both kinds or with none, and the required members that it lacks.
+    /// A request that is both a put and a delete, or neither, and the required members that are
+    /// missing in it.
     Invalid(Missing),
 }
 
-/// Whether a put or a delete is present without its required member.
+/// For the put and for the delete: whether it is present without its required member.
 #[derive(Clone, Copy)]
 struct Missing {
     key: bool,
@@ -54,7 +55,8 @@ struct TableWrites<'j> {
 /// A batch that can be submitted.
 struct Plan<'j> {
     commands: Vec<Command>,
-    /// The tables in order: the name as it was sent, and the number of commands for the table.
+    /// The tables in order of the request: the name as it was sent, and the number of commands for
+    /// the table.
     tables: Vec<(&'j str, Arc<Table>, usize)>,
 }
 
@@ -129,8 +131,8 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
-/// A table by the name that was sent, and its admitted commands. Each command has its number, counted from 1,
-/// and the capacity that was taken for it.
+/// The name of a table as it was sent, the table, and its admitted commands: for each, its number
+/// in the batch, counted from 1, and the admitted capacity.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
 /// The commands of a batch that throughput limits admit.
@@ -141,8 +143,8 @@ struct Admission<'j> {
     throttled: BTreeSet<usize>,
 }
 
-/// Removes the commands that exceed the throughput of their table. The batch is refused if no command is
-/// left.
+/// Removes the commands that exceed the throughput of their table. Refuses the batch if no command
+/// is left.
 fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
@@ -174,8 +176,8 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     }
 }
 
-/// Writes the requests with these numbers, counted from 1, as unprocessed. Either they exceed the throughput
-/// of their table, or a running transaction has locked their items.
+/// Writes the requests with these numbers, counted from 1, as unprocessed: they exceed the
+/// throughput of their table, or a running transaction has locked their items.
 fn write_unprocessed(
     out: &mut String,
     tables: Vec<TableWrites<'_>>,
@@ -252,7 +254,8 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     })
 }
 
-/// Adds the failures of the map of tables: their names, and 1 to 25 unambiguous requests for each.
+/// Adds the failures of the map of tables: invalid names, a wrong number of requests for a table (1
+/// to 25 are allowed), and requests that are not exactly one put or delete.
 fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     let names = writes.iter().map(|write| write.name);
     batch::constrain_names(constraints, names, || shown(writes));
@@ -336,7 +339,8 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Put(Ok(item)) => {
             let key = table.key_schema.key_of_encoded(&item).map_err(damaged)?;
             let key = key.map_err(|error| match error {
-                // For the items of a batch DynamoDB uses the error text that it otherwise uses for keys.
+                // For the items of a batch, DynamoDB uses the error text that other operations use
+                // for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;

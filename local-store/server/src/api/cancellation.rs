@@ -14,21 +14,22 @@ pub(super) const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
 /// The message for a table that does not exist.
 pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 
-/// The reason why one operation of a transaction was not executed.
+/// The reason why an operation of a transaction was not executed, or that it was executed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
-    /// The reason that was found when the transaction was applied, or no reason.
+    /// The reason that was found when the transaction was applied. It may be that the operation did
+    /// not fail.
     OfState(CancellationReason),
     /// An insert found an existing item.
     DuplicateItem,
-    /// The operation exceeded the throughput of its table and was not tried.
+    /// The operation exceeded the throughput of its table and was not attempted.
     Throttled {
         /// Whether the table's throughput is provisioned.
         is_provisioned: bool,
         /// DynamoDB's text.
         text: String,
     },
-    /// The table does not exist, so the operation was not tried.
+    /// The table does not exist, so the operation was not attempted.
     TableNotFound,
 }
 
@@ -48,7 +49,7 @@ impl From<CancellationReason> for Reason {
     }
 }
 
-/// Returns DynamoDB's name for the reason of an operation.
+/// Returns DynamoDB's code for the reason of an operation.
 pub(super) fn reason_code(reason: &Reason) -> &'static str {
     match reason {
         Reason::OfState(reason) => code_of_state(reason),

@@ -19,7 +19,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Returns the cost of a write: the larger of both images counts, and at least one unit.
+    /// Returns the cost of a write: that of the larger of the two images, and at least one unit.
     pub(crate) fn of_write(old_bytes: usize, new_bytes: usize) -> Self {
         Self { halves: 2 * old_bytes.max(new_bytes).div_ceil(WRITE_UNIT_BYTES).max(1) }
     }
@@ -30,13 +30,14 @@ impl Capacity {
         Self { halves: if is_consistent { 2 * units } else { units } }
     }
 
-    /// Returns the cost of one operation of a transaction that was repeated with the same token. The store
-    /// only reads the earlier result of the transaction; the larger of both images counts.
+    /// Returns the cost of one operation of a transaction that was repeated with the same token.
+    /// Such an operation costs a read, because the store only returns the earlier result. The
+    /// larger of the two images counts.
     pub(crate) fn of_repeat(written: &Written) -> Self {
         Self::of_read(written.old_bytes.max(written.new_bytes), true)
     }
 
-    /// Returns the units, counted in halves.
+    /// Returns the capacity in half units.
     pub(crate) fn halves(self) -> u64 {
         u64::try_from(self.halves).unwrap_or(u64::MAX)
     }
@@ -71,8 +72,8 @@ impl From<Capacity> for Consumption {
 }
 
 impl Consumption {
-    /// Returns the consumption of a write including changed index entries. Without `detail` the entries are
-    /// left out, because no response shows them.
+    /// Returns the consumption of a write. Includes changed index entries, unless `detail` is
+    /// `None`, when no response shows them.
     pub(crate) fn of_write(table: &Table, written: &Written, detail: CapacityDetail) -> Self {
         let mut consumption = Self::from(Capacity::of_write(written.old_bytes, written.new_bytes));
         if detail == CapacityDetail::None {
@@ -91,8 +92,8 @@ impl Consumption {
         self.refused = self.refused.plus(capacity);
     }
 
-    /// Returns the consumption in a transaction: preparing an item and committing it cost the same. Index
-    /// entries cost the same as outside a transaction.
+    /// Returns the consumption in a transaction: the cost of items is doubled, because an item is
+    /// prepared and then committed. The cost of index entries is not.
     fn in_transaction(mut self) -> Self {
         self.table = self.table.plus(self.table);
         self
@@ -129,7 +130,8 @@ impl Consumption {
     }
 }
 
-/// The kind of units of a transaction. The response shows it in addition to the total.
+/// The kind of units that a transaction consumes, read or write, which its response shows in
+/// addition to the total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionUnits {
     /// Units of `ReadCapacityUnits`.
@@ -147,7 +149,7 @@ pub(crate) enum CapacityDetail {
 }
 
 impl CapacityDetail {
-    /// Returns the detail for a checked parameter.
+    /// Returns the detail that a valid `ReturnConsumedCapacity` requests.
     pub(crate) fn from_parameter(text: Option<&str>) -> Self {
         match text {
             Some("TOTAL") => Self::Total,
@@ -216,7 +218,8 @@ impl CapacityDetail {
         out.push(']');
     }
 
-    /// Appends the members of one object. A transaction names the kind of units in every object.
+    /// Appends the members of one consumption. In a transaction, each object also shows the kind of
+    /// units.
     fn write(
         self,
         out: &mut String,
@@ -253,7 +256,8 @@ fn write_units(
     let _ = write!(out, ",\"{name}\":{capacity}");
 }
 
-/// Appends the member `list` with the consumption of each index; nothing if there is none.
+/// Appends a member named `list` with the consumption of each index; appends nothing if there is no
+/// such consumption.
 fn write_indexes(
     out: &mut String,
     list: &str,

@@ -1,4 +1,5 @@
-//! The constraints that DynamoDB checks first, and reports together: `2 validation errors detected: …; …`.
+//! The constraints that DynamoDB checks first and reports together, in the form `2 validation
+//! errors detected: …; …`.
 //!
 //! A constraint concerns a single parameter. Rules that concern several parameters are checked afterwards.
 
@@ -21,7 +22,8 @@ pub(crate) const RETURN_ITEM_COLLECTION_METRICS: &[&str] = &["SIZE", "NONE"];
 /// The values of `ReturnValues`.
 pub(crate) const RETURN_VALUES: &[&str] =
     &["ALL_NEW", "UPDATED_OLD", "ALL_OLD", "NONE", "UPDATED_NEW"];
-/// The values of `ReturnValues` as most failures show them. `UPDATE_NEW` is a spelling error of DynamoDB.
+/// The values of `ReturnValues` as most error messages list them. `UPDATE_NEW` is DynamoDB's own
+/// spelling error.
 pub(crate) const RETURN_VALUES_SHOWN: &[&str] =
     &["ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATE_NEW", "NONE"];
 /// The values of `ReturnValuesOnConditionCheckFailure`.
@@ -30,7 +32,7 @@ pub(crate) const RETURN_VALUES_ON_FAILURE: &[&str] = &["ALL_OLD", "NONE"];
 pub(crate) const SELECT: &[&str] =
     &["SPECIFIC_ATTRIBUTES", "COUNT", "ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"];
 
-/// Returns the failure of a word outside the set `shown`. The text does not name the parameter.
+/// Returns the failure of a value that is not one of `shown`. The text does not name the parameter.
 pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
     format!(
         "Failed to satisfy constraint: Member must satisfy enum value set: [{}]",
@@ -70,28 +72,31 @@ impl Constraints {
         self.0.push(text);
     }
 
-    /// Checks that the parameter is present. `at` is formatted only for a failure, here and below.
+    /// Checks that the parameter is present. `at`, here and below, is the parameter's name in
+    /// failures, and is formatted only for a failure.
     pub(crate) fn required(&mut self, at: impl Display, is_present: bool) {
         if !is_present {
             self.fail(None, &at, "Member must not be null");
         }
     }
 
-    /// Checks that a word is one of a set, for operations that neither name nor quote the parameter.
+    /// Checks that a value is one of `allowed`, for operations whose errors neither name nor quote
+    /// the parameter.
     pub(crate) fn unnamed_one_of(&mut self, value: Option<&str>, allowed: &[&str], shown: &[&str]) {
         if value.is_some_and(|value| !allowed.contains(&value)) {
             self.push(unnamed_enum(shown));
         }
     }
 
-    /// Adds the failure of an empty name, for operations that do not quote it.
+    /// Adds the failure of an empty name, for operations whose errors do not quote the name.
     pub(crate) fn empty_name(&mut self, at: &str) {
         self.push(format!(
             "Value at '{at}' failed to satisfy constraint: Member must have length greater than or equal to 1"
         ));
     }
 
-    /// Adds the failure of a number below its minimum, for operations that do not quote it.
+    /// Adds the failure of a number below its minimum, for operations whose errors do not quote the
+    /// number.
     pub(crate) fn below(&mut self, at: &str, min: i64) {
         self.push(format!(
             "Value at '{at}' failed to satisfy constraint: Member must have value greater than or equal to {min}"
@@ -118,7 +123,7 @@ impl Constraints {
         }
     }
 
-    /// Checks `TableName` for an operation on the table itself.
+    /// Checks `TableName` for an operation on the table's settings.
     pub(crate) fn name_of_settings(&mut self, name: &str) {
         if !name.starts_with("arn:") {
             self.own_name("tableName", name);
@@ -136,8 +141,8 @@ impl Constraints {
         self.length(at, name, TABLE_NAME_LENGTH_MIN, TABLE_NAME_LENGTH_MAX);
     }
 
-    /// Checks a name in an operation that creates or changes tables and indexes. There, an empty name has two
-    /// failures.
+    /// Checks a name in an operation that creates or changes tables and indexes. For an empty name,
+    /// such operations report two failures.
     pub(crate) fn own_name(&mut self, at: &str, name: &str) {
         if !name.is_empty() {
             return self.name(at, name);
@@ -146,7 +151,8 @@ impl Constraints {
         self.not_the_pattern(at, name);
     }
 
-    /// Checks a name that precedes a list. The two failures of an empty one have the opposite order.
+    /// Checks a name that is reported before a list. The two failures of an empty name then have
+    /// the reverse order.
     pub(crate) fn name_before(&mut self, at: &str, name: &str) {
         if !name.is_empty() {
             return self.name(at, name);
@@ -162,7 +168,7 @@ impl Constraints {
 
     /// Checks a text's length in characters, both bounds inclusive.
     pub(crate) fn length(&mut self, at: impl Display, text: &str, min: usize, max: usize) {
-        // A character has 1 to 4 bytes, so the number of bytes usually decides without counting characters.
+        // A character has 1 to 4 bytes, so the number of bytes is usually sufficient to decide.
         if text.len() >= min.saturating_mul(4) && text.len() <= max {
             return;
         }
@@ -231,7 +237,7 @@ impl Constraints {
         }
     }
 
-    /// Checks that a word is one of a set.
+    /// Checks that a value is one of `allowed`.
     pub(crate) fn one_of(&mut self, at: impl Display, value: Option<&str>, allowed: &[&str]) {
         if let Some(value) = value
             && !allowed.contains(&value)

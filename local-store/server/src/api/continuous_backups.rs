@@ -11,7 +11,7 @@ use super::parameters::Parameters;
 use super::tables;
 use crate::store::Store;
 
-/// The maximum number of recovery days, inclusive, which is also the default.
+/// The maximum recovery period in days, inclusive, which is also the default.
 const DAYS_MAX: u8 = 35;
 /// The number of milliseconds of a day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;

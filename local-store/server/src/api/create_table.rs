@@ -100,7 +100,8 @@ fn billing(settings: &TableSettings<'_>) -> Result<Billing, ApiError> {
     settings.provisioned()?.ok_or_else(throughput_missing)
 }
 
-/// Checks that each definition is used and occurs once. Returns the key schema of the table.
+/// Checks that each attribute definition is used and occurs only once. Returns the key schema of
+/// the table.
 fn check_definitions(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -120,7 +121,8 @@ fn check_definitions(
     key_elements::key_schema(definitions, elements)
 }
 
-/// Checks that a key uses every definition. DynamoDB has two texts for this error.
+/// Checks that a key uses every attribute definition. DynamoDB has two error texts for an unused
+/// definition.
 fn check_used(
     definitions: &[Element<'_>],
     key_schema: &KeySchema,

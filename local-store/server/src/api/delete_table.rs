@@ -1,6 +1,6 @@
-//! `DeleteTable`: the table no longer exists when the response is sent; its items are removed later.
+//! `DeleteTable`: deletes a table. When the response is sent, the table no longer exists.
 //!
-//! The ticks remove the items.
+//! The ticks remove its items afterwards.
 
 use partition::{Command, Reply, SecondaryIndex, read_statistics};
 

@@ -1,5 +1,5 @@
-//! `DescribeEndpoints`: the endpoint for a client with endpoint discovery: this store, under the name
-//! that the request used.
+//! `DescribeEndpoints`: the endpoint for clients with endpoint discovery, which is this store under
+//! the host name that the request used.
 
 use model::json;
 

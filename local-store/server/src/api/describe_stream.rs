@@ -39,8 +39,9 @@ pub(super) fn describe_stream(
     let stream = found.stream()?;
     let limit =
         limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DESCRIBE_STREAM_SHARDS_MAX);
-    // Shards are sorted by id, as readers expect. An id begins with the time of its shard, so parents precede
-    // children. A trimmed shard can still be the start of a page, because its id has a place in this order.
+    // Shards are sorted by id, as readers expect. An id begins with the time of its shard, so
+    // parents precede children. A page can start after a shard that was trimmed in the meantime,
+    // because the order needs only the id.
     let mut shards: Vec<&Shard> = stream
         .shards
         .iter()

@@ -1,8 +1,8 @@
 //! The errors of requests: DynamoDB's own types, texts and statuses.
 //!
-//! There is one constructor for each error, so that a search for `ApiError::` finds every place that
-//! returns one. Texts that only one operation uses are in its file. This module does not decide when an
-//! error occurs.
+//! There is one constructor for each error, so that a search for `ApiError::` finds every place
+//! that returns one. Texts that only one operation uses are in the file of that operation. This
+//! module does not decide when an error occurs.
 
 use model::Item;
 use model::json::{self, DecodeError};
@@ -49,7 +49,7 @@ impl ApiError {
         }
     }
 
-    /// Creates a `ValidationException` with this text.
+    /// Creates a `ValidationException` with this message.
     #[must_use]
     pub fn validation(message: impl Into<String>) -> Self {
         Self::new(ErrorType::Validation, message)
@@ -62,8 +62,8 @@ impl ApiError {
         Self::validation(text)
     }
 
-    /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does not.
-    /// `instead` says what the client can do. All other texts are DynamoDB's.
+    /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does
+    /// not. `instead` says what the client can do. The texts of all other errors are DynamoDB's.
     #[must_use]
     pub fn unsupported(parameter: &str, instead: &str) -> Self {
         Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
@@ -123,32 +123,33 @@ impl ApiError {
         )
     }
 
-    /// Creates a `ResourceNotFoundException` with the text of operations on items.
+    /// Creates a `ResourceNotFoundException` with the message of operations on items.
     #[must_use]
     pub fn resource_not_found() -> Self {
         Self::new(ErrorType::ResourceNotFound, TABLE_NOT_FOUND)
     }
 
-    /// Creates a `ResourceNotFoundException` with the text of operations on tables.
+    /// Creates a `ResourceNotFoundException` with the message of operations on tables.
     #[must_use]
     pub fn table_not_found(name: &str) -> Self {
         let text = format!("Requested resource not found: Table: {name} not found");
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// Creates a `ResourceNotFoundException` with this text.
+    /// Creates a `ResourceNotFoundException` with this message.
     #[must_use]
     pub fn resource_missing(message: impl Into<String>) -> Self {
         Self::new(ErrorType::ResourceNotFound, message)
     }
 
-    /// Creates a `TableNotFoundException`, as operations on backups return it.
+    /// Creates the `TableNotFoundException` of operations on backups.
     #[must_use]
     pub fn backup_table_not_found(name: &str) -> Self {
         Self::new(ErrorType::TableNotFound, format!("Table not found: {name}"))
     }
 
-    /// Creates a `PolicyNotFoundException`: there is no policy, or not the expected one.
+    /// Creates a `PolicyNotFoundException`: there is no policy, or its revision is not the expected
+    /// one.
     #[must_use]
     pub fn policy_not_found(arn: &str) -> Self {
         let text = format!("Resource-based policy not found for the provided ResourceArn: {arn}");
@@ -259,7 +260,7 @@ impl ApiError {
         error
     }
 
-    /// Converts the error of one operation to a reason for which its transaction is cancelled.
+    /// Converts the error of one operation into the reason why its transaction is cancelled.
     pub(crate) fn into_reason(self) -> Reason {
         match self.error_type {
             ErrorType::ProvisionedThroughputExceeded => {
@@ -314,7 +315,8 @@ impl ApiError {
         )
     }
 
-    /// Adapts the error to a statement. If the condition of an insert fails, the item already exists.
+    /// Adapts the error to a PartiQL statement: for an insert, a failed condition means that the
+    /// item already exists.
     pub(crate) fn for_insert(self, is_insert: bool) -> Self {
         if is_insert && self.error_type == ErrorType::ConditionalCheckFailed {
             return Self::new(ErrorType::DuplicateItem, DUPLICATE_ITEM);
@@ -347,12 +349,14 @@ impl ApiError {
         }
     }
 
-    /// Returns whether the error can concern a single operation of a transaction.
+    /// Returns whether the error can be the reason of a single operation in a cancelled
+    /// transaction.
     pub(crate) fn is_of_operation(&self) -> bool {
         matches!(self.error_type, ErrorType::Validation | ErrorType::ResourceNotFound)
     }
 
-    /// Returns whether the error names a resource that does not exist, as far as this node knows.
+    /// Returns whether the error is that a resource does not exist. This node may not know the
+    /// resource yet.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self.error_type, ErrorType::ResourceNotFound | ErrorType::TableNotFound)
     }
@@ -374,9 +378,9 @@ impl ApiError {
         body.push_str("{\"__type\":");
         json::write_string(&mut body, self.error_type.name());
         if !self.message.is_empty() {
-            // These types spell the member with a capital letter; SDKs accept both. LocalStack's AWS
-            // snapshots show it for a failed condition with its item
-            // (`test_return_values_on_conditions_check_failure`).
+            // These error types spell the member `Message`; SDKs accept both spellings.
+            // LocalStack's AWS snapshots show the capital letter for a failed condition with its
+            // item (`test_return_values_on_conditions_check_failure`).
             let capital = self.item.is_some()
                 || matches!(
                     self.error_type,
@@ -392,7 +396,7 @@ impl ApiError {
             json::write_item(&mut body, item);
         }
         if let Some(Throttling { reason, resource }) = self.throttling.as_deref() {
-            // The two types spell the member differently (AWS API reference).
+            // The two types also spell their members differently (AWS API reference).
             let is_provisioned = self.error_type == ErrorType::ProvisionedThroughputExceeded;
             body.push_str(if is_provisioned { ",\"T" } else { ",\"t" });
             body.push_str("hrottlingReasons\":[{");
@@ -440,7 +444,7 @@ impl From<KeyError> for ApiError {
     }
 }
 
-/// Logs the text instead of returning it, because a response must not reveal the contents of the
+/// Logs the reason instead of returning it, because a response must not reveal the contents of the
 /// disk.
 impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {

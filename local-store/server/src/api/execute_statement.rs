@@ -1,4 +1,4 @@
-//! `ExecuteStatement`: one PartiQL statement. A `SELECT` is answered page by page.
+//! `ExecuteStatement`: one PartiQL statement. The result of a `SELECT` is returned page by page.
 //!
 //! `statements` plans a statement, and `page` reads a page.
 
@@ -24,10 +24,11 @@ use crate::mac::MAC_BYTES;
 use crate::store::Store;
 use crate::token_key::TokenKey;
 
-/// The kind of text whose MAC a token contains, so that no MAC is valid for two kinds.
+/// The kind of text that the MAC of a token covers, so that the MAC of another kind of text is
+/// never valid for a token.
 const KIND: &str = "statement token";
 
-/// The options of a `SELECT` besides its statement.
+/// The options of a `SELECT` in addition to its statement.
 struct SelectOptions<'j> {
     is_consistent: bool,
     limit: Option<i64>,
@@ -100,7 +101,7 @@ async fn answer_select(
     check_key_sizes(&select.condition, partition, sort)?;
     let reads = select.condition.reads(partition, sort);
     let reads = reads.map_err(|error| ApiError::validation(error.to_string()))?;
-    // A statement that names no partition keys reads the index as a Scan does.
+    // A statement without conditions on partition keys reads the whole index, as a Scan does.
     source.refuse_filter(&reads.missing(|name| source.holds(name)))?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
     let collections = reads.collections();
@@ -116,7 +117,7 @@ async fn answer_select(
         Some(token) => {
             let key = read_token(token, &owner, store.token_key()).ok_or_else(invalid)?;
             if !collections.is_empty() {
-                // The earlier pages have returned all collections before the token.
+                // The earlier pages have returned all collections before the one in the token.
                 let at =
                     collections.iter().position(|(value, _)| key.get(partition) == Some(value));
                 collections.drain(..at.ok_or_else(invalid)?);
@@ -146,8 +147,8 @@ async fn answer_select(
     answer_statement_page(store, &*store.view(), &request, token).await
 }
 
-/// Returns the partition key and the sort key by which a statement reads. As in DynamoDB, a statement cannot
-/// read an index whose key has several attributes.
+/// Returns the partition key and the sort key of the source that a statement reads. As in DynamoDB,
+/// a statement cannot read an index whose key has several attributes.
 fn key_attributes(source: Source<'_>) -> Result<(&KeyAttribute, Option<&KeyAttribute>), ApiError> {
     let (partition, sort) = match source.index {
         None => (Some(&source.table.key_schema.partition), source.table.key_schema.sort.as_ref()),
@@ -163,7 +164,7 @@ fn key_attributes(source: Source<'_>) -> Result<(&KeyAttribute, Option<&KeyAttri
     Ok((partition, sort))
 }
 
-/// Checks that the values for a key have the key's type.
+/// Checks that the values to which a key attribute is compared have the attribute's type.
 fn check_key_values(
     select: &Select,
     partition: &KeyAttribute,
@@ -189,8 +190,9 @@ fn check_key_values(
     Ok(())
 }
 
-/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key. `ORDER BY`
-/// needs conditions that name the partition keys; `collections` is the number of these keys.
+/// Returns whether the collections are read forward. `ORDER BY` must name key attributes, and is
+/// allowed only if conditions select partition keys; `collections` is the number of these partition
+/// keys.
 fn order_of(
     select: &Select,
     partition: &str,
@@ -224,7 +226,7 @@ fn order_of(
         }
         Some(_) => {}
     }
-    // Without a sort key in `ORDER BY` DynamoDB reads backwards.
+    // Unless `ORDER BY` names the sort key, DynamoDB reads backwards.
     Ok(select
         .order
         .iter()
@@ -232,7 +234,7 @@ fn order_of(
         .is_some_and(|(_, forward)| *forward))
 }
 
-/// Returns the index of a statement, with the error texts for statements.
+/// Finds the table or index that a statement reads. Errors have the texts for statements.
 fn find_source<'t>(
     table: &'t partition::Table,
     select: &Select,
@@ -252,9 +254,9 @@ fn find_source<'t>(
     Source::find(table, select.index.as_deref(), is_consistent)
 }
 
-/// Returns a token: the last key that was read, and a MAC with the store's key. The MAC covers the statement
-/// and the table's ARN. A client cannot forge a token, or use it for another statement or for a table of the
-/// same name in another account.
+/// Returns the token for the next page: the last key that was read, and a MAC with the store's key.
+/// The MAC covers the statement and the table's ARN. A client cannot forge a token, or use it for
+/// another statement or for a table of the same name in another account.
 fn write_token(last: &Item, owner: &str, token_key: &TokenKey) -> String {
     let mut key = String::new();
     json::write_item(&mut key, last);

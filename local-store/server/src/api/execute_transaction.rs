@@ -64,7 +64,7 @@ pub(super) async fn execute_transaction(
     let mut writes: Vec<(usize, Statement, bool)> = Vec::new();
     for (position, parameters) in statements.iter().enumerate() {
         let of_failure = parameters.returns_item_on_failure();
-        // The text of an error of a parameter does not contain the statement's position.
+        // The error of an invalid parameter does not contain the position of its statement.
         parameters.check_values()?;
         match parameters.parse().map_err(|error| in_statement(position, error))? {
             Statement::Select(select) => reads.push(select),
@@ -85,10 +85,11 @@ fn in_statement(position: usize, error: ApiError) -> ApiError {
     error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
 }
 
-/// The planned statements of a transaction, and the reasons of the statements that cannot be planned.
+/// The planned statements of a transaction, and the reason of each statement that could not be
+/// planned.
 struct Planned<T> {
     found: Vec<T>,
-    /// The reason of each statement so far; `NONE` for a planned one.
+    /// The reason of each statement so far; `NONE` for a planned statement.
     reasons: Vec<Reason>,
 }
 
@@ -114,7 +115,7 @@ impl<T> Planned<T> {
         Ok(())
     }
 
-    /// Returns all statements if all could be planned and each has its own item.
+    /// Returns the planned statements if all could be planned and no two concern the same item.
     fn finish(self, item: impl Fn(&T) -> (TableId, &PrimaryKey)) -> Result<Vec<T>, ApiError> {
         if self.reasons.iter().any(|reason| *reason != Reason::NONE) {
             return Err(ApiError::transaction_cancelled(self.reasons));
@@ -162,7 +163,7 @@ async fn answer_reads(
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
         let cost = Capacity::of_read(size, true);
-        // A transaction costs twice as much as its reads alone.
+        // A read in a transaction costs twice as much as the read alone.
         metering::record_read(store, table, &key.partition, cost.plus(cost), admitted);
         consumed.push((select.table.as_str(), cost.into()));
         out.push_str(if position > 0 { ",{" } else { "{" });
@@ -217,7 +218,7 @@ async fn answer_writes(
         let now = store.now();
         for ((planned, written), admitted) in planned.iter().zip(&written).zip(admitted) {
             let key = &planned.write.key.partition;
-            // A transaction costs twice as much as its writes alone.
+            // A write in a transaction costs twice as much as the write alone.
             metering::record_write(store, &planned.context.table, key, written, 2, admitted, now);
         }
     }
@@ -239,7 +240,8 @@ async fn answer_writes(
     Ok(out)
 }
 
-/// Converts reasons: if the condition of an insert fails, the item already exists.
+/// Converts the reasons of operations to those of inserts: a failed condition means that the item
+/// already exists.
 fn reasons_for_inserts(
     reasons: Vec<CancellationReason>,
     planned: &[StatementWrite],

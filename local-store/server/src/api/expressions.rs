@@ -14,10 +14,11 @@ use super::index_choice::Source;
 use super::parameters::Parameters;
 use super::wording::{Checked, Wording};
 
-/// `Expected` and `ConditionalOperator`, which belong together.
+/// The legacy parameters of a condition: `Expected`, and `ConditionalOperator`, which joins its
+/// members.
 pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];
 
-/// The placeholders as they were sent.
+/// The parameters `ExpressionAttributeNames` and `ExpressionAttributeValues`, as they were sent.
 #[derive(Debug)]
 pub(crate) struct Substitutions {
     names: Option<BTreeMap<String, String>>,
@@ -36,7 +37,7 @@ impl Substitutions {
     pub(crate) fn read(parameters: Parameters<'_>, words: Wording) -> Result<Self, ApiError> {
         let names = parameters.strings("ExpressionAttributeNames")?;
         let values = parameters.placeholder_values("ExpressionAttributeValues", words)?;
-        // For deeply nested values DynamoDB uses its older error texts.
+        // For requests with deeply nested values, DynamoDB uses its older error texts.
         let words = match &values {
             Some(Err(_)) if parameters.nests_deeply() => Wording::Older,
             _ => words,
@@ -49,17 +50,18 @@ impl Substitutions {
         Self { names, values: None, words: Wording::Current }
     }
 
-    /// Returns the wording of the operation's errors in expressions.
+    /// Returns the wording that the operation uses for errors in expressions.
     pub(crate) fn words(&self) -> Wording {
         self.words
     }
 
-    /// Checks that the names and values have the form of placeholders.
+    /// Validates the placeholders and returns them.
     pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
         self.placeholders(|error| ApiError::validation(error.with_size()))
     }
 
-    /// Checks the placeholders of a Scan. Only a Scan does not report the length of a value's placeholder.
+    /// Validates the placeholders of a Scan and returns them. A Scan is the only operation whose
+    /// error for a too long value placeholder does not contain its length.
     pub(crate) fn into_placeholders_of_scan(self) -> Result<Placeholders, ApiError> {
         self.placeholders(ApiError::from)
     }
@@ -73,7 +75,7 @@ impl Substitutions {
     }
 }
 
-/// Returns the error for legacy parameters together with expressions.
+/// Returns the error for a request that has both legacy parameters and expressions.
 pub(crate) fn mixed(legacy: &[&str], expressions: &[&str]) -> ApiError {
     ApiError::validation(format!(
         "Can not use both expression and non-expression parameters in the same request: \
@@ -192,7 +194,7 @@ pub(crate) fn check_filter_leaves_keys(
     }
 }
 
-/// Checks that no path of a projection leads into a key attribute.
+/// Checks that no path of a projection leads into the value of a key attribute.
 pub(crate) fn check_projection_leaves_keys(
     projection: Option<&Projection>,
     table: &Table,
@@ -200,7 +202,7 @@ pub(crate) fn check_projection_leaves_keys(
     check_scalar_keys(&projection.into_iter().flat_map(Projection::entered_roots).collect(), table)
 }
 
-/// Checks that no path of a filter leads into a key attribute.
+/// Checks that no path of a filter leads into the value of a key attribute.
 pub(crate) fn check_filter_enters_no_key(
     filter: Option<&Condition>,
     table: &Table,
@@ -209,8 +211,8 @@ pub(crate) fn check_filter_enters_no_key(
     check_scalar_keys(&nested.map(Path::root).collect(), table)
 }
 
-/// Checks that paths do not lead into key attributes, which are scalars. The keys of the table and of all its
-/// indexes count, whichever is read.
+/// Checks that paths do not lead into key attributes, which are scalars. Checks the keys of the
+/// table and of all its indexes, whichever of them the request reads.
 fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiError> {
     if entered.is_empty() {
         return Ok(());
@@ -227,8 +229,8 @@ fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiE
     }
 }
 
-/// Returns the error for a path into a key attribute. `kind` says whether it is a key of the table or of an
-/// index.
+/// Returns the error for a path into the value of a key attribute. `kind` says whether the
+/// attribute is in the key of the table or of an index.
 pub(crate) fn key_is_scalar(kind: &str, name: &str) -> ApiError {
     ApiError::validation(format!(
         "Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: {kind}: {name}"

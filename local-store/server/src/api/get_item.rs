@@ -1,6 +1,7 @@
 //! `GetItem`: reads one item by its key.
 //!
-//! `ConsistentRead` determines the cost, and whether the read must see the latest state of the item's arc.
+//! `ConsistentRead` determines the cost, and whether the read must see every write that was
+//! acknowledged before the request.
 
 use expression::Projection;
 use model::encoding::{self, EncodingError};
@@ -21,8 +22,8 @@ use super::wording::Wording;
 use crate::store::Store;
 use node::ring::ArcId;
 
-/// Returns the arc whose latest state a strongly consistent `GetItem` needs. Returns `None` if the latest
-/// state of all arcs is needed: for any other request, and for a request that is refused later.
+/// Returns the only arc that a strongly consistent `GetItem` reads. Returns `None` for any other
+/// request, and for a request that is refused later; then the latest state of all arcs is needed.
 pub(super) fn find_arc(
     store: &Store,
     operation: Operation,

@@ -1,7 +1,6 @@
 //! `GetRecords`: the next records of a shard, and the iterator for the records after them.
 //!
-//! The response has no next iterator at the end of a closed shard. The page that reaches the end may still
-//! contain records.
+//! At the end of a closed shard, the response has no next iterator, but may still have records.
 
 use std::ops::ControlFlow;
 
@@ -38,8 +37,8 @@ pub(super) async fn get_records(
     let (arn, iterator) = ShardIterator::from_text(text.unwrap_or_default(), store.token_key())?;
     iterator.check_age(store.now())?;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(GET_RECORDS_MAX);
-    // The shard is looked up before the view is taken. If the shard is closed, the view contains all its
-    // records.
+    // The shard is looked up before the view is taken. If the shard is closed by then, the view
+    // contains all its records.
     let found = FoundStream::find(store, arn)?;
     let (stream, shard) = found.shard(&iterator.shard_id, arn)?;
     check_not_trimmed(iterator.place, shard)?;
@@ -52,8 +51,8 @@ pub(super) async fn get_records(
         store.long_reads().run(|| records.read(&mut page, false)).await?;
     }
     let Page { mut out, place, is_cut, .. } = page;
-    // The view lacks records that were trimmed after the look-up. The reader must get an error instead of a
-    // gap.
+    // Records may have been trimmed between the look-up and the view. The reader must then get an
+    // error instead of a gap.
     check_not_trimmed(
         iterator.place,
         FoundStream::find(store, arn)?.shard(&iterator.shard_id, arn)?.1,
@@ -67,7 +66,7 @@ pub(super) async fn get_records(
     Ok(out)
 }
 
-/// The records that a request reads.
+/// The range of records that a request reads.
 struct Records<'r> {
     view: &'r (dyn View + Send + Sync),
     table: &'r Table,
@@ -85,7 +84,7 @@ struct Page {
     /// The place of the next record.
     place: Place,
     count: usize,
-    /// Whether the page was full before the end of the records.
+    /// Whether the page is full but more records follow.
     is_cut: bool,
     /// Whether a short read has reached its limit and continues as a long read.
     is_paused: bool,
@@ -99,7 +98,8 @@ impl Page {
 }
 
 impl Records<'_> {
-    /// Reads on from the place of the page, until the page is full or a short read reaches its limit.
+    /// Continues to read at the place of the page, until the page is full or a short read reaches
+    /// its limit.
     fn read(&self, page: &mut Page, is_short: bool) -> Result<(), ReadError> {
         let from = match page.place {
             Place::TrimHorizon => Position::At(self.shard.first),

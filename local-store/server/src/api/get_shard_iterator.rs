@@ -89,8 +89,9 @@ fn check_companions(
     Ok(())
 }
 
-/// Returns the place of the first record that was made at `time` or later; if there is none, the place after
-/// all records. Returns the trim horizon if records of that time may have been trimmed, as in DynamoDB.
+/// Returns the place of the first record that was made at `time` or later; if there is none, the
+/// place after all records. As in DynamoDB, returns the trim horizon if records of that time may
+/// already have been trimmed.
 fn since(
     view: &dyn View,
     table: &Table,

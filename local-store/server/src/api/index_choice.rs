@@ -1,5 +1,5 @@
-//! The index that a Query or Scan names, and what it supports: consistency, `Select`, and which
-//! attributes must be fetched from the table.
+//! The index that a Query or Scan reads, and the checks of what it supports: consistency, `Select`,
+//! and which attributes must be fetched from the table.
 //!
 //! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
 
@@ -63,7 +63,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns the range that a key condition selects in the source.
+    /// Returns the range of the source that a key condition selects.
     pub(crate) fn range_of(&self, expression: &KeyExpression) -> Result<ItemRange, ApiError> {
         Ok(match self.index {
             Some(index) => {
@@ -77,14 +77,15 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// Checks that the index holds the attributes of a Query's filter. The filter sees the index entries,
-    /// even if the items are fetched. The filter of a Scan may name attributes that the index lacks.
+    /// Checks that the index projects the attributes of a Query's filter. The filter is evaluated
+    /// on the index entries, even if the items are fetched from the table. The filter of a Scan may
+    /// use attributes that the index does not project.
     pub(crate) fn check_filter(&self, filter: Option<&Condition>) -> Result<(), ApiError> {
         let filtered = filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
         self.refuse_filter(&in_set_order(filtered.filter(|name| !self.holds(name))))
     }
 
-    /// Refuses a filter with attributes that are missing in the index.
+    /// Refuses a filter that uses attributes which the index does not project.
     pub(crate) fn refuse_filter(&self, missing: &[&str]) -> Result<(), ApiError> {
         match self.index {
             Some(index) if !missing.is_empty() => Err(ApiError::invalid_parameter(format!(
@@ -96,8 +97,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Checks that the requested attributes are available. Returns whether the items must be fetched
-    /// from the table because the index lacks some of them.
+    /// Checks that the requested attributes are available. Returns whether the items must be
+    /// fetched from the table, because the index does not project all requested attributes.
     pub(crate) fn check_projection(
         &self,
         select: Option<&str>,
@@ -127,13 +128,14 @@ impl<'t> Source<'t> {
         Ok(!holds_all && (wants_all || !missing.is_empty()))
     }
 
-    /// Returns the attributes that the index does not hold, without duplicates, in order.
+    /// Returns the attributes that the index does not project, without duplicates, in order.
     fn missing<'n>(&self, attributes: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
         let missing: BTreeSet<&str> = attributes.filter(|name| !self.holds(name)).collect();
         missing.into_iter().collect()
     }
 
-    /// Returns whether the source holds this attribute of an item.
+    /// Returns whether the source contains this attribute: an index contains only projected
+    /// attributes.
     pub(crate) fn holds(&self, attribute: &str) -> bool {
         self.index.is_none_or(|index| index.definition.projects(&self.table.key_schema, attribute))
     }
@@ -146,14 +148,15 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns whether a starting key has exactly these attributes, whatever their types.
+    /// Returns whether an exclusive start key has exactly the attributes that the source requires,
+    /// whatever their types.
     pub(crate) fn names_start_key(&self, key: &Item) -> bool {
         let attributes = self.start_key_attributes();
         key.len() == attributes.len() && attributes.iter().all(|a| key.get(&a.name).is_some())
     }
 
-    /// Returns whether a starting key has the right number of attributes, and a partition key of the right
-    /// type. DynamoDB checks the rest after the conditions.
+    /// Returns whether an exclusive start key has the right number of attributes, and a partition
+    /// key of the right type. DynamoDB checks the other attributes after the key conditions.
     pub(crate) fn begins_start_key(&self, key: &Item) -> bool {
         let schema = self.key_schema();
         let is_typed = |attribute: &KeyAttribute| {
@@ -163,8 +166,8 @@ impl<'t> Source<'t> {
         key.len() == self.start_key_attributes().len() && schema.partition.iter().all(is_typed)
     }
 
-    /// Returns whether a query can have a second page. In a table without sort key, a partition key has one
-    /// item at most, and DynamoDB accepts no starting key.
+    /// Returns whether a query can have a second page. In a table without a sort key it cannot,
+    /// because a partition key has at most one item, so DynamoDB accepts no exclusive start key.
     pub(crate) fn can_continue_query(&self) -> bool {
         self.index.is_some() || self.table.key_schema.sort.is_some()
     }
@@ -177,8 +180,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Returns the place of an `ExclusiveStartKey`. The key must have exactly the attributes of the table's
-    /// key and the index's key. For a table, both keys are the same.
+    /// Returns the place of an `ExclusiveStartKey`. An exclusive start key of an index must have
+    /// exactly the key attributes of the table and of the index.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
         let Some(index) = self.index else {
             let key = self.table.key_schema.key_of_parameter(key)?;

@@ -1,8 +1,8 @@
-//! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them and makes
-//! index definitions. The order of checks is DynamoDB's.
+//! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them
+//! and creates index definitions. The order of checks is DynamoDB's.
 //!
-//! The error texts are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks what the
-//! existing indexes of a table allow.
+//! The error texts are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks the
+//! parameters against the existing indexes of a table.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +20,9 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// The maximum number of indexes in a list that are checked. The maximum is larger than the limit of a table,
-/// so that an error of an index is reported before the error about the number of indexes. There is a maximum
-/// because each index is compared with all earlier indexes.
+/// The maximum number of indexes in a list that are checked, to bound the work: each index is
+/// compared with all earlier ones. It is larger than the limit of a table, so that an error in an
+/// index is reported before the error about the number of indexes.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.
@@ -70,7 +70,8 @@ impl ThroughputParameters {
         }
     }
 
-    /// Checks the read and write capacity units of an index after the constraints.
+    /// Returns the read and write capacity units of an index. Called after the constraints were
+    /// checked.
     pub(crate) fn check(self, index: &str) -> Result<(u64, u64), ApiError> {
         check_units((self.read_units.unwrap_or(1), self.write_units.unwrap_or(1)), Some(index))
     }
@@ -109,7 +110,7 @@ impl<'j> IndexParameters<'j> {
         self.name
     }
 
-    /// Returns whether the index lacks throughput although its table is provisioned.
+    /// Returns whether the index has no throughput, which an index of a provisioned table requires.
     pub(crate) fn lacks_throughput(&self, billing: Billing) -> bool {
         billing != Billing::OnDemand && self.throughput.is_none()
     }
@@ -220,14 +221,14 @@ impl<'j> IndexParameters<'j> {
     }
 }
 
-/// Returns the error for an index with throughput in an on-demand table.
+/// Returns the error for an index of an on-demand table that has throughput.
 fn throughput_not_allowed(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput should not be specified for index: {index} when BillingMode is PAY_PER_REQUEST"
     ))
 }
 
-/// Returns the error for an index without throughput in a provisioned table.
+/// Returns the error for an index of a provisioned table that has no throughput.
 pub(crate) fn throughput_missing(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput must be specified for index: {index}"
@@ -281,7 +282,8 @@ impl<'j> IndexLists<'j> {
         }
     }
 
-    /// Checks the indexes and returns them, local ones first. Adds their other settings to `options`.
+    /// Checks the indexes and returns them, local indexes first. Appends their other settings to
+    /// `options`.
     pub(crate) fn check(
         &self,
         definitions: &[Element<'_>],
@@ -351,7 +353,8 @@ pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Checks that a key uses every definition. `indexes` are all indexes that the table will have.
+/// Checks that some key uses every attribute definition. `indexes` are all indexes that the table
+/// will have.
 pub(crate) fn check_definitions_used<'i>(
     definitions: &[Element<'_>],
     table: &KeySchema,

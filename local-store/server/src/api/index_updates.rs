@@ -1,5 +1,5 @@
-//! `GlobalSecondaryIndexUpdates` of `UpdateTable`: parses them, and checks what the existing indexes
-//! allow.
+//! `GlobalSecondaryIndexUpdates` of `UpdateTable`: parses the updates, and checks them against the
+//! existing indexes.
 //!
 //! The ticks build a new index and remove a deleted one.
 
@@ -29,7 +29,7 @@ enum IndexUpdate<'j> {
     Update(IndexThroughput<'j>),
     /// An update without an action.
     Nothing,
-    /// Several actions in one update. They are refused after each action is found well-formed.
+    /// Several actions in one update, which is refused after each action was found well-formed.
     Several(Vec<Self>),
 }
 
@@ -40,7 +40,7 @@ struct IndexThroughput<'j> {
     options: ThroughputOptions,
 }
 
-/// The updates and their definitions, as they were sent.
+/// The updates of indexes and the attribute definitions, as they were sent.
 pub(crate) struct IndexUpdates<'j> {
     definitions: Option<Vec<Element<'j>>>,
     updates: Option<Vec<IndexUpdate<'j>>>,
@@ -84,7 +84,8 @@ impl<'j> IndexUpdate<'j> {
         }
     }
 
-    /// Returns whether the update creates or deletes an index, which takes place while the table is in use.
+    /// Returns whether the update creates or deletes an index. Such an update runs in the
+    /// background while the table is in use.
     fn is_online(&self) -> bool {
         matches!(self, IndexUpdate::Create(_) | IndexUpdate::Delete(_))
     }
@@ -105,7 +106,7 @@ impl<'j> IndexUpdates<'j> {
         })
     }
 
-    /// Returns whether the list contains anything.
+    /// Returns whether the request has any index updates.
     pub(crate) fn is_given(&self) -> bool {
         !self.updates().is_empty()
     }
@@ -114,12 +115,12 @@ impl<'j> IndexUpdates<'j> {
         self.updates.as_deref().unwrap_or_default()
     }
 
-    /// Returns whether an index is created.
+    /// Returns whether any update creates an index.
     pub(crate) fn creates(&self) -> bool {
         self.updates().iter().any(|update| matches!(update, IndexUpdate::Create(_)))
     }
 
-    /// Returns whether an index is created or deleted.
+    /// Returns whether any update creates or deletes an index.
     pub(crate) fn creates_or_deletes(&self) -> bool {
         self.updates().iter().any(IndexUpdate::is_online)
     }
@@ -131,7 +132,7 @@ impl<'j> IndexUpdates<'j> {
         }
     }
 
-    /// Refuses warm throughput without a value.
+    /// Refuses an update that has `WarmThroughput` without a number.
     pub(crate) fn check_warm(&self) -> Result<(), ApiError> {
         let is_empty = |update: &&IndexThroughput<'_>| update.options.has_empty_warm();
         match self.updates().iter().filter_map(IndexUpdate::throughput).find(is_empty) {
@@ -217,7 +218,7 @@ impl<'j> IndexUpdates<'j> {
         }
         let all: Vec<&IndexDefinition> =
             table.indexes.iter().map(|index| &index.definition).chain(&created).collect();
-        // Unlike `CreateTable`, `UpdateTable` ignores definitions that no key uses.
+        // Unlike `CreateTable`, `UpdateTable` ignores attribute definitions that no key uses.
         check_counts(&all)?;
         Ok(checked)
     }
@@ -284,7 +285,7 @@ impl IndexThroughput<'_> {
     }
 }
 
-/// Returns the error for throughput that does not change.
+/// Returns the error for an update whose throughput equals the current one.
 pub(crate) fn will_not_change(what: &str, of: &str, (read, write): (u64, u64)) -> ApiError {
     ApiError::validation(format!(
         "The provisioned throughput for the {what} will not change. The requested value equals the current value. Current ReadCapacityUnits provisioned for {of}: {read}. Requested ReadCapacityUnits: {read}. Current WriteCapacityUnits provisioned for {of}: {write}. Requested WriteCapacityUnits: {write}. Refer to the Amazon DynamoDB Developer Guide for current limits and how to request higher limits."
@@ -351,7 +352,7 @@ fn check_types(created: &IndexDefinition, table: &Table) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Returns a key in the form of DynamoDB's error messages.
+/// Returns a key schema in the form of DynamoDB's error messages.
 fn schema_text(schema: &IndexKeySchema) -> String {
     let element = |attribute: &KeyAttribute, kind: &str| {
         format!("{}:{}:{kind}", attribute.name, attribute.attribute_type.descriptor())
@@ -408,7 +409,8 @@ fn being_deleted(table: &Table, index: &str) -> ApiError {
     ))
 }
 
-/// Checks that a table that becomes provisioned has throughput for each of its global indexes.
+/// Checks that the update sets the throughput of every remaining global index if the table becomes
+/// provisioned.
 fn check_all_provisioned(
     table: &Table,
     billing: Billing,

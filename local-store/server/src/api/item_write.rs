@@ -47,10 +47,11 @@ impl<'j> WriteParameters<'j> {
         })
     }
 
-    /// Checks each parameter by itself. `own` is the operation's own parameter, which must be present.
+    /// Checks each parameter by itself. `own` is the parameter that only this operation has and
+    /// that must be present.
     ///
-    /// DynamoDB has two sets of texts. A request that lacks a member, or is nested very deeply, gets the
-    /// older texts.
+    /// DynamoDB has two sets of error texts. A request that lacks a required member, or is nested
+    /// very deeply, gets the older texts.
     pub(crate) fn constrain(
         &self,
         parameters: Parameters<'_>,
@@ -74,8 +75,8 @@ impl<'j> WriteParameters<'j> {
         constraints.finish()
     }
 
-    /// Adds failures with the current texts. Returns whether the checks continue. An empty name is reported
-    /// alone, and so is a wrong `ReturnValues` of an update.
+    /// Adds failures with the current texts. Returns whether the remaining checks are needed:
+    /// DynamoDB reports an empty name alone, and also an invalid `ReturnValues` of an update.
     fn constrain_whole(&self, constraints: &mut Constraints, operation: WriteOperation) -> bool {
         if self.table == Some("") {
             constraints.empty_name("TableName");
@@ -155,8 +156,9 @@ pub(crate) enum WriteOperation {
 /// The prefix of errors that are found before the table look-up.
 const DETECTED: &str = "1 validation error detected: ";
 
-/// Returns an error that was found before the table look-up, with the text of these operations. A request
-/// that is nested very deeply gets the older text without the prefix.
+/// Returns an error that was found before the table look-up, in the form that `PutItem`,
+/// `UpdateItem` and `DeleteItem` use: with [`DETECTED`] as prefix. A request that is nested very
+/// deeply gets the older text without the prefix.
 pub(crate) fn detected(parameters: Parameters<'_>, error: ApiError) -> ApiError {
     if parameters.nests_deeply() { error } else { error.prefixed(DETECTED) }
 }
@@ -168,7 +170,7 @@ pub(crate) struct AnswerDetail {
     metrics: bool,
 }
 
-/// Parses the condition of a put or a delete, or its legacy parameters.
+/// Parses the condition of a put or a delete, from an expression or from legacy parameters.
 pub(crate) fn only_condition(
     text: Option<&str>,
     substitutions: Substitutions,
@@ -199,7 +201,7 @@ pub(crate) async fn submit_write(
     written(reply)
 }
 
-/// Counts the capacity that a write consumed.
+/// Records the capacity that a write consumed.
 pub(crate) fn record_reply(
     store: &Store,
     table: &Table,
@@ -218,7 +220,7 @@ pub(crate) fn record_reply(
     }
 }
 
-/// Converts the reply of a write to a result for the client.
+/// Converts the reply to a write into the write's result or the client's error.
 pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
     match reply {
         Some(Reply::Written(written)) => Ok(written),

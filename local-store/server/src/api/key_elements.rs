@@ -1,7 +1,7 @@
-//! `AttributeDefinitions` and `KeySchema` of tables and indexes: parses them and makes a key schema. The
-//! order of checks is DynamoDB's.
+//! `AttributeDefinitions` and `KeySchema` of tables and indexes: parses them and creates a key
+//! schema. The order of checks is DynamoDB's.
 //!
-//! `create_table` and `index_parameters` check the rules that only tables or only indexes have.
+//! `create_table` and `index_parameters` check the rules for tables or for indexes alone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
 
-/// An element of `AttributeDefinitions` or `KeySchema`: a name, and a type or a role.
+/// An element of `AttributeDefinitions` or `KeySchema`: a name, and a type or a role in the key.
 #[derive(Debug)]
 pub(crate) struct Element<'j> {
     pub(crate) name: Option<&'j str>,
@@ -24,8 +24,9 @@ pub(crate) struct Element<'j> {
 /// The maximum number of elements of a key schema: partition key and sort key.
 const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
 
-/// The maximum number of elements of a global index's key schema in a request. The maximum allows one more
-/// element of each kind than an index can have, so that the error can name the kind with too many.
+/// The maximum number of elements of a global index's key schema in a request. It allows one more
+/// partition key attribute and one more sort key attribute than an index can have, so that the
+/// error can name the kind of which there are too many.
 const GLOBAL_KEY_ELEMENTS_MAX: usize = 2 * (INDEX_KEY_ATTRIBUTES_MAX + 1);
 
 pub(crate) fn read_elements<'j>(
@@ -43,7 +44,8 @@ pub(crate) fn read_elements<'j>(
     elements.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// Adds the failures of `AttributeDefinitions`. `is_required` says whether it must be present.
+/// Adds the failures of `AttributeDefinitions`. `is_required` says whether the parameter must be
+/// present.
 pub(crate) fn constrain_definitions(
     constraints: &mut Constraints,
     definitions: Option<&[Element<'_>]>,
@@ -108,7 +110,8 @@ impl fmt::Display for QuotedSchema<'_> {
     }
 }
 
-/// Adds a failure if a key schema has too few or too many elements. `at` is its place in the request.
+/// Adds a failure if a key schema has too few or too many elements. `at` is the place of the key
+/// schema in the request.
 pub(crate) fn constrain_key_schema(
     constraints: &mut Constraints,
     at: &str,
@@ -128,7 +131,7 @@ pub(crate) fn names(of: &[Element<'_>]) -> String {
     of.iter().filter_map(|element| element.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the key schema of the elements, in DynamoDB's order of checks.
+/// Creates a key schema from its elements. Checks them in DynamoDB's order.
 pub(crate) fn key_schema(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -159,7 +162,7 @@ pub(crate) fn key_schema(
     Ok(KeySchema { partition, sort })
 }
 
-/// Returns the key schema of a global index, which may have several attributes of each kind.
+/// Creates the key schema of a global index, which may have several attributes of each kind.
 pub(crate) fn global_key_schema(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -198,7 +201,7 @@ pub(crate) fn global_key_schema(
     ))
 }
 
-/// Returns the type with which an attribute is defined.
+/// Returns the type in the definition of an attribute.
 fn type_of(definitions: &[Element<'_>], name: Option<&str>) -> Option<KeyAttributeType> {
     let definition = definitions.iter().find(|definition| definition.name == name)?;
     KeyAttributeType::from_descriptor(definition.kind?)

@@ -1,5 +1,5 @@
-//! The legacy parameters from before expressions: `Expected`, `AttributeUpdates`, `KeyConditions`,
-//! `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
+//! The legacy parameters, which expressions have replaced: `Expected`, `AttributeUpdates`,
+//! `KeyConditions`, `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
 //!
 //! This module parses and checks them with DynamoDB's error messages, and converts them to the same types as
 //! expressions.
@@ -21,8 +21,8 @@ use super::wording::{Checked, Wording};
 
 /// The values of `ConditionalOperator`.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
-/// The values of `ConditionalOperator` in the errors of the operations that do not name the parameter. `ALL`
-/// is a mistake of DynamoDB.
+/// The values of `ConditionalOperator` in the errors of operations that do not name the parameter.
+/// `ALL` instead of `AND` is DynamoDB's own mistake.
 const CONDITIONAL_OPERATORS_SHOWN: &[&str] = &["ALL", "OR"];
 /// The values of `ComparisonOperator`, in the order of DynamoDB's error messages.
 const COMPARISON_OPERATORS: &[&str] = &[
@@ -42,14 +42,14 @@ const COMPARISON_OPERATORS: &[&str] = &[
 ];
 /// The maximum number of `KeyConditions` for a key of one or two attributes.
 const KEY_CONDITIONS_MAX: usize = 2;
-/// The name of `Expected` in constraint texts.
+/// The name of `Expected` in the texts of constraints.
 const EXPECTED: &str = "expected";
-/// The name of `ScanFilter` in constraint texts.
+/// The name of `ScanFilter` in the texts of constraints.
 const SCAN_FILTER: &str = "scanFilter";
 /// The values of `Action`.
 const ACTIONS: &[&str] = &["ADD", "PUT", "DELETE"];
 
-/// The types whose values have an order.
+/// The types whose values can be ordered.
 const ORDERED: &[AttributeType] = &[AttributeType::S, AttributeType::N, AttributeType::B];
 /// The types of values that a string, a binary, a set or a list can contain.
 const PARTS: &[AttributeType] = &[
@@ -59,7 +59,7 @@ const PARTS: &[AttributeType] = &[
     AttributeType::Bool,
     AttributeType::Null,
 ];
-/// The types of values that can begin with a prefix.
+/// The types whose values can have a prefix.
 const TEXTS: &[AttributeType] = &[AttributeType::S, AttributeType::B];
 
 /// Returns the operator with this name, its minimum and maximum number of values, inclusive, and the types of
@@ -97,7 +97,7 @@ struct ConditionParameters<'j> {
     attribute: &'j str,
     operator: Option<&'j str>,
     values: Option<Vec<Checked<AttributeValue>>>,
-    /// `Value` and `Exists` occur only in `Expected`.
+    /// `Value` and `Exists`, which occur only in `Expected`.
     value: Option<Checked<AttributeValue>>,
     exists: Option<bool>,
 }
@@ -105,7 +105,7 @@ struct ConditionParameters<'j> {
 /// A map of conditions and its `ConditionalOperator`, as they were sent.
 #[derive(Debug)]
 pub(crate) struct ConditionsParameters<'j> {
-    /// The name of the parameter in constraint texts.
+    /// The name of the parameter in the texts of constraints.
     at: &'static str,
     conditions: Option<Vec<ConditionParameters<'j>>>,
     conditional_operator: Option<&'j str>,
@@ -152,7 +152,8 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.is_some()
     }
 
-    /// Checks `ConditionalOperator` with the text of a Query. A Query checks it before its other parameters.
+    /// Checks `ConditionalOperator` with the text of a Query. A Query checks this parameter before
+    /// its other parameters.
     pub(crate) fn check_operator(&self) -> Result<(), ApiError> {
         match self.conditional_operator {
             Some(operator) if !CONDITIONAL_OPERATORS.contains(&operator) => {
@@ -162,7 +163,7 @@ impl<'j> ConditionsParameters<'j> {
         }
     }
 
-    /// Adds the failures of single members.
+    /// Adds the failures of members that are invalid by themselves.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, words: OperatorWords) {
         let operator = self.conditional_operator;
         match words {
@@ -184,7 +185,7 @@ impl<'j> ConditionsParameters<'j> {
         }
     }
 
-    /// Checks that `ConditionalOperator` joins at least two conditions.
+    /// Checks that `ConditionalOperator` is used only with two or more conditions.
     pub(crate) fn check_joined(&self) -> Result<(), ApiError> {
         if self.conditional_operator.is_none() {
             return Ok(());
@@ -212,8 +213,8 @@ impl<'j> ConditionsParameters<'j> {
         Ok(Some(conditions).filter(|c| !c.is_empty()).map(|c| Condition::of_legacy(c, any)))
     }
 
-    /// Returns the key conditions. The number and the operators that are allowed depend on the index, so
-    /// [`check_key_conditions`] checks them once the index is known.
+    /// Returns the key conditions. The allowed number and operators depend on the key of the table
+    /// or index, so [`check_key_conditions`] checks them once that key is known.
     pub(crate) fn into_key_expression(self, of_index: bool) -> Result<KeyExpression, ApiError> {
         let conditions = self.check()?;
         let max = if of_index { usize::MAX } else { KEY_CONDITIONS_MAX };
@@ -231,7 +232,7 @@ impl<'j> ConditionsParameters<'j> {
             .flatten()
             .map(|condition| condition.check(is_expected, self.words))
             .collect::<Result<_, _>>()?;
-        // The limit bounds the work for each item. A condition without values counts as one.
+        // Bounds the work for each item. A condition without values counts as one value.
         if conditions.iter().map(|c| c.values.len().max(1)).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
                 "The conditions and their values are more than {LEGACY_VALUES_MAX}"
@@ -309,7 +310,7 @@ impl ConditionParameters<'_> {
         Ok(LegacyCondition { attribute: attribute.to_owned(), operator, values })
     }
 
-    /// Checks `Exists` and `Value`, which are a shorter form of `EQ` and `NULL`.
+    /// Checks `Exists` and `Value`, which are a short form of the operators `NULL` and `EQ`.
     fn check_existence(self) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
         let invalid = |text: &str| {
@@ -470,7 +471,8 @@ impl<'j> AttributesToGet<'j> {
         self.projection()
     }
 
-    /// Returns the same projection as [`AttributesToGet::into_projection`].
+    /// Returns the projection without consuming the parameter; see
+    /// [`AttributesToGet::into_projection`].
     pub(crate) fn projection(&self) -> Result<Option<Projection>, ApiError> {
         let Some(names) = &self.0 else {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! `ListStreams`: every stream that can be read, or those of one table.
 //!
-//! Streams are ordered by table name, then by label. A disabled stream is listed until it is trimmed. A
-//! page may start after a stream that no longer exists, so that listing continues while tables are
-//! deleted.
+//! Streams are ordered by table name, then by label. A disabled stream is listed until it is
+//! trimmed. A page may start after a stream that no longer exists, so that a client can list
+//! streams while tables are deleted.
 
 use model::limits::LIST_STREAMS_MAX;
 

@@ -1,6 +1,6 @@
 //! `ListTables`: the names of the tables, in order, page by page.
 //!
-//! The response contains nothing else about the tables.
+//! The response contains only names.
 
 use model::json;
 use model::limits::LIST_TABLES_MAX;

@@ -1,8 +1,10 @@
-//! Throughput: the admission of a request before it is executed, and the count of what it consumed.
+//! Throughput: the admission of a request before it is executed, and the record of the capacity
+//! that it consumed.
 //!
-//! `capacity` computes the consumption, and the module `traffic` enforces limits. Before a request is
-//! executed, only a part of its cost is known, or none. The request is admitted if the limits allow the known
-//! part. The rest is taken afterwards, even if the remaining capacity becomes negative.
+//! `capacity` computes the consumption, and the module `traffic` enforces limits. Before a request
+//! is executed, only a part of its cost is known, or none. The request is admitted if the limits
+//! allow the known part. The rest is charged afterwards, even if the remaining capacity becomes
+//! negative.
 
 use model::{EpochMillis, Item, KeyValue, PrimaryKey, Token};
 use partition::{
@@ -19,13 +21,13 @@ use super::tables::table_arn;
 use crate::store::Store;
 use crate::traffic::{Access, Demand, Excess, Units};
 
-/// The capacity in half units that was taken before a request was executed.
+/// The capacity that was taken before a request was executed, in half units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admitted {
     halves: u64,
 }
 
-/// Returns the half units that the smallest read costs.
+/// Returns the cost of the smallest read, in half units.
 fn least_read(is_consistent: bool) -> u64 {
     Capacity::of_read(0, is_consistent).halves()
 }
@@ -37,7 +39,8 @@ fn admit(store: &Store, table: &Table, demands: &[Demand]) -> Result<(), ApiErro
     })
 }
 
-/// Admits the read of an item; `times` is 2 in a transaction.
+/// Admits the read of an item. `times` is 2 in a transaction, which doubles the cost, and otherwise
+/// 1.
 pub(crate) fn admit_read(
     store: &Store,
     table: &Table,
@@ -54,7 +57,7 @@ pub(crate) fn admit_read(
     Ok(Admitted { halves })
 }
 
-/// Counts the read of an item.
+/// Records the capacity that the read of an item consumed.
 pub(crate) fn record_read(
     store: &Store,
     table: &Table,
@@ -71,9 +74,9 @@ pub(crate) fn record_read(
     store.traffic().charge(table, demand, now);
 }
 
-/// Refuses a write to a table whose global indexes cannot be updated, because the arc of their entries is
-/// unavailable. Otherwise, the waiting index changes would fill the disk. DynamoDB also throttles writes to
-/// such tables.
+/// Refuses a write to a table whose global indexes cannot be updated, because the arc of their
+/// entries is unavailable. Otherwise, the index changes that wait for delivery would fill the disk.
+/// DynamoDB also throttles writes to such tables.
 fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
     if matches!(write.action, WriteAction::Check) || !store.blocks_writes(table, &write.key)? {
         return Ok(());
@@ -88,8 +91,8 @@ fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(
     Err(ApiError::throttled(&excess, &table_arn(store, &table.name).to_string()))
 }
 
-/// Admits a write; `times` is 2 in a transaction. A global index without capacity blocks the writes that
-/// would change it.
+/// Admits a write. `times` is 2 in a transaction, and otherwise 1. As in DynamoDB, a global index
+/// without remaining capacity blocks writes that may change it.
 pub(crate) fn admit_write(
     store: &Store,
     table: &Table,
@@ -153,8 +156,9 @@ pub(crate) fn all_or_cancelled(
     Ok(admitted)
 }
 
-/// Counts a write of one item at the time `now`, with the index entries that it changed. `times` is 2 in a
-/// transaction. This factor does not apply to index entries.
+/// Records the capacity that the write of an item consumed at the time `now`, including changed
+/// index entries. `times` is 2 in a transaction, and otherwise 1. This factor does not apply to
+/// index entries.
 pub(crate) fn record_write(
     store: &Store,
     table: &Table,
@@ -173,7 +177,8 @@ pub(crate) fn record_write(
                 let demand = Demand { index, access: Access::Write, token, halves: consumed };
                 store.traffic().charge(table, demand, now);
             }
-            // A local index is in the partitions of its table.
+            // A local index shares the partitions of its table, so its capacity counts towards the
+            // table.
             Some(_) => halves += consumed,
             None => {}
         }
@@ -185,9 +190,9 @@ pub(crate) fn record_write(
     store.traffic().charge(table, demand, now);
 }
 
-/// Counts a write whose condition failed. Such a write consumes as much capacity as a successful write. The
-/// larger one of the existing and the new item counts. Source: DynamoDB developer guide, "Working with items:
-/// conditional writes".
+/// Records the capacity of a write whose condition failed. Such a write consumes as much capacity
+/// as a successful write. The larger of the existing and the new item counts. Source: DynamoDB
+/// developer guide, "Working with items: conditional writes".
 pub(crate) fn record_refused_write(
     store: &Store,
     table: &Table,
@@ -204,7 +209,8 @@ fn own_index<'t>(source: Source<'t>) -> Option<&'t SecondaryIndex> {
     source.index.filter(|index| index.definition.kind == IndexKind::Global)
 }
 
-/// Returns the token of an item on the ring along which a page is read.
+/// Returns the token of an item in the source of a page: that of the index's partition key, or of
+/// the table's.
 fn token_in(source: Source<'_>, item: &Item) -> Option<Token> {
     match source.index {
         None => source.table.key_schema.key_of_item(item).ok().map(|key| key.token()),
@@ -233,7 +239,8 @@ pub(crate) fn admit_page(store: &Store, request: &PageRequest<'_>) -> Result<Adm
     Ok(Admitted { halves })
 }
 
-/// Counts a page of a Query or a Scan that ended at the item `last`; `None` if the page is empty.
+/// Records the read capacity that a page of a Query or Scan consumed. `last` is the last item of
+/// the page, or `None` if the page is empty.
 pub(crate) fn record_page(
     store: &Store,
     request: &PageRequest<'_>,
@@ -270,8 +277,8 @@ pub(crate) fn record_page(
             store.traffic().record_scan(table, span, capacity.halves(), now);
         }
     }
-    // The whole page is charged to the partition in which it ends. If the remaining capacity becomes negative
-    // there, the next page is delayed.
+    // The whole page is charged to the partition in which it ends. If that partition's remaining
+    // capacity becomes negative, the next page is delayed.
     let halves = capacity.halves().saturating_sub(admitted.halves);
     let demand = Demand { index, access: Access::Read, token: Some(reached), halves };
     store.traffic().charge(table, demand, now);

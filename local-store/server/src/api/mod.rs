@@ -78,8 +78,8 @@ use self::parameters::Parameters;
 pub use self::response::Response;
 use crate::store::Store;
 
-/// The maximum number of retries of a read on another node after a damaged disk. A store has at most two
-/// other nodes.
+/// The maximum number of times that a read is retried on another node after it failed on a damaged
+/// disk. A store has at most two other nodes.
 const DAMAGE_MET_MAX: usize = 2;
 
 /// Executes one request. `target` is `<API version>.<operation>`, the value of the header
@@ -118,13 +118,13 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     };
     loop {
         match call(&store, operation, parameters).await {
-            // A follower may not yet know a resource that another node has just created. The failed look-up
-            // changed nothing, so the request can be repeated.
+            // A follower may not yet know a resource that another node has just created. The failed
+            // look-up changed nothing, so the request can be retried with the latest state.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
                 store = store.up_to_date().await?;
                 is_up_to_date = true;
             }
-            // A read that failed on a damaged disk changed nothing, so another node can execute it.
+            // A read that failed on a damaged disk can be retried on another node.
             Err(_)
                 if operation.is_read() && damage_met < DAMAGE_MET_MAX && store.reads_damaged() =>
             {
@@ -137,9 +137,9 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     }
 }
 
-/// Returns whether a request needs the latest acknowledged state: always for a stream, for other requests if
-/// a `ConsistentRead` in the request is true. One true value applies to the whole batch. Transactions ensure
-/// the latest state themselves.
+/// Returns whether a request needs the latest acknowledged state: always for a stream, and for
+/// other requests if any `ConsistentRead` in the request is true. In a batch, one true value
+/// applies to all reads. Transactions ensure the latest state themselves.
 fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     fn asks(json: &Json, depth: usize) -> bool {
         let Some(members) = json.as_object().filter(|_| depth > 0) else { return false };

@@ -41,8 +41,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Returns whether the operation never changes anything. The operations that execute statements can
-    /// write.
+    /// Returns whether the operation never changes anything. Operations that execute statements
+    /// count as writes, because a statement can write.
     pub(super) fn is_read(self) -> bool {
         matches!(
             self,
@@ -58,7 +58,7 @@ impl Operation {
         )
     }
 
-    /// Returns the path of member names that leads to the items to put in a request.
+    /// Returns the path of member names to the items to be put in a request.
     pub(super) fn items_at(self) -> &'static [&'static str] {
         match self {
             Self::PutItem => &["Item"],

@@ -24,10 +24,10 @@ use super::wording::{Checked, Wording};
 use crate::store::Store;
 use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 
-/// The error for a selection of attributes without attributes.
+/// The error for a `Select` of specific attributes that names no attributes.
 const NOTHING_SPECIFIED: &str = "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES";
 
-/// The operation of a page. Some error texts of the two operations differ.
+/// The operation of a page. Some error texts depend on the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageOperation {
     Query,
@@ -95,7 +95,8 @@ impl<'j> PageParameters<'j> {
         self.to_get.constrain(constraints, "attributesToGet");
     }
 
-    /// Takes the starting key out of the request and checks its values, which needs no table.
+    /// Takes the exclusive start key out of the request and checks its values. The check of its
+    /// attributes needs the table and comes later.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
@@ -105,7 +106,8 @@ impl<'j> PageParameters<'j> {
         })
     }
 
-    /// Checks that `Select` fits the other parameters. For a Scan DynamoDB uses the texts of a Query.
+    /// Checks that `Select` is consistent with the other parameters. For a Scan, DynamoDB uses the
+    /// error texts of a Query.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),
@@ -144,10 +146,10 @@ impl<'j> PageParameters<'j> {
     }
 }
 
-/// The error for an invalid starting key. A reason may follow it.
+/// The error for an invalid exclusive start key. A reason may be appended.
 pub(crate) const STARTING_KEY_INVALID: &str = "The provided starting key is invalid";
 
-/// Returns the error for a starting key that is not a key of the table.
+/// Returns the error for an exclusive start key that is not a key of the table.
 pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
     ApiError::validation(format!("{STARTING_KEY_INVALID}: {reason}"))
 }
@@ -163,12 +165,12 @@ struct Progress {
     fetched_bytes: usize,
     /// The consumed capacity of fetching.
     fetched: Capacity,
-    /// The stored bytes of the last item; empty before the first.
+    /// The stored bytes of the last item that was read; empty before the first.
     last_read: Vec<u8>,
     is_cut: bool,
     /// The number of the current range, counted from 0; the later ranges are in `further`.
     range: usize,
-    /// Whether the read is short: a short read pauses at its limit and continues as a long read.
+    /// Whether this is a short read, which pauses at its limit and continues as a long read.
     is_short: bool,
     /// Whether the read has paused.
     is_paused: bool,
@@ -257,7 +259,8 @@ pub(crate) async fn answer_statement_page(
     Ok(out)
 }
 
-/// Counts the capacity that the page consumed. Returns the key for the next page, if the page is cut.
+/// Records the capacity that the page consumed. Returns the key for the next page; `None` if this
+/// is the last page.
 fn last_of_page(
     store: &Store,
     request: &PageRequest<'_>,
@@ -283,7 +286,7 @@ fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacit
     }
 }
 
-/// Reads a page: a short read first. If the short read pauses, a long read continues the page.
+/// Reads a page: first as a short read, and if that pauses, the rest as a long read.
 async fn read_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -353,7 +356,8 @@ fn read_range(
     progress.failure.take().map_or(Ok(()), Err)
 }
 
-/// Fetches the whole item of an entry. The item exists, because the view is a single point in time.
+/// Fetches the whole item of an index entry. The item exists, because the view is a snapshot of one
+/// point in time.
 fn fetch(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -370,8 +374,8 @@ fn decode(bytes: &[u8]) -> Result<Item, ReadError> {
     encoding::decode_item(bytes).map_err(|error| ReadError(error.to_string()))
 }
 
-/// Processes the stored bytes of one item or entry. A page ends with the item that reaches 1 MB, but is cut
-/// only if another item follows.
+/// Processes the stored bytes of one item or entry. A page ends with the item that reaches 1 MB.
+/// There is a next page only if another item follows.
 fn take_item(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -426,7 +430,8 @@ fn take_part(
         progress.fetched_bytes += size;
     }
     progress.bytes += read.size();
-    // A filter sees the attributes that the index holds, even if the item was fetched for the response.
+    // As in DynamoDB, a filter sees only the attributes that the index projects, even if the whole
+    // item was fetched for the response.
     if request.filter.as_ref().is_some_and(|filter| !filter.evaluate(read)) {
         return Ok(());
     }

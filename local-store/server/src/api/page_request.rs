@@ -1,6 +1,6 @@
 //! The request for one page of a Query, a Scan or a statement.
 //!
-//! `page` reads it, and `metering` counts its cost.
+//! `page` reads the page, and `metering` records its cost.
 
 use expression::{Condition, Projection};
 use partition::{IndexKey, ItemRange};
@@ -13,12 +13,12 @@ pub(crate) struct PageRequest<'r> {
     pub(crate) source: Source<'r>,
     /// The name of the table, as it was sent.
     pub(crate) name: &'r str,
-    /// Whether each item is fetched from the table, because the index does not hold all requested
-    /// attributes.
+    /// Whether each item must be fetched from the table, because the index does not project all
+    /// requested attributes.
     pub(crate) is_fetched: bool,
     pub(crate) range: ItemRange,
-    /// The ranges that are read after `range`, until the page is full. The traffic of partitions counts them
-    /// as the first range.
+    /// The ranges that are read after `range`, until the page is full. In the traffic of
+    /// partitions, their cost counts towards the first range.
     pub(crate) further: Vec<ItemRange>,
     pub(crate) start_after: Option<IndexKey>,
     pub(crate) forward: bool,

@@ -1,7 +1,8 @@
 //! The parameters of a request, read from its JSON with their required types.
 //!
-//! A wrong type is a `SerializationException` at once. An invalid attribute value of the right JSON type is
-//! kept as an error, and the operation reports it in its own order of checks.
+//! A wrong type is a `SerializationException` at once. An attribute value that is invalid but has
+//! the right JSON type becomes an error value, which the operation reports in its own order of
+//! checks.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -31,7 +32,7 @@ impl<'j> Parameters<'j> {
         found.map(|(_, value)| value).filter(|value| **value != Json::Null)
     }
 
-    /// Returns whether the request is nested so deeply that parts of it were dropped.
+    /// Returns whether the request was nested so deeply that the parser dropped parts of it.
     pub(crate) fn nests_deeply(self) -> bool {
         self.0.iter().any(|(_, member)| member.reaches_last_level())
     }
@@ -49,7 +50,7 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// Reads a boolean. Like DynamoDB, it accepts the texts `true` and `false`.
+    /// Reads a boolean. Like DynamoDB, also accepts the strings `true` and `false`.
     pub(crate) fn boolean(self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.get(name) {
             None => Ok(None),
@@ -60,12 +61,12 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// Reads a whole number. A number beyond 64 bits becomes the nearest one within.
+    /// Reads an integer. A value outside the range of `i64` is clamped to that range.
     pub(crate) fn integer(self, name: &str) -> Result<Option<i64>, ApiError> {
         self.whole_number(name, "Integer")
     }
 
-    /// Reads a whole number of a parameter that DynamoDB calls a `Long`.
+    /// Reads an integer that DynamoDB's error messages call a `Long`.
     pub(crate) fn long(self, name: &str) -> Result<Option<i64>, ApiError> {
         self.whole_number(name, "Long")
     }
@@ -81,8 +82,8 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// Reads a time: seconds since 1970 with an optional fraction. Returns milliseconds, rounded to the
-    /// nearest; a time before 1970 is 0.
+    /// Reads a time: seconds since 1970 with an optional fraction. Returns milliseconds, rounded; a
+    /// time before 1970 becomes 0.
     pub(crate) fn time_ms(self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             None => Ok(None),
@@ -99,7 +100,7 @@ impl<'j> Parameters<'j> {
         self.get(name).map(elements).transpose()
     }
 
-    /// Reads a list of structures. `kind` is their name in DynamoDB's error messages.
+    /// Reads a list of structures. `kind` is the structures' name in DynamoDB's error messages.
     pub(crate) fn structures(self, name: &str, kind: &str) -> Result<Option<Vec<Self>>, ApiError> {
         let Some(members) = self.list(name)? else {
             return Ok(None);

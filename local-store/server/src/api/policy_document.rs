@@ -1,7 +1,8 @@
-//! Resource policies as documents: checks them, and brings them into the form in which DynamoDB returns and
-//! compares them.
+//! Resource policies as JSON documents: validates them, and normalises them to the form in which
+//! DynamoDB returns and compares them.
 //!
-//! The store does not enforce policies. The only check of a policy's meaning finds a grant to everyone.
+//! The store does not enforce policies. The only semantic check rejects a policy that grants
+//! something to everyone.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use super::error::ApiError;
 
 /// The maximum size of a policy in bytes, inclusive.
 const POLICY_BYTES_MAX: usize = 20_480;
-/// The version of a policy that has no `Version`.
+/// The version that DynamoDB assumes for a policy without `Version`.
 const VERSION_UNSAID: &str = "2008-10-17";
 /// The members of a policy, in the order of the response.
 const OF_POLICY: [&str; 3] = ["Version", "Id", "Statement"];
@@ -32,8 +33,8 @@ const OF_STATEMENT: [&str; 9] = [
 /// The members of an object.
 type Members<'m, 'j> = Vec<(&'m str, &'m Json<'j>)>;
 
-/// Refuses an invalid policy, and returns the form in which policies are compared. `Version` is not filled
-/// in, so a policy without it differs from a policy with the default version.
+/// Validates a policy, and returns the form in which policies are compared. A missing `Version` is
+/// not added, so a policy without it differs from a policy with the default version.
 pub(crate) fn canonical(text: &str) -> Result<String, ApiError> {
     if text.len() > POLICY_BYTES_MAX {
         return Err(ApiError::invalid_parameter(format!(
@@ -50,8 +51,8 @@ pub(crate) fn canonical(text: &str) -> Result<String, ApiError> {
     }
 }
 
-/// Returns a stored policy in the form of a response. Earlier releases stored policies as they were
-/// sent.
+/// Returns a stored policy in the form of a response. It is normalised again, because earlier
+/// releases stored policies as they were sent.
 pub(crate) fn shown(stored: &str) -> String {
     json::parse(stored.as_bytes())
         .map_or_else(|_| stored.to_owned(), |policy| written(&policy, true))
@@ -67,7 +68,7 @@ fn invalid<T>(reason: &str) -> Result<T, ApiError> {
     Err(ApiError::invalid_parameter(format!("Invalid policy document: {reason}")))
 }
 
-/// Returns the statements. A single statement may be outside a list.
+/// Returns the statements of a policy. A single statement need not be in a list.
 fn statements<'p, 'j>(policy: &'p Json<'j>) -> Option<&'p [Json<'j>]> {
     match policy.get("Statement")? {
         Json::Array(statements) => Some(statements),
@@ -107,8 +108,8 @@ fn check(text: &str, policy: &Json<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns the line and the column after the first principal that is a text other than `*`. Both count from
-/// one.
+/// Returns the position after the first principal that is a string other than `*`: line and column,
+/// both counted from 1.
 fn behind_bare_principal(text: &str) -> Option<(usize, usize)> {
     let end = ["\"Principal\"", "\"NotPrincipal\""]
         .iter()
@@ -143,7 +144,8 @@ fn is_unbounded(statement: &Json<'_>) -> bool {
     allows && names_everybody && statement.get("Condition").is_none()
 }
 
-/// Returns a policy without spaces, with its members in DynamoDB's order and in their short forms.
+/// Returns a policy without white space, with its members in DynamoDB's order and lists of one
+/// element as the element.
 fn written(policy: &Json<'_>, with_version: bool) -> String {
     let mut out = String::from("{");
     if with_version && policy.get("Version").is_none() {
@@ -169,8 +171,7 @@ fn written(policy: &Json<'_>, with_version: bool) -> String {
     out
 }
 
-/// Returns the members of an object: first the known members in the given order, then all other
-/// members.
+/// Returns the members of an object: first those named in `order`, in that order, then all others.
 fn in_order<'m, 'j>(object: &'m Json<'j>, order: &[&str]) -> Members<'m, 'j> {
     let mut members: Members<'m, 'j> =
         object.as_object().into_iter().flatten().map(|(name, value)| (&**name, value)).collect();
@@ -231,7 +232,7 @@ fn write_principals(out: &mut String, principals: &Json<'_>) {
     out.push('}');
 }
 
-/// Writes condition operators, each with its keys and their values.
+/// Writes a condition: its operators, each with keys and their values.
 fn write_condition(out: &mut String, operators: &[(std::borrow::Cow<'_, str>, Json<'_>)]) {
     out.push('{');
     for (operator, keys) in operators {
@@ -277,7 +278,7 @@ fn write(out: &mut String, value: &Json<'_>) {
             }
             out.push('}');
         }
-        // A policy contains no items, because the parser makes items only in requests that have them.
+        // A policy contains no items: the parser creates items only for operations that have them.
         Json::Item(_) => out.push_str("{}"),
     }
 }

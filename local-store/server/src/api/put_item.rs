@@ -87,13 +87,14 @@ pub(crate) fn check_size(size: usize) -> Result<(), ApiError> {
     if size > ITEM_BYTES_MAX { Err(ApiError::validation(TOO_LARGE)) } else { Ok(()) }
 }
 
-/// Checks that the indexes of a table accept an item.
+/// Checks that the indexes of a table accept an item to be put.
 pub(super) fn check_indexes(table: &Table, item: &EncodedItem) -> Result<(), ApiError> {
     let checked = check_put_encoded(table, item).map_err(damaged)?;
     checked.map_err(|refusal| ApiError::validation(refusal.text))
 }
 
-/// Returns the error for an item that was just encoded and cannot be decoded.
+/// Returns the error for an item that cannot be decoded although it was just encoded, which is a
+/// defect.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
 pub(super) fn damaged(error: EncodingError) -> ApiError {
     ApiError::defect(&error.to_string())

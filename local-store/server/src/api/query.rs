@@ -104,7 +104,7 @@ fn check_paths(
     check_filter_leaves_keys(filter, source)
 }
 
-/// Returns the selected range, and the place after which the page begins.
+/// Returns the selected range, and the exclusive start key of the page in it.
 fn range_from(
     start_key: Option<&Item>,
     source: Source<'_>,
@@ -125,8 +125,8 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// Returns the place of a starting key. Public recordings of DynamoDB show that it first checks the partition
-/// keys of the starting key and of the conditions.
+/// Returns the place of an exclusive start key. DynamoDB checks its partition key and that of the
+/// conditions first, as public recordings show.
 fn place_of(
     key: &Item,
     source: Source<'_>,
@@ -140,8 +140,8 @@ fn place_of(
     source.start_key(key).map_err(|_| invalid())
 }
 
-/// Checks that a page can begin after this place: the place must be in the range of the Query. Public
-/// recordings of DynamoDB show that it checks the conditions from left to right.
+/// Checks that an exclusive start key is in the range of the Query, and returns it. DynamoDB checks
+/// the conditions from left to right, as public recordings show.
 fn within(key: IndexKey, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {

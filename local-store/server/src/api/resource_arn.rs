@@ -1,4 +1,4 @@
-//! `ResourceArn`: the table that a request on tags or policies names.
+//! `ResourceArn`: the table whose tags or policy a request concerns.
 //!
 //! Error messages are DynamoDB's own.
 
@@ -16,7 +16,7 @@ pub(crate) enum ResourceArn<'a> {
     Foreign,
 }
 
-/// Parses the ARN of a table.
+/// Parses `ResourceArn`, which must be the ARN of a table.
 pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, ApiError> {
     if !arn.starts_with("arn:") {
         return Err(ApiError::invalid_parameter(format!("ARNs must start with 'arn:': {arn}")));

@@ -58,8 +58,8 @@ fn check_expected(table: &Table, revision: Option<&str>) -> Result<(), ApiError>
     Err(ApiError::policy_not_found(&problem))
 }
 
-/// Returns the expectation for a revision. The store never assigns the revision 0 or one that is not a
-/// number.
+/// Converts the expected revision of a request. The store never assigns the revision 0, which
+/// therefore stands for a text that is not a number.
 fn expected(revision: Option<&str>) -> ExpectedPolicy {
     match revision {
         None => ExpectedPolicy::Any,
@@ -97,8 +97,8 @@ pub(super) async fn put_resource_policy(
     Ok(revision_of(table.options.policy.as_ref().map(|policy| policy.revision)))
 }
 
-/// Returns the revision of the table's policy if its text is `text`. Putting the same policy again changes
-/// nothing.
+/// Returns the revision of the table's policy if its text equals `text`. In that case putting the
+/// policy again must change nothing.
 fn revision_of_same(table: &Table, text: &str) -> Option<u64> {
     let policy = table.options.policy.as_ref()?;
     policy_document::is_stored(&policy.text, text).then_some(policy.revision)

@@ -1,6 +1,6 @@
-//! `Scan`: every item of a table or index, or of one segment, in the order of the ring.
+//! `Scan`: every item of a table or index, or of one segment, in the order of the items' tokens.
 //!
-//! `page` reads pages and writes responses; this file decides which part of the ring is read.
+//! `page` reads pages and writes responses; this file decides which range of tokens is read.
 
 use model::Item;
 use model::limits::SCAN_SEGMENTS_MAX;
@@ -90,7 +90,7 @@ pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<St
     answer_page(store, &*store.view(), &request).await
 }
 
-/// Checks that both parameters are present, or neither.
+/// Checks that `Segment` and `TotalSegments` are both present or both absent.
 fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segment>, ApiError> {
     match (segment, total) {
         (None, None) => Ok(None),
@@ -104,22 +104,23 @@ fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segm
             "The Segment parameter is zero-based and must be less than parameter TotalSegments: Segment: {segment} is not less than TotalSegments: {total}"
         ))),
         (Some(segment), Some(total)) => {
-            // Both numbers are in range, because the constraints were checked before.
+            // Both numbers are in range, because the constraints were checked before, so the
+            // conversion never fails.
             let number = |value: i64| u32::try_from(value).unwrap_or(0);
             Ok(Some((number(segment), number(total))))
         }
     }
 }
 
-/// Returns the key after which a page begins. The key must be in this segment.
+/// Returns the exclusive start key of a page, which must be in this segment.
 fn start_after(
     key: &Item,
     source: Source<'_>,
     tokens: TokenRange,
     segment: Option<Segment>,
 ) -> Result<IndexKey, ApiError> {
-    // If the starting key has other attributes than the keys of the table and the index, DynamoDB does not
-    // report a reason.
+    // DynamoDB gives no reason if the exclusive start key has other attributes than the keys of the
+    // table and the index.
     if source.index.is_some() && !source.names_start_key(key) {
         return Err(ApiError::validation(STARTING_KEY_INVALID));
     }

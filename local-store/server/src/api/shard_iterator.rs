@@ -17,13 +17,14 @@ use crate::token_key::TokenKey;
 
 /// The version of this text format.
 const VERSION: &str = "2";
-/// The kind of text whose MAC an iterator contains, so that no MAC is valid for two kinds.
+/// The kind of text that the MAC of an iterator covers, so that the MAC of another kind of text is
+/// never valid for an iterator.
 const KIND: &str = "shard iterator";
 
 /// The position of an iterator in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Place {
-    /// The oldest record that exists when the iterator is used.
+    /// The oldest record that still exists when the iterator is used.
     TrimHorizon,
     /// This position, inclusive.
     At(Sequence),

@@ -1,7 +1,7 @@
 //! One PartiQL statement: parses it from a request, and plans a read or a write.
 //!
 //! The crate `expression` has the grammar. `ExecuteStatement`, `BatchExecuteStatement` and
-//! `ExecuteTransaction` execute the reads and writes.
+//! `ExecuteTransaction` execute the plans.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const STATEMENT_LENGTH_MAX: usize = 8192;
 /// The error for `EXISTS` in the wrong operation.
 pub(crate) const EXISTS_MISPLACED: &str =
     "EXISTS can only be used in ExecuteTransaction write requests.";
-/// The error for `EXISTS` without a condition besides the key.
+/// The error for `EXISTS` without any condition other than those on the key.
 const EXISTS_NEEDS_CONDITION: &str =
     "EXISTS() must contain a single item read with additional condition";
 /// The error for an index that statements cannot read.
@@ -52,8 +52,8 @@ impl<'j> StatementParameters<'j> {
         })
     }
 
-    /// Adds the failures of the statement. `at` is its place in the request; it is empty or ends with a
-    /// point.
+    /// Adds the failures of the statement. `at` is the place of the statement in the request; it is
+    /// empty or ends with a dot.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: fmt::Arguments<'_>) {
         constraints.one_of(
             format_args!("{at}returnValuesOnConditionCheckFailure"),
@@ -90,8 +90,8 @@ impl<'j> StatementParameters<'j> {
         Self { values: self.values.clone(), ..*self }.parse_after(&mut None)
     }
 
-    /// Parses the statement. If the text is that of `earlier`, its parsed form is used again. Keeps the
-    /// parsed form for the next call.
+    /// Parses the statement. If `earlier` has the same text, reuses its parsed form. Caches the
+    /// parsed form in `earlier` for the next call.
     pub(crate) fn parse_after(
         self,
         earlier: &mut Option<StatementText<'j>>,
@@ -114,8 +114,8 @@ impl<'j> StatementParameters<'j> {
     }
 }
 
-/// Checks that the names in `FROM` are valid names of tables and indexes. Not for an `INSERT`, whose table
-/// DynamoDB looks up at once.
+/// Checks that the table and index names of a statement are valid. Skips `INSERT`, whose table
+/// DynamoDB looks up without this check.
 fn check_source(statement: &Statement) -> Result<(), ApiError> {
     let (table, index) = match statement {
         Statement::Select(select) | Statement::Exists(select) => {
@@ -137,10 +137,11 @@ fn check_source(statement: &Statement) -> Result<(), ApiError> {
 pub(crate) enum PlanError {
     /// The statement is invalid, so the whole request fails.
     Statement(ApiError),
-    /// The table does not exist, or the key has the wrong form. In a transaction this is a reason for
-    /// its cancellation.
+    /// The table does not exist, or the key has the wrong form. In a transaction, this error
+    /// becomes the cancellation reason of its operation.
     Item(ApiError),
-    /// The statement does not name the item to write. In a transaction DynamoDB has another text for this.
+    /// The statement does not determine the item to be written. In a transaction, DynamoDB uses
+    /// another error text.
     KeyMissing,
 }
 
@@ -181,12 +182,12 @@ pub(crate) struct WriteContext {
     pub(crate) name: String,
     pub(crate) is_insert: bool,
     returning: Option<Returning>,
-    /// The update; `None` unless the response contains only the changed attributes.
+    /// The update, if the response contains only the attributes that it changed; otherwise `None`.
     update: Option<Update>,
 }
 
 impl StatementWrite {
-    /// Plans the write of a statement. The statement must not be a read.
+    /// Plans the write of a statement, which must not be a `SELECT` or `EXISTS`.
     pub(crate) fn of(
         store: &Store,
         statement: Statement,
@@ -201,7 +202,8 @@ impl StatementWrite {
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());
                 let action = WriteAction::Update(update);
-                // A key condition never holds for an item that does not exist.
+                // The conditions include those on the key, so the condition is false for an item
+                // that does not exist, and the update creates none.
                 let condition = condition.into_condition();
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);
@@ -247,14 +249,14 @@ impl StatementWrite {
         }
     }
 
-    /// Returns the item that is written.
+    /// Returns the table and the key of the item to be written.
     pub(crate) fn item(&self) -> (TableId, &PrimaryKey) {
         (self.write.table, &self.write.key)
     }
 }
 
 impl WriteContext {
-    /// Returns the item for `RETURNING`, if there is one.
+    /// Returns the item that `RETURNING` requests; `None` if there is none.
     pub(crate) fn returned(&self, written: &Written) -> Option<Item> {
         let returning = self.returning?;
         let image = if returning.new { &written.new } else { &written.old };
@@ -328,7 +330,7 @@ fn key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError
     first_key_of(condition, schema)
 }
 
-/// Returns the key from the first condition on each key attribute. `EXISTS` uses this rule.
+/// Returns the key from the first condition on each key attribute. Used for `EXISTS`.
 fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError> {
     let mut key = Item::new();
     for name in key_names(schema) {
@@ -359,8 +361,8 @@ pub(crate) fn check_key_sizes(
     Ok(())
 }
 
-/// Returns the key for a `SELECT` of one item, which may have conditions only on the key. For another
-/// `SELECT` returns the error `otherwise`.
+/// Returns the key for a `SELECT` of one item, which may have conditions only on the key. Returns
+/// the error `otherwise` for any other `SELECT`.
 pub(crate) fn only_key_of(
     condition: &Where,
     schema: &KeySchema,
@@ -374,7 +376,8 @@ pub(crate) fn only_key_of(
     if condition.is_only_of(&names) && names.iter().all(says_once) {
         return first_key_of(condition, schema);
     }
-    // An invalid read is reported before the error that the read returns more than one item.
+    // DynamoDB reports an invalid read before the error that the `SELECT` is not limited to one
+    // item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
     check_key_sizes(condition, &schema.partition.name, sort)?;
     let refusal = condition.reads(&schema.partition.name, sort).err();

@@ -61,7 +61,7 @@ impl StreamName {
         }
     }
 
-    /// Returns whether this stream is before the given one in `ListStreams`.
+    /// Returns whether this stream is before the given stream in `ListStreams`.
     pub(crate) fn is_before(&self, table: &Table, stream: &Stream) -> bool {
         let own = (self.table.as_str(), self.label.as_str());
         (table.name.as_str(), stream.label.as_str()) > own

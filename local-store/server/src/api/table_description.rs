@@ -31,14 +31,15 @@ pub(crate) const DELETING: &str = "DELETING";
 pub(crate) enum WarmThroughput {
     /// The values of the table and of every index, as in `DescribeTable`.
     All,
-    /// The values that this request or an earlier one set; without the table's own value if `table` is false.
+    /// The values that this request or an earlier one set. If `table` is false, without the table's
+    /// own value.
     Requested { table: bool },
 }
 
 /// The status of a table in a response.
 ///
-/// The response to a change describes the table while DynamoDB works on it (`CREATING`, `UPDATING`), although
-/// the change is already complete here. `DescribeTable` then returns `ACTIVE`.
+/// As in DynamoDB, the response to a change shows the change in progress (`CREATING`, `UPDATING`),
+/// although it is already complete here. A later `DescribeTable` returns `ACTIVE`.
 #[derive(Clone, Copy)]
 pub(crate) struct Status<'t> {
     pub(crate) text: &'t str,
@@ -46,7 +47,7 @@ pub(crate) struct Status<'t> {
     /// The encryption key before a change of the encryption. The inner `None` means the default
     /// key.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
-    /// Whether the limits of on-demand reads and writes have just been removed.
+    /// Whether this request has removed the limits of on-demand reads and writes.
     pub(crate) ended_limits: (bool, bool),
 }
 
@@ -97,7 +98,8 @@ pub(crate) fn description_member(
     Ok(())
 }
 
-/// Appends the member `list` with the descriptions of indexes; nothing if there are none.
+/// Appends a member named `list` with the descriptions of indexes; appends nothing if there are
+/// none.
 fn indexes_member<'t>(
     out: &mut String,
     list: &str,
@@ -263,11 +265,11 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
     number_member(out, "ReadCapacityUnits", read_units);
     number_member(out, "WriteCapacityUnits", write_units);
     out.push('}');
-    // A table that was never on-demand has no summary.
+    // Like DynamoDB, omits the summary for a table that was never on-demand.
     if let Some(time) = options.on_demand_at {
         let mode =
             if table.billing == Billing::OnDemand { "PAY_PER_REQUEST" } else { "PROVISIONED" };
-        // Since mid-2026, DynamoDB has shown the billing mode in two members.
+        // Since mid-2026, DynamoDB has returned the billing mode in two members.
         for (summary, member) in [
             ("BillingModeSummary", "BillingMode"),
             ("TableThroughputModeSummary", "TableThroughputMode"),
@@ -296,7 +298,8 @@ fn option_members(out: &mut String, table: &Table, status: &Status<'_>) {
     }
 }
 
-/// Appends the encryption. A change is shown with the previous key, as if the change were still in progress.
+/// Appends the encryption. In the response to a change of the key, shows the previous key, as if
+/// the change were still in progress.
 fn encryption_member(out: &mut String, table: &Table, status: &Status<'_>) {
     let (text, key) = match status.encrypted_before {
         Some(before) => ("UPDATING", before),

@@ -13,7 +13,8 @@ use super::policy_document;
 use super::tags::{self, TagParameters};
 use crate::store::Store;
 
-/// The key that DynamoDB creates for an account. Its ARN is a placeholder in the form that clients expect.
+/// The key that AWS manages in an account. Its ARN is a placeholder in the form that clients
+/// expect.
 const MANAGED_KEY: &str = "00000000-0000-4000-8000-000000000000";
 
 /// A pair of read and write units, as it was sent.
@@ -28,7 +29,7 @@ pub(crate) struct ThroughputOptions {
     has_empty_warm: bool,
 }
 
-/// The table or index of an option.
+/// The table or index that an option belongs to.
 #[derive(Clone, Copy)]
 pub(crate) enum Subject<'n> {
     /// The table itself.
@@ -78,7 +79,8 @@ impl ThroughputOptions {
         })
     }
 
-    /// Returns whether the request removes the limit of reads, and the limit of writes.
+    /// Returns whether the request removes the limit of reads, and whether it removes the limit of
+    /// writes.
     pub(crate) fn ended_limits(self) -> (bool, bool) {
         let (read, write) = self.on_demand.unwrap_or_default();
         (read == Some(-1), write == Some(-1))
@@ -97,8 +99,8 @@ impl ThroughputOptions {
         self.warm.is_some()
     }
 
-    /// Checks the options of a new table or index with this billing mode. `provisioned` are its capacity
-    /// units.
+    /// Checks the options of a new table or index with this billing mode. `provisioned` are the
+    /// capacity units of the table or index.
     pub(crate) fn check_new(
         self,
         subject: Subject<'_>,
@@ -317,9 +319,9 @@ impl<'j> OptionParameters<'j> {
 }
 
 impl Encryption<'_> {
-    /// Returns the ARN of the requested key; `None` for a key that DynamoDB owns.
+    /// Returns the ARN of the requested key; `None` for a key that AWS owns.
     fn check(&self, store: &Store) -> Result<Option<String>, ApiError> {
-        // Encryption with a type but without `Enabled` counts as enabled.
+        // `SSEType` without `Enabled` counts as enabled.
         let is_enabled = self.is_enabled.unwrap_or(self.sse_type.is_some());
         let problem = match (is_enabled, self.sse_type, self.key) {
             (false, None, None) => return Ok(None),
@@ -332,8 +334,8 @@ impl Encryption<'_> {
         Err(ApiError::invalid_parameter(problem))
     }
 
-    /// Refuses a change to the current key. A key that is given by id or alias always counts as a change,
-    /// because DynamoDB encrypts again.
+    /// Refuses a change to the key that is already in use. A key that is given by id or alias
+    /// always counts as a change, as in DynamoDB.
     fn check_change(&self, key: Option<&str>, before: Option<&str>) -> Result<(), ApiError> {
         match (key, before) {
             (None, None) => {

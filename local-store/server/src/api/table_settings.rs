@@ -1,7 +1,7 @@
 //! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream and deletion
 //! protection. The module also refuses the parameters that this store does not support.
 //!
-//! The two operations decide what the settings mean for an existing table.
+//! Each operation decides what the settings mean for its table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ const UNSUPPORTED: [(&str, &str); 10] = [
 
 /// The shared parameters, as they were sent.
 pub(crate) struct TableSettings<'j> {
-    /// `BillingMode`, or the equivalent of `TableThroughputMode`.
+    /// `BillingMode`, or the value that corresponds to `TableThroughputMode`.
     pub(crate) billing_mode: Option<&'j str>,
     sent_modes: [(&'static str, Option<&'j str>); 2],
     pub(crate) deletion_protection: Option<bool>,
@@ -140,8 +140,8 @@ impl<'j> TableSettings<'j> {
     }
 }
 
-/// Checks that the read and write capacity units of a table or an index are not too large. Both are at least
-/// 1.
+/// Checks the maximum of the read and write capacity units of a table or an index. The constraints
+/// have checked the minimum of 1.
 pub(crate) fn check_units(
     (read, write): (i64, i64),
     index: Option<&str>,
@@ -193,7 +193,8 @@ pub(crate) fn stream_label(now: EpochMillis) -> Result<String, ApiError> {
         .ok_or_else(|| ApiError::defect("the store's clock is beyond the year 9999"))
 }
 
-/// Returns the current time, but at least the millisecond after the latest label.
+/// Returns the current time in milliseconds, or the millisecond after the latest label if that is
+/// later.
 fn next_label_ms(latest: &AtomicU64, now: EpochMillis) -> u64 {
     let next = |latest: u64| now.0.max(latest.saturating_add(1));
     let before = latest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ms| Some(next(ms)));

@@ -1,6 +1,7 @@
 //! Look-up of the table that a request names, by name or ARN.
 //!
-//! Operations on items and operations on tables have different texts for a table that does not exist.
+//! Operations on items and operations on tables have different error texts for a table that does
+//! not exist.
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiE
     Ok(name)
 }
 
-/// Checks that the parameter `TableName` of an operation on the table itself is present.
+/// Returns `TableName` of an operation on a table's settings, or the error if it is missing.
 pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     name.ok_or_else(|| {
         ApiError::validation(
@@ -57,12 +58,14 @@ pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     })
 }
 
-/// Finds the table of an operation on items.
+/// Finds the table of an operation on items, and returns the error text of such operations if it
+/// does not exist.
 pub(crate) fn find_for_items(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     store.find_table(name_of(store, given)?).ok_or_else(ApiError::resource_not_found)
 }
 
-/// Finds the table of an operation on the table itself.
+/// Finds the table of an operation on a table's settings, and returns the error text of such
+/// operations if it does not exist.
 pub(crate) fn find_for_settings(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     let name = name_of(store, given)?;
     store.find_table(name).ok_or_else(|| ApiError::table_not_found(name))

@@ -39,7 +39,7 @@ pub(crate) fn read_tags(parameters: Parameters<'_>) -> Result<Option<TagParamete
         .map(Some)
 }
 
-/// Checks `given` as additions to a resource that already has the other tags.
+/// Checks the tags `given`, which are added to a resource that already has tags.
 pub(crate) fn check_tags(
     given: &TagParameters<'_>,
     present: Option<&BTreeMap<String, String>>,
@@ -179,8 +179,8 @@ pub(super) fn list_tags_of_resource(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let arn = parameters.string("ResourceArn")?;
-    // All tags of a resource fit into one response, so no token is ever valid. An unknown token is ignored,
-    // as in DynamoDB.
+    // All tags of a resource fit into one response, so the store issues no tokens. Like DynamoDB,
+    // it ignores an unknown token.
     parameters.string("NextToken")?;
     let mut constraints = Constraints::new();
     constraints.required("resourceArn", arn.is_some());

@@ -1,7 +1,7 @@
 //! `TransactGetItems`: up to 100 items at one point in time.
 //!
-//! With one arc, all reads use one view, which never shows half of a transaction. With several arcs, a
-//! running transaction can conflict with the request: see `store::transactions`.
+//! With one arc, all reads use one view, which never shows a part of a transaction. With several
+//! arcs, a running transaction can conflict with the request: see `store::transactions`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -119,8 +119,8 @@ fn write_responses<'j>(
     out
 }
 
-/// Admits the reads of a transaction, which cost twice as much as outside. If one read exceeds the throughput
-/// of its table, the whole transaction is cancelled.
+/// Admits the reads of a transaction, which cost twice as much as reads outside a transaction. If
+/// one read exceeds the throughput of its table, the whole transaction is cancelled.
 pub(crate) fn admit_together(
     store: &Store,
     wanted: &[WantedItem<'_>],

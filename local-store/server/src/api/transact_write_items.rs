@@ -1,8 +1,9 @@
 //! `TransactWriteItems`: up to 100 operations on different items, atomically.
 //!
-//! The whole transaction is one command in the log. Applying the command decides whether the transaction
-//! succeeds. An error that needs no table fails the request with a `ValidationException`. An error in a key
-//! cancels the transaction with a reason for each operation, as a failed condition does.
+//! The whole transaction is one command in the log. Whether the transaction succeeds is decided
+//! when the command is applied. An error that needs no table fails the request with a
+//! `ValidationException`. An error in a key cancels the transaction with a reason for each
+//! operation, as a failed condition does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +47,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// All kinds, each with its name as a parameter and in the texts of constraints.
+    /// All kinds, each with its name as a request parameter and its name in the texts of
+    /// constraints.
     const ALL: [(Self, &'static str, &'static str); 4] = [
         (Self::Check, "ConditionCheck", "conditionCheck"),
         (Self::Put, "Put", "put"),
@@ -126,7 +128,7 @@ pub(super) async fn transact_write_items(
         let now = store.now();
         let done = partitions.iter().zip(&tables).zip(&writes).zip(admitted);
         for (((key, (_, table)), written), admitted) in done {
-            // A transaction costs twice as much as its writes alone.
+            // A write in a transaction costs twice as much as the write alone.
             metering::record_write(store, table, key, written, 2, admitted, now);
         }
     }
@@ -150,7 +152,7 @@ pub(super) async fn transact_write_items(
     Ok(out)
 }
 
-/// Checks that the operations together have at most 4 MB.
+/// Checks that the total size of the operations is at most 4 MB.
 pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
     if payload_bytes(writes).map_err(|reason| ApiError::defect(&reason))? > TRANSACTION_BYTES_MAX {
         return Err(ApiError::validation(TRANSACTION_TOO_LARGE));
@@ -158,9 +160,9 @@ pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns the size of operations in bytes: the items of puts, and the values of updates and conditions. The
-/// existing items do not count. Source: Scylla's tests of DynamoDB, which delete 5 MB in one transaction
-/// there.
+/// Returns the size of operations in bytes: the items of puts, and the values of updates and
+/// conditions. The existing items do not count: Scylla's tests of DynamoDB delete 5 MB in one
+/// transaction.
 fn payload_bytes(writes: &[Write]) -> Result<usize, String> {
     let mut bytes = 0;
     for write in writes {
@@ -178,8 +180,9 @@ fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, String> {
     postcard::experimental::serialized_size(expression).map_err(|error| error.to_string())
 }
 
-/// Admits the operations. If one exceeds the throughput of its table, the transaction is cancelled.
-/// Exception: a transaction that was executed before writes nothing, so the client gets the earlier result.
+/// Admits the operations. If one of them exceeds the throughput of its table, cancels the
+/// transaction, unless the transaction was executed before: a repeated request writes nothing, and
+/// the client gets the earlier result.
 pub(crate) async fn admit<'w>(
     store: &Store,
     token: Option<&str>,
@@ -270,7 +273,7 @@ fn constrain(constraints: &mut Constraints, number: usize, operation: &Operation
     }
 }
 
-/// Returns the only operation of a member of the list.
+/// Returns the operation of a member of the list, which must contain exactly one.
 fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>, ApiError> {
     let mut operations = member.into_iter();
     match (operations.next(), operations.next()) {
@@ -300,14 +303,15 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     };
     let (update, condition) =
         read_expressions(operation.update, operation.condition, operation.substitutions)?;
-    // DynamoDB checks a key after the expressions of its operation, but an item before them.
+    // For a key, DynamoDB checks the expressions of the operation first; for an item to put, it
+    // checks the item first.
     let subject = subject.map_err(|wrong| wrong.older())?;
     let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
 }
 
-/// Checks tables first, then keys, then that no item occurs twice. An invalid key becomes the reason of its
-/// operation.
+/// Checks tables first, then keys, then that no item occurs twice. An invalid key becomes the
+/// cancellation reason of its operation.
 fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, ApiError> {
     let mut plan = Plan { writes: Vec::new(), tables: Vec::new() };
     for operation in &operations {
@@ -318,7 +322,8 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
         match key_of(&operation, table) {
             Ok(key) => plan.writes.push(write(operation, table, key)),
             Err(KeyProblem::Empty(text)) => return Err(ApiError::validation(text)),
-            // The operations after the invalid one are not checked, so they get no reason.
+            // Like DynamoDB, stops at the first invalid operation, so later operations have no
+            // reason.
             Err(KeyProblem::Wrong(text)) => {
                 let mut reasons = vec![Reason::NONE; plan.writes.len()];
                 reasons.push(Reason::invalid(text));
@@ -337,9 +342,9 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
 
 /// The reason why an operation has no valid key.
 pub(crate) enum KeyProblem {
-    /// An empty value, which fails the request.
+    /// The key has an empty value, which fails the whole request.
     Empty(String),
-    /// Any other error, which cancels the transaction.
+    /// The key is invalid in any other way, which cancels the transaction.
     Wrong(String),
 }
 

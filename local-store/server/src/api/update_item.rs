@@ -117,8 +117,7 @@ pub(crate) fn read_expressions(
     Ok((update, condition))
 }
 
-/// Checks that an update does not change the key, and does not change only a part of an index's key
-/// attribute.
+/// Checks that an update changes neither the key nor a nested part of an index's key attribute.
 pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), ApiError> {
     if let Some(path) = update.touched().find(|path| table.key_schema.contains(path.root())) {
         return Err(ApiError::invalid_parameter(format!(
@@ -134,8 +133,8 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
     }
 }
 
-/// Checks the charge of the expression. The charge may be as large as the largest item; the stored item does
-/// not count. DynamoDB checks the charge before the condition.
+/// Checks the charge of the expression. The charge alone must not exceed the item size limit.
+/// DynamoDB checks it before the condition, and without the size of the stored item.
 fn check_charge(update: &Update) -> Result<(), ApiError> {
     if update.charge() > ITEM_BYTES_MAX {
         return Err(ApiError::validation(UpdateError::TooLarge.to_string()));

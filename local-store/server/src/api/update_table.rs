@@ -18,9 +18,9 @@ use super::table_settings::{TableSettings, check_supported, stream_label, throug
 use super::tables;
 use crate::store::Store;
 
-/// The number of throughput decreases on one UTC day that need no interval between them.
+/// The number of throughput decreases on one UTC day that may follow each other at once.
 const FREE_DECREASES: u32 = 4;
-/// The minimum interval in milliseconds between the further decreases of a day.
+/// The minimum interval in milliseconds between further decreases on the same day.
 const DECREASE_WAIT_MS: u64 = 60 * 60 * 1000;
 
 /// The contents of a request, as they were sent.
@@ -105,7 +105,7 @@ impl Request<'_> {
                 "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates, SSESpecification, ReplicaUpdates, MultiAccountReplicaReady, ReplicaTransitRoleArn, MultiRegionConsistency, DeletionProtectionEnabled, OnDemandThroughput, WarmThroughput or TableClass is required",
             ));
         }
-        // DynamoDB reports throughput out of bounds and empty parameters first.
+        // DynamoDB reports these errors first: throughput out of bounds, and empty parameters.
         self.settings.provisioned()?;
         self.indexes.check_warm()?;
         self.indexes.check_shape()?;

@@ -1,7 +1,7 @@
 //! DynamoDB's two sets of texts for errors in values and placeholders.
 //!
-//! Since mid-2026, DynamoDB has been introducing new texts, one operation after another. Each operation's
-//! file names its set.
+//! Since mid-2026, DynamoDB has been introducing new texts, one operation after another. The file
+//! of each operation says which set it uses.
 
 use model::json::ValueFault;
 
@@ -26,10 +26,10 @@ impl Wording {
     }
 }
 
-/// A value, or its error. The operation reports the error when it checks the value.
+/// A value, or the reason why it is invalid, which the operation reports when it checks the value.
 pub(crate) type Checked<T> = Result<T, WrongValue>;
 
-/// The error of a wrong value, and its placeholder.
+/// The reason why a value is invalid, and the placeholder of the value.
 #[derive(Clone, Debug)]
 pub(crate) struct WrongValue {
     fault: ValueFault,
@@ -56,17 +56,17 @@ impl From<String> for WrongValue {
 }
 
 impl WrongValue {
-    /// Adds the placeholder whose value is wrong.
+    /// Adds the name of the placeholder that stands for the value.
     pub(crate) fn of_placeholder(self, name: &str) -> Self {
         Self { placeholder: Some(name.to_owned()), ..self }
     }
 
-    /// Returns the error with the current text, which does not name the placeholder.
+    /// Returns the error with the current text, which does not contain the placeholder.
     pub(crate) fn current(&self) -> ApiError {
         ApiError::validation(self.fault.current())
     }
 
-    /// Returns whether the error is reported without the placeholder of the value.
+    /// Returns whether the error is reported without the placeholder, in both sets of texts.
     pub(crate) fn stands_alone(&self) -> bool {
         self.fault.stands_alone()
     }

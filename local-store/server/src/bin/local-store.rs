@@ -14,7 +14,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[tokio::main]
 async fn main() -> ExitCode {
     locks::abort_when_poisoned();
-    // The consensus library logs every vote and message. The store logs the important ones itself.
+    // The consensus library would log every vote and message. The store logs the important ones
+    // itself.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
     tracing_subscriber::fmt()

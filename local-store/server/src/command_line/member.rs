@@ -11,7 +11,7 @@ use crate::peer::ClusterSecret;
 use crate::store::Member;
 use node::ring::REPLICAS;
 
-/// The highest number of a node. An id has eight bits for it.
+/// The highest slot of a node, which has eight bits in a node's id.
 const SLOT_MAX: u64 = 255;
 
 /// The flags for a process that runs a single node.
@@ -48,8 +48,8 @@ fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
 }
 
 impl Flags {
-    /// Returns the node of this process, and binds its port for peers. Returns `None` if all nodes run in
-    /// this process.
+    /// Returns the node of this process after binding its port for peers; `None` if all nodes run
+    /// in this process.
     pub(super) async fn member(self) -> Result<Option<Member>, String> {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };

@@ -97,7 +97,8 @@ enum Command {
     Status(status::Flags),
 }
 
-/// Returns the access rules: everyone on this machine, or the owners of access keys.
+/// Returns the access rules from the flags: requests from this machine, or requests signed with an
+/// access key.
 fn access(arguments: &Arguments) -> Result<Access, String> {
     let keys = arguments.access_keys.as_deref().map(AccessKeys::read).transpose()?;
     if !arguments.host.is_loopback() && keys.is_none() {
@@ -197,7 +198,7 @@ fn restart_process(reason: &str) {
     end_process(&format!("this node is damaged, and the process cannot restart: {error}"));
 }
 
-/// Ends the process after a disk failure. Only a restart can find out whether unacknowledged writes are on
+/// Ends the process after a disk failure. Only a restart shows which unacknowledged writes are on
 /// disk.
 pub fn end_process(reason: &str) {
     tracing::error!(reason, "the store stops; repair the disk, then restart the store");

@@ -1,5 +1,4 @@
-//! `local-store status`: requests the state of a running store's nodes, and shows it as a table or as
-//! JSON.
+//! `local-store status`: shows the state of a running store's nodes as a table or as JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,12 +13,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// The time-out of one response. Even if its peers are unreachable, a store needs only a fraction of this
-/// time.
+/// The time-out of a request. A store responds in a fraction of this time even if its peers are
+/// unreachable.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time in milliseconds after which a leader without a majority's response counts as isolated. In this
-/// time it sends at least two heartbeats.
+/// The time in milliseconds after which a leader without a majority's response counts as isolated. A
+/// leader sends at least two heartbeats in this time.
 const SILENCE_MS: u64 = 5_000;
 
 /// The flags of the command.
@@ -257,7 +256,8 @@ pub fn verified(replica: &Value) -> String {
     match (number("begun_ms"), number("passes")) {
         (Some(_), _) => {
             let (done, all) = (number("verified_bytes").unwrap_or(0), number("all_bytes"));
-            // The total lacks the data that was written during the pass, so the quotient can exceed 100 %.
+            // The total does not include data that was written during the pass, so the quotient can
+            // exceed 100 %.
             let percent = done.saturating_mul(100) / all.unwrap_or(1).max(1);
             format!("{} %", percent.min(99))
         }

@@ -1,5 +1,5 @@
-//! Wrappers of request and response bodies. When a body is complete, they update the progress of the
-//! connection.
+//! Wrappers of request and response bodies. The wrappers update the connection's progress when a
+//! body is complete.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use tokio::net::TcpListener;
 
 use crate::access::AccessKeys;
 
-/// A bound address. Clients can connect already; their requests wait until a listener serves the address.
+/// A bound address. Clients can already connect, but their requests wait until a listener serves
+/// the address.
 #[derive(Debug)]
 pub struct BoundListener {
     tcp: TcpListener,
@@ -28,7 +29,7 @@ pub enum BindError {
         /// The address.
         address: SocketAddr,
     },
-    /// Other machines could reach the address, although requests need not be signed.
+    /// Other machines can reach the address, but the service does not require signed requests.
     #[error(
         "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; write 127.0.0.1"
     )]

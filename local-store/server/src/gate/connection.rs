@@ -1,5 +1,5 @@
-//! One connection, whose requests pass the guard. The connection closes when it is idle, when the client or
-//! the listener ends it, or when another connection needs its place.
+//! One connection, whose requests pass the guard. The connection closes when it is idle, when the
+//! client or the listener ends it, or when another connection needs its place in the budget.
 //!
 //! The protocol is HTTP/1.1 with keep-alive.
 
@@ -25,9 +25,9 @@ use super::progress::Progress;
 use super::write_timeout::TimedStream;
 use super::{Service, cors};
 
-/// If another connection needs the place, an incomplete request has this time to arrive. Nothing of it was
-/// executed yet, so its client can send it again. The time is enough for a client that is sending, and short
-/// for the client that waits for the place.
+/// The time that an incomplete request has to arrive if another connection needs the place. The
+/// request was not executed, so its client can retry it. The time is long enough for a client that
+/// is sending, and short for the client that waits for the place.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A service and the guard that its requests must pass.
@@ -35,7 +35,7 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Guarded<S> {
     pub(crate) guard: Guard,
     pub(crate) service: S,
-    /// The time that a client has to send a request's head, including the idle time before it.
+    /// The time-out of a request's head, including the idle time before it.
     pub(crate) head_timeout: Option<Duration>,
 }
 
@@ -84,14 +84,15 @@ impl<S: Service> Guarded<S> {
 enum CloseReason {
     /// No request arrived within the idle timeout.
     IdleTimeout,
-    /// The listener shuts down. The current request still ends.
+    /// The listener shuts down. A request in progress is still completed.
     Shutdown,
     /// Another connection needs the place.
     Evicted,
 }
 
-/// Serves the requests of a connection to the address `own`. Ends when the client or the listener ends the
-/// connection, or when another connection needs its place. A response in progress is still sent.
+/// Serves the requests of a connection to the local address `own`. Returns when the client or the
+/// listener closes the connection, or when another connection needs its place. A response in
+/// progress is still sent.
 pub(crate) async fn serve<S: Service>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     own: Option<IpAddr>,
@@ -104,7 +105,7 @@ pub(crate) async fn serve<S: Service>(
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(TimedStream::new(stream, Arc::clone(progress))), service);
     let mut connection = pin!(connection);
-    // `wait_for` returns a borrowed value, which must not live across an await.
+    // `wait_for` returns a guard, which must not be held across an await.
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let silence = async {
         match guarded.head_timeout {
@@ -119,7 +120,7 @@ pub(crate) async fn serve<S: Service>(
             () = silence => CloseReason::IdleTimeout,
         }
     };
-    // `FuturesUnordered` polls the future only after one of its events, instead of for every request.
+    // `FuturesUnordered` polls the future only when it is woken, instead of with every request.
     let mut leave = pin!(FuturesUnordered::from_iter([leave]));
     let ended = tokio::select! {
         biased;

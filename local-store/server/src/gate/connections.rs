@@ -1,8 +1,8 @@
 //! The places for connections: one budget for all listeners of the process.
 //!
-//! If all places are taken, the least needed connection gives up its place; see
-//! [`Rank`](super::progress::Rank). A client that opens connections and sends nothing therefore cannot
-//! exclude other clients.
+//! If all places are taken, the connection with the lowest rank gives up its place; see
+//! [`Rank`](super::progress::Rank). A client that opens connections and sends nothing therefore
+//! cannot exclude other clients.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::progress::Progress;
 use platform::descriptors::Descriptors;
 
-/// The time to wait for a free place before another connection is asked to leave. An idle connection leaves
-/// at once; a connection with an incomplete request may take a second.
+/// The time to wait for a free place before the next connection is asked to close. An idle
+/// connection closes at once; one with an incomplete request may take a second.
 const NEXT_AFTER: Duration = Duration::from_millis(100);
 
 /// The places, and the connections that occupy them.
@@ -72,13 +72,14 @@ impl Connections {
         Arc::new(Self { places, open: Mutex::default() })
     }
 
-    /// Takes a place for a connection. While no place is free, asks connections to leave, one after the
-    /// other. Returns `None` only if the budget is closed, which never happens.
+    /// Takes a place for a connection. While no place is free, asks connections to close, one after
+    /// the other. Returns `None` only if the budget is closed, which never happens.
     pub async fn place(self: &Arc<Self>) -> Option<Place> {
         let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
         let mut patience = Duration::ZERO;
         let permit = loop {
-            // The timeout polls the same future again, so the wait keeps its position in the queue.
+            // The same future is polled again after a timeout, so the caller keeps its position in
+            // the queue.
             match tokio::time::timeout(patience, permit.as_mut()).await {
                 Ok(permit) => break permit.ok()?,
                 Err(_) => self.make_room(),
@@ -94,15 +95,15 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number, progress, _permit: permit })
     }
 
-    /// Reserves up to `count` places until the returned value is dropped, for connections that have their own
-    /// bound.
+    /// Reserves up to `count` places until the returned value is dropped, for connections that do
+    /// not use the budget because they have a bound of their own.
     #[must_use]
     pub fn set_apart(&self, count: usize) -> Option<OwnedSemaphorePermit> {
         let count = count.min(self.places.available_permits());
         Arc::clone(&self.places).try_acquire_many_owned(u32::try_from(count).ok()?).ok()
     }
 
-    /// Asks the least needed connection to leave, if there is one.
+    /// Asks the connection with the lowest rank to close, if there is one.
     pub fn make_room(&self) {
         let open = self.open();
         let ranked = open.connections.values().filter_map(|found| Some((found.rank()?, found)));
@@ -112,7 +113,8 @@ impl Connections {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        // Each change is a single step, so the list is valid even after a panic.
+        // Each change is a single step, so the list is consistent even if a thread panicked while
+        // it held the lock.
         self.open.lock()
     }
 }

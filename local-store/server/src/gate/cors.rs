@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 /// The time in seconds for which a browser may cache a permission: a day.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
-/// The headers that SDKs send. A browser that does not name its headers may send these headers.
+/// The request headers that SDKs send. They are allowed if a preflight does not name headers.
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, content-encoding, x-amz-target, x-amz-date, x-amz-content-sha256, x-amz-security-token, x-amz-user-agent, amz-sdk-invocation-id, amz-sdk-request",
 );
@@ -53,7 +53,7 @@ pub(super) fn permit(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.append(VARY, HeaderValue::from_static("origin"));
 }
 
-/// Permits the page to send the request of its preflight.
+/// Permits the page to send the request that its preflight announces.
 pub(super) fn permit_request(request: &HeaderMap, headers: &mut HeaderMap) {
     let asked = request.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);

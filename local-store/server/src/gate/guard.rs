@@ -1,9 +1,10 @@
 //! The guard: accepts requests for this machine's names, except those of web pages with another origin.
 //!
-//! A browser sends some requests to any address without a preflight. The guard recognises these by the
-//! headers that browsers add; SDKs and command-line tools add none of them. A page can also let its own host
-//! name resolve to this machine (DNS rebinding). The guard recognises this by `Host`.
-//! Sources: WHATWG, "Fetch"; W3C, "Fetch Metadata Request Headers"; RFC 9112, section 3.2.
+//! A browser sends some requests to any address without a preflight. The guard recognises such
+//! requests by the headers that browsers add and that SDKs and command-line tools do not. A page
+//! can also let its own host name resolve to this machine (DNS rebinding). The guard recognises
+//! this by the `Host` header. Sources: WHATWG, "Fetch"; W3C, "Fetch Metadata Request Headers"; RFC
+//! 9112, section 3.2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -46,7 +47,7 @@ impl Guard {
         Self { allowed }
     }
 
-    /// Checks the head of a request. `own` is the address of this machine to which it was sent.
+    /// Checks the head of a request. `own` is the local address to which the request was sent.
     pub(super) fn check(&self, head: &Parts, own: Option<IpAddr>) -> Result<Admitted, Refusal> {
         self.check_host(head, own)?;
         let mut origins = head.headers.get_all(ORIGIN).iter();
@@ -63,8 +64,8 @@ impl Guard {
         if let Some(site) = head.headers.get(SITE)
             && !matches!(site.as_bytes(), b"none" | b"same-origin")
         {
-            // A browser requests a picture or a link without `Origin`, but with the page's address in
-            // `Referer`.
+            // A browser requests an image or a link without `Origin`, but with the page's address
+            // in `Referer`.
             let page = head.headers.get(REFERER).and_then(origin_of).filter(|_| is_reading);
             let allowed = page.and_then(|origin| self.allowed.origins().allowed(origin.as_bytes()));
             let refused = || Refusal::Site(quoted(site.as_bytes()));
@@ -96,8 +97,8 @@ impl Guard {
             Some(address) => {
                 address.is_loopback() || Some(address) == own.map(|own| own.to_canonical())
             }
-            // Browsers and resolvers always resolve these names to loopback addresses.
-            // Source: RFC 6761, section 6.3.
+            // Browsers and resolvers resolve these names to loopback addresses only, so the address
+            // needs no check. Source: RFC 6761, section 6.3.
             None => name == "localhost" || name.ends_with(".localhost"),
         };
         if is_own || self.allowed.has_host(name) { Ok(()) } else { Err(Refusal::Host(named())) }
@@ -127,7 +128,8 @@ fn is_of_browser(headers: &HeaderMap) -> bool {
     marks.into_iter().any(has) || headers.get(USER_AGENT).is_some_and(is_named)
 }
 
-/// Refuses requests that a page can send without a preflight: a form, or a body without a type.
+/// Refuses requests that a page can send without a preflight: those with the content type of a
+/// form, or without one.
 fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     let sent = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(sent).to_ascii_lowercase();

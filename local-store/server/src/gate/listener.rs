@@ -13,7 +13,7 @@ use super::connection::{self, Guarded};
 use super::connections::{Connections, Place};
 use super::{AllowList, BoundListener, Guard, Service};
 
-/// The pause after the system had no file descriptor for another connection.
+/// The pause after the process ran out of file descriptors for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The settings of a listener.
@@ -21,8 +21,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Settings {
     /// The hosts and origins that the operator allows.
     pub allowed: AllowList,
-    /// The time that a client has to send a request's head, including the idle time before it. `None` is for
-    /// child processes, which may pause for as long as one invocation lasts.
+    /// The time-out of a request's head, including the idle time before it. `None` for child
+    /// processes, which may pause for as long as an invocation lasts.
     pub head_timeout: Option<Duration>,
     /// The budget that limits the connections.
     pub connections: Arc<Connections>,
@@ -61,8 +61,8 @@ impl Listener {
         self.address
     }
 
-    /// Stops accepting connections, and lets running requests end for at most `grace`. Then closes the
-    /// remaining connections. Returns false if any remained.
+    /// Stops accepting connections, and waits at most `grace` for running requests. Then closes the
+    /// remaining connections. Returns false if there were any.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.stop.send_replace(true);
         // Dropping `self` closes the remaining connections.
@@ -86,8 +86,9 @@ async fn accept<S: Service>(
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // If another branch of the `select!` finished first, `select!` would drop an accepted connection that
-        // waits for a place.
+        // Finished connections are removed here and not in a branch of the `select!`: if such a
+        // branch finished first, `select!` would drop an accepted connection that waits for a
+        // place.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -106,11 +107,12 @@ async fn accept<S: Service>(
     while connections.join_next().await.is_some() {}
 }
 
-/// Returns the next connection with its place.
+/// Accepts the next connection, and returns it with its place in the budget.
 async fn accept_one(tcp: &TcpListener, places: &Arc<Connections>) -> Option<(TcpStream, Place)> {
     match tcp.accept().await {
         Ok((stream, _)) => {
-            // A response is sent complete, so waiting for more data would only delay it.
+            // A response is written as a whole, so waiting for more data (Nagle's algorithm) would
+            // only delay it.
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "cannot set TCP_NODELAY on a new connection");
             }

@@ -6,7 +6,7 @@
 //!   and a request of a web page is refused unless the operator allows its origin;
 //! - the [budget of connections](Connections), which all listeners of the process share.
 //!
-//! The gate does not interpret requests, and does not know who signed them.
+//! The gate does not interpret requests or verify signatures.
 
 mod allow_list;
 mod body;
@@ -49,14 +49,14 @@ pub trait Service: Send + Sync + 'static {
         + Send
         + Unpin
         + 'static;
-    /// The error for a connection that must end without a response.
+    /// The error with which a connection ends without a response.
     type Error: Into<Box<dyn StdError + Send + Sync>>;
 
-    /// Returns the format of refusals for clients of this service.
+    /// Returns the error format of this service, in which the gate writes refusals.
     fn dialect(&self) -> Dialect;
 
-    /// Returns whether requests must be signed. If they must, the service calls [`Progress::set_known`] for
-    /// signed requests. If not, every client that got a response counts as known.
+    /// Returns whether requests must be signed. If so, the service calls [`Progress::set_known`]
+    /// after it verified a signature. Otherwise, every client that got a response counts as known.
     fn has_keys(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The progress of a connection's request. The progress determines which connection gives up its
-//! place first.
+//! The progress of a connection's request. It determines the rank of the connection: the order in
+//! which connections give up their places.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// The number of checks of a connection within the idle time-out. Periodic checks are cheaper than a timer
-/// for each request.
+/// The number of checks of a connection within its idle time-out. A periodic check is cheaper than
+/// one timer per request.
 const CHECKS: u32 = 4;
 
 /// The order in which connections give up their places, the lowest first. A connection with a response in
@@ -35,7 +35,8 @@ pub struct Progress {
     is_writing: AtomicBool,
     is_known: AtomicBool,
     is_closing: AtomicBool,
-    /// The sum of requests that began, responses that were started, and parts of responses that were sent.
+    /// The number of steps: requests that began, responses that were started, and parts of
+    /// responses that were sent.
     steps: AtomicU64,
     /// The time of the last transfer, in milliseconds since the first connection of the process.
     active_ms: AtomicU64,
@@ -62,8 +63,8 @@ impl Progress {
         self.is_known.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the service no longer waits for the client: the request is complete, or the service
-    /// itself pauses reading. `false` means that it waits for the client.
+    /// Records whether the service no longer waits for the client: the request is complete, or the
+    /// service itself has paused reading.
     pub fn set_arrived(&self, is_arrived: bool) {
         self.is_arrived.store(is_arrived, Ordering::Relaxed);
     }
@@ -88,21 +89,20 @@ impl Progress {
         self.is_under_way.load(Ordering::Relaxed) || self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Records that the client sent something. Received data is no step, because a part of a head is not a
-    /// request yet.
+    /// Records that the client sent something. Received data does not count as a step, because an
+    /// incomplete head is not a request yet.
     pub(super) fn note_read(&self) {
         self.active_ms.store(now_ms(), Ordering::Relaxed);
     }
 
-    /// Records a step: a request began, a response was started, or the client received a part of a response.
+    /// Records a step: a request began, a response was started, or a part of a response was sent.
     pub(super) fn step(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.note_read();
     }
 
-    /// Returns the rank of the connection, and the time since when it has been inactive. Returns `None` if a
-    /// response is in progress, because the connection then keeps its place, or if the connection is already
-    /// leaving.
+    /// Returns the rank of the connection, and the time of its last transfer. Returns `None` if the
+    /// connection keeps its place because a response is in progress, or if it is already closing.
     pub(super) fn rank(&self) -> Option<(Rank, u64)> {
         if self.is_closing.load(Ordering::Relaxed) {
             return None;
@@ -118,18 +118,18 @@ impl Progress {
         Some((rank, self.active_ms.load(Ordering::Relaxed)))
     }
 
-    /// Asks the connection to give up its place.
+    /// Asks the connection to close, so that its place becomes free.
     pub(super) fn ask_to_leave(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
         self.eviction.notify_one();
     }
 
-    /// Waits until another connection needs the place of this connection.
+    /// Waits until the connection is asked to close because another one needs its place.
     pub(crate) async fn evicted(&self) {
         self.eviction.notified().await;
     }
 
-    /// Waits until the connection was idle for `time`: no request began, and none was in progress.
+    /// Waits until the connection has been idle for `time`, that is, without a request in progress.
     pub(super) async fn idle(&self, time: Duration) {
         let (mut quiet, mut seen) = (0, self.steps.load(Ordering::Relaxed));
         while quiet < CHECKS {

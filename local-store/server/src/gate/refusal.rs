@@ -22,7 +22,7 @@ pub enum Refusal {
     /// The host in the request line differs from `Host`.
     #[error("the request line names `{target}` and `Host` names `{host}`; they must be the same")]
     HostsDiffer {
-        /// The host of the request line.
+        /// The host in the request line.
         target: String,
         /// The host of the header.
         host: String,
@@ -32,7 +32,7 @@ pub enum Refusal {
         "web pages of the origin `{0}` must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
     Origin(String),
-    /// According to the browser, a page of another site sent the request.
+    /// According to its `Sec-Fetch-Site`, a page of another site sent the request.
     #[error(
         "`Sec-Fetch-Site: {0}`: web pages of other sites must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
@@ -53,7 +53,7 @@ pub enum Dialect {
     Xml,
 }
 
-/// Returns a client's text, shortened and without control characters.
+/// Returns a client's text for an error message, shortened and without control characters.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
@@ -63,7 +63,7 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
 }
 
 impl Refusal {
-    /// Returns the response, with status 403. The connection ends after it.
+    /// Returns the response, with status 403. The connection is closed after it.
     pub(super) fn response<B: From<Bytes>>(&self, dialect: Dialect) -> Response<B> {
         let text = self.to_string();
         let (content_type, body) = match dialect {

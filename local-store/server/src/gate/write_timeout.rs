@@ -1,8 +1,8 @@
-//! The write time-out: closes the connection of a client that stops reading a response. This releases the
-//! connection's place and the memory of the response.
+//! The write time-out: closes the connection of a client that stops reading a response, which
+//! releases the connection's place and the memory of the response.
 //!
-//! It also records each write in the connection's progress, and writes small responses in one system call.
-//! Time-outs of requests are in `connection`.
+//! The module also records each write in the connection's progress, and writes small responses in
+//! one system call. Time-outs of requests are in `connection`.
 
 use std::io;
 use std::pin::Pin;
@@ -15,19 +15,19 @@ use tokio::time::{Sleep, sleep};
 
 use super::progress::Progress;
 
-/// The maximum time in which a client reads no part of a response. The response, up to several megabytes,
-/// stays in memory for this time.
+/// The time after which a client that has read nothing of a response is disconnected. The response,
+/// up to several megabytes, stays in memory until then.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The maximum size in bytes of a head and a body that are copied into one buffer. Up to this size, a system
-/// call with two buffers costs more than the copy.
+/// The maximum size in bytes of a head and a body that are copied into one buffer and written
+/// together. Up to this size, the copy is cheaper than a system call with two buffers.
 const ONE_PIECE_BYTES: usize = 2048;
 
 /// A stream whose writes time out after [`TAKE_TIMEOUT`].
 pub(super) struct TimedStream<S> {
     stream: S,
     progress: Arc<Progress>,
-    /// The buffer for small responses, which are written as one piece.
+    /// The buffer in which the head and the body of a small response are joined.
     piece: Vec<u8>,
     /// The time-out of the pending write.
     waiting: Option<Pin<Box<Sleep>>>,
@@ -38,14 +38,15 @@ impl<S> TimedStream<S> {
         Self { stream, progress, piece: Vec::new(), waiting: None }
     }
 
-    /// Records that the client read a part of a response.
+    /// Records a successful write as progress: the client has read a part of the response.
     fn note(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.progress.step();
         }
     }
 
-    /// Returns the result of a write. A pending write fails after the time-out.
+    /// Applies the time-out to the result of a write: a write that stays pending for too long
+    /// fails.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,

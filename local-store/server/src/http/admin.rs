@@ -5,15 +5,15 @@
 //! |---|---|
 //! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false,"only":true}`; `only` is false if nodes in other processes have their own clocks |
 //! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
-//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the delete commands that it took |
+//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the number of delete commands |
 //! | `DELETE /_weir/tables` | `{"deleted":N}`: all tables, in one log entry of each arc |
 //! | `GET /_weir/status` | see `status` |
 //! | `GET /_weir/partitions/<table>` | see `partitions` |
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
 //!
-//! An error has `what`, `where` and `instead`: what to send instead. Requests of web pages are refused, so
-//! that no page can move the clock of a store on the user's machine.
+//! An error has the members `what`, `where`, and `instead` (what to send instead). Requests of web
+//! pages are refused, so that no page can move the clock of a store on the user's machine.
 
 use http::header::ORIGIN;
 use http::request::Parts;
@@ -28,7 +28,8 @@ use crate::store::{Store, SweepResult};
 /// The prefix of all paths of the admin endpoint.
 pub(super) const PREFIX: &str = "/_weir/";
 
-/// The last millisecond of the year 9999, since 1970. The text format of times has four digits for the year.
+/// The last millisecond of the year 9999, since 1970. Times are shown with four digits for the
+/// year.
 const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, DELETE /_weir/tables, \
     GET /_weir/status, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
@@ -110,8 +111,8 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
         (name, _) => return refuse(&format!("unknown change, or invalid value for it: `{name}`")),
     };
     let unreached = store.spread_clock().await;
-    // The other nodes must get the time before the log entry, because another node may be the leader, and the
-    // entry has the leader's time.
+    // The other nodes get the time before the entry is logged, because the entry carries the
+    // leader's time, and another node may be the leader.
     let kept = store.keep_time().await;
     if !unreached.is_empty() {
         return refusal(
@@ -155,8 +156,8 @@ async fn sweep(store: &Store) -> Answer {
     }
 }
 
-/// Deletes every table of the requester, even if an index of it is being built. Tests call this between two
-/// test cases, so it must be one fast request.
+/// Deletes all tables of the requester, even tables with an index that is being built. Test suites
+/// reset the store with this request between two test cases, so it must be fast.
 async fn delete_tables(store: &Store) -> Answer {
     let place = "DELETE /_weir/tables";
     let catalogue = store.catalogue();

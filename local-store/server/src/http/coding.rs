@@ -81,7 +81,8 @@ pub(super) enum Packing {
     Deflate,
 }
 
-/// All codings in order of preference. The first coding is used for `*`.
+/// All codings, in order of preference. `*` in a header means the first one that the header does
+/// not name.
 const PACKINGS: [Packing; 2] = [Packing::Gzip, Packing::Deflate];
 
 impl Packing {
@@ -119,7 +120,7 @@ pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u
     // If there are several headers, DynamoDB uses the first one.
     let accepted = request.get(ACCEPT_ENCODING)?.to_str().ok()?;
     let packing = best_packing(accepted)?;
-    // Writing into memory never fails. If it did, the body would be sent uncompressed.
+    // Writing to memory never fails. If it did, the body would be sent uncompressed.
     Some((packing, packing.pack(body).ok()?))
 }
 
@@ -146,9 +147,9 @@ fn best_packing(accepted: &str) -> Option<Packing> {
     best.map(|(packing, _)| packing)
 }
 
-/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. Like DynamoDB,
-/// it reads the number after the first `q=` in the text. A space before the equals sign hides it, and `nq=`
-/// counts as well.
+/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1. Like
+/// DynamoDB, reads the number after the first `q=` in the text. Therefore `q =` is not recognised,
+/// but `nq=` is.
 fn offer(text: &str) -> (&str, f32) {
     let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
     let quality = parameters.split_once("q=").and_then(|(_, rest)| rest.split(';').next());

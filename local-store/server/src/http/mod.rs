@@ -21,10 +21,10 @@ use crate::access::AccessKeys;
 use crate::gate::{AllowList, BoundListener, Listener, Settings};
 use crate::store::Store;
 
-/// The minimum time that a client has to send a request's head, from the end of the previous response. An
-/// idle connection is closed after the same time.
+/// The time-out of a request's head, from the end of the previous response; a head may get slightly
+/// more time. An idle connection is closed after the same time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time that running requests have to end after the shutdown began.
+/// The time that running requests have to complete after a shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The rules that decide who may send requests.

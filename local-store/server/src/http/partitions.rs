@@ -22,8 +22,8 @@ use super::admin_answer::{Answer, find_table, refusal, success};
 use crate::store::{Store, Unavailable};
 use crate::traffic::HotKey;
 
-/// The maximum number of steps for which a request waits. The other steps continue in the background. Each
-/// step counts some thousand items.
+/// The maximum number of steps of a split for which a request waits. Further steps run in the
+/// background. Each step counts some thousand items.
 const STEPS_MAX: usize = 10_000;
 const SPLITS: &str = "{}, {\"partition\":N} or {\"partition\":N,\"at\":\"token\"}";
 
@@ -68,7 +68,8 @@ pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
     }
 }
 
-/// Begins a split and completes it. Returns the reason if the split is not possible.
+/// Begins a split and runs its steps until it is complete. Returns the reason if the partition
+/// cannot be split.
 async fn carry_out(
     store: &Store,
     table: &Table,
@@ -128,8 +129,7 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
     Ok((partition, at))
 }
 
-/// Returns the partition with the most bytes. Of several such partitions, returns the one with the most
-/// tokens.
+/// Returns the partition with the most bytes; among equal ones, the one with the most tokens.
 fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
     let view = store.view();
     let mut found = (PartitionNumber(0), (0, 0));

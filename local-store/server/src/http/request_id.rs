@@ -45,7 +45,7 @@ impl RequestIds {
     }
 }
 
-/// Spreads the differences of two numbers over all bits (the finaliser of SplitMix64).
+/// Mixes a number, so that similar inputs give dissimilar results (the finaliser of SplitMix64).
 fn mix(state: u64) -> u64 {
     let word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

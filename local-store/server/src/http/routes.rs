@@ -37,7 +37,7 @@ use crate::gate::{Dialect, Progress, RequestBody, Service};
 use crate::store::Store;
 use node::clock::wall_clock;
 
-/// The maximum size of a body in bytes: DynamoDB's maximum, and some room for the syntax of JSON.
+/// The maximum size of a body in bytes: DynamoDB's maximum, and some room for JSON syntax.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
 /// The maximum size in bytes of a request's headers, as in DynamoDB.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -45,26 +45,27 @@ const HEADER_BYTES_MAX: usize = 16 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time that a client has to send a large body, plus one second for each [`BODY_BYTES_PER_SECOND_MIN`]
-/// that have arrived. The time is short, because other requests wait for the memory that is reserved for the
-/// body.
+/// The time-out of a large body, plus one second for each [`BODY_BYTES_PER_SECOND_MIN`] bytes that
+/// have arrived. The time-out is short, because other requests wait for the memory that is reserved
+/// for the body.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_BYTES_PER_SECOND_MIN: usize = 32 * 1024;
-/// The maximum size in bytes of a body that is read at once. A larger body waits until memory is available.
+/// The maximum size in bytes of a body that is read without waiting. For a larger body, memory must
+/// be reserved first.
 const SMALL_BODY_BYTES: u64 = 64 * 1024;
-/// The memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. Many clients with large requests
-/// become slow, but do not exhaust the memory.
+/// The memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. If many clients send
+/// large requests, they wait instead of exhausting the memory.
 const LARGE_BODY_PIECES: u32 = 4096;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CRC32: HeaderName = HeaderName::from_static("x-amz-crc32");
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
-/// Like DynamoDB, the store reveals no more about itself.
+/// The value of the `Server` header. Like DynamoDB, the store reveals no more about itself.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("Server");
 const API_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain");
-/// DynamoDB's response to a request that is not an API request.
+/// DynamoDB's response to an HTTP request that is not an API request.
 const NOT_AN_API_REQUEST: &str = "<UnknownOperationException/>\n";
 
 /// The state that all connections share.
@@ -94,7 +95,7 @@ impl Service for Routes {
         self.access.keys.is_some()
     }
 
-    /// Returns a response for every request, also for an invalid one.
+    /// Returns the response to a request, which may be invalid.
     async fn answer(
         &self,
         request: Request<RequestBody>,
@@ -120,8 +121,9 @@ impl Routes {
         }
     }
 
-    /// Returns the header `Date` if the store's clock was moved; clients compute the age of a stream record
-    /// with it. Otherwise returns `None`, and the HTTP library sets the header.
+    /// Returns the header `Date` if the store's clock was moved; clients compute the age of stream
+    /// records from that header. Otherwise returns `None`, and the HTTP library sets the wall
+    /// clock's time.
     fn date(&self) -> Option<HeaderValue> {
         let moved = timestamp(self.store.clock().moved()?)?;
         let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&moved).ok()?;
@@ -135,8 +137,8 @@ impl Routes {
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let coding = Coding::of_request(&head.headers);
-        // While the client waits for memory, the server does not read from it, so the client must not count
-        // as slow.
+        // The server does not read while the request waits for memory, so the client must not be
+        // treated as slow.
         progress.set_arrived(true);
         let memory = self.reserve(&body, coding).await;
         progress.set_arrived(body.is_end_stream());
@@ -187,8 +189,8 @@ impl Routes {
         api_response(&head.headers, answer)
     }
 
-    /// Checks the signature if there are access keys, and returns the store as the requester sees it. Signers
-    /// use the wall clock, or the header `Date` of responses.
+    /// Checks the signature if there are access keys, and returns the store as the requester sees
+    /// it. A signature may have the time of the wall clock, or of the `Date` header of responses.
     fn authenticate(
         &self,
         head: &Parts,
@@ -233,12 +235,13 @@ impl Routes {
         Ok((store, body))
     }
 
-    /// Waits for the memory of a large body. A body without a length may have the maximum size. A body that
-    /// is too long gets no memory, because it is not read.
+    /// Waits until memory for a large body is reserved. For a body without a length, reserves
+    /// memory for the maximum size. For a body that is too long, reserves nothing, because it is
+    /// not read.
     async fn reserve(&self, body: &RequestBody, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
-        // A compressed body may have the maximum size after decompression.
+        // A compressed body can have the maximum size after decompression.
         let bytes = if coding == Coding::Identity { sent } else { max };
         if bytes <= SMALL_BODY_BYTES {
             return None;
@@ -248,7 +251,8 @@ impl Routes {
     }
 }
 
-/// The size of a request's header lines as they were sent, with `: ` and the end of each line.
+/// Returns the size of a request's header lines as they were sent, including `: ` and the line
+/// ends.
 fn header_bytes(head: &Parts) -> usize {
     head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
@@ -257,7 +261,7 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
-/// Reads a body; `is_large` says that memory is reserved for it.
+/// Reads a body. `is_large` says whether memory was reserved for it.
 async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {
@@ -278,8 +282,9 @@ async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyE
     read.unwrap_or(Err(BodyError::TooSlow))
 }
 
-/// Returns the first piece of a body, or its end, if it arrived with the head. Most bodies have only such a
-/// piece and need no timer. The HTTP library returns the piece at the second poll, so this polls twice.
+/// Returns the first piece of a body, or the end of the body, if it arrived together with the head.
+/// Most bodies consist of one such piece, so they need no timer. The HTTP library returns the piece
+/// only at the second poll, so this function polls twice.
 async fn come_with_head(
     body: &mut RequestBody,
 ) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
@@ -296,8 +301,8 @@ async fn come_with_head(
     .await
 }
 
-/// Reads a body piece by piece, after the first piece if that has arrived. Most bodies have one piece, which
-/// is not copied.
+/// Reads the rest of a body after `first`, its first piece, if that has arrived. A body of one
+/// piece, which is the usual case, is not copied.
 async fn read_frames(
     body: RequestBody,
     mut first: Option<Bytes>,
@@ -317,7 +322,7 @@ async fn read_frames(
         let data = match frame.map_err(|_| BodyError::TooSlow)? {
             None => break,
             Some(Err(_)) => return Err(BodyError::Broken),
-            // A frame without data has trailers, which are ignored.
+            // A frame without data contains trailers, which are ignored.
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         };
         if come + data.len() > BODY_BYTES_MAX {
@@ -343,7 +348,7 @@ fn status_of(error: &BodyError) -> StatusCode {
     }
 }
 
-/// Returns an API response with the checksum of the sent bytes, which SDKs compare.
+/// Returns an API response with the checksum of its bytes, which SDKs verify.
 fn api_response(request: &HeaderMap, answer: api::Response) -> Response<Full<Bytes>> {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let Some((packing, packed)) = coding::encode(request, answer.body.as_bytes()) else {

@@ -20,32 +20,33 @@ use node::ring::REPLICAS;
 use node::transport::Response;
 use platform::descriptors::Descriptors;
 
-/// The maximum number of handshakes in progress: many times what the peers of a cluster need. If there are
-/// more, the oldest one ends. It does not belong to a peer, whose handshake takes only some milliseconds. If
-/// the budget of connections is small, an eighth of it is the maximum.
+/// The maximum number of handshakes in progress: many times what the peers of a cluster need. If
+/// there are more, the oldest one is ended, which is not a peer's, because a peer's handshake takes
+/// only a few milliseconds. If the budget of connections is small, the maximum is an eighth of it.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
-/// The maximum number of connections of one peer. A peer has two connections. Each connection counts twice,
-/// because a new connection may replace a connection whose failure has not been detected yet.
+/// The maximum number of connections of one peer. A peer opens two connections. The maximum is
+/// twice that, because a peer may reconnect before the failure of its previous connection was
+/// detected.
 const CONNECTIONS_PER_PEER: usize = 4;
 /// The maximum number of connections of all peers.
 const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
-/// The maximum number of unanswered messages of one connection. The process stops reading until some are
-/// answered.
+/// The maximum number of unanswered messages of one connection. If there are more, the process
+/// stops reading until some are answered.
 const QUESTIONS_MAX: usize = 2048;
-/// The size in bytes after which no further answer is added to the same write.
+/// The size in bytes from which a write accepts no further answer.
 const WRITE_BYTES: usize = 256 * 1024;
 /// The pause after a connection could not be accepted because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The pause after a connection was refused. The pause limits the cost of a misconfigured peer, which
-/// retries.
+/// The pause after a connection was refused. It limits the cost of a misconfigured peer that keeps
+/// reconnecting.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 
-/// A connection after its handshake, and the identity of this process, which was sent to the peer.
+/// A connection after its handshake, and the identity that this process sent to the peer.
 type AcceptedPeer = (OpenConnection, watch::Receiver<Option<PeerIdentity>>);
 
-/// Accepts connections of peers until the returned future is dropped. Silent clients and undetected broken
-/// connections cannot exclude a peer.
+/// Accepts connections of peers until the returned future is dropped. Silent clients and broken
+/// connections that are not detected yet cannot keep a peer from connecting.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
     let greetings_max =
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
@@ -56,7 +57,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
     loop {
         tokio::select! {
             Some((opened, identity)) = opened.recv() => {
-                // The slot belongs to a peer; the handshake has verified that.
+                // The handshake has verified that the slot belongs to a peer.
                 let of_peer = connections.entry(opened.slot).or_default();
                 of_peer.spawn(CONNECTIONS_PER_PEER, attend(opened, identity, Arc::clone(&handler)));
             }
@@ -74,7 +75,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
     }
 }
 
-/// The running tasks of one kind, the oldest first. Dropping this value ends all of them.
+/// The running tasks of one kind, the oldest first. Dropping this value aborts them.
 #[derive(Default)]
 struct Tasks {
     all: JoinSet<()>,
@@ -82,7 +83,7 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task. If there are `max` already, ends the oldest one.
+    /// Starts a task. If `max` tasks are running already, aborts the oldest one.
     fn spawn(&mut self, max: usize, task: impl Future<Output = ()> + Send + 'static) {
         while self.all.try_join_next().is_some() {}
         self.order.retain(|task| !task.is_finished());
@@ -140,7 +141,8 @@ async fn read(
     answers: mpsc::Sender<(u64, Vec<u8>)>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
-    // If the connection ends, unanswered messages are still executed, because their execution may have begun.
+    // When the connection ends, messages without an answer are still executed, because their
+    // execution may have begun.
     loop {
         let (id, payload) = reader.read().await?;
         let question = decode(&payload, identity.as_ref())?;
@@ -158,8 +160,9 @@ async fn read(
     }
 }
 
-/// Encodes an answer. An answer that is too large for a frame is replaced by an unknown outcome, because its
-/// message may have been executed. The connection stays open, because other messages use it.
+/// Encodes an answer. An answer that is too large for a frame is replaced by an unknown outcome,
+/// because its message may have been executed. The connection stays open, because it also carries
+/// other messages.
 fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
     let payload = postcard::to_stdvec(answer)?;
     if payload.len() <= PAYLOAD_BYTES_MAX || !matches!(answer, Answer::Node(_)) {
@@ -170,7 +173,7 @@ fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
     postcard::to_stdvec(&Answer::Node(Box::new(Response::Unknown(reason))))
 }
 
-/// Decodes a message. Its sender must be the node of the connection.
+/// Decodes a message. Its sender must be the node at the other end of the connection.
 fn decode(payload: &Bytes, identity: Option<&PeerIdentity>) -> io::Result<Question> {
     let question: Question = postcard::from_bytes(payload).map_err(io::Error::other)?;
     if let Question::Node(message) = &question

@@ -21,17 +21,16 @@ use super::handshake::{self, Failure, OpenConnection};
 use super::{Answer, Local, Question};
 use node::transport::CallError;
 
-/// The maximum number of messages that wait to be written. The maximum is larger than the number of a node's
-/// clients.
+/// The maximum number of messages that wait to be written: more than a node has clients.
 const QUEUE_MAX: usize = 2048;
 /// The maximum number of messages that wait for their answers.
 const PENDING_MAX: usize = 4096;
-/// The size in bytes after which no further message is added to the same write.
+/// The size in bytes from which a write accepts no further message.
 const WRITE_BYTES: usize = 256 * 1024;
 /// The back-off before reconnecting. The back-off doubles with each attempt, from the first value
 /// up to the second value.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// The minimum life of a connection that resets the back-off.
+/// The minimum lifetime of a connection after which the back-off is reset.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
 /// The interval between two warnings about the same peer.
 const WARNING_PAUSE: Duration = Duration::from_secs(30);
@@ -48,7 +47,7 @@ struct Job {
 enum State {
     Up,
     Down(String),
-    /// The peers refuse each other, because one of them is misconfigured.
+    /// One of the peers refuses the other, because one of them is misconfigured.
     Refused(String),
 }
 
@@ -107,7 +106,7 @@ impl Peer {
     }
 }
 
-/// The task that keeps one connection to a peer open.
+/// The task that keeps a connection to a peer open.
 struct PeerLine {
     local: Arc<Local>,
     slot: u64,
@@ -122,7 +121,7 @@ struct UnansweredMessage {
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The unanswered messages by id. The first message is the oldest.
+/// The unanswered messages by id. Ids increase, so the first message is the oldest.
 #[derive(Default)]
 struct Pending(Mutex<BTreeMap<u64, UnansweredMessage>>);
 
@@ -178,8 +177,8 @@ impl PeerLine {
                         *text == reason && at.elapsed() < WARNING_PAUSE
                     };
                     if !warned.as_ref().is_some_and(known) {
-                        // The other connection to the same peer logs nothing, because it is refused for the
-                        // same reason.
+                        // Only one of the two connections to a peer logs the refusal, because the
+                        // other is refused for the same reason.
                         if self.silence_max == super::SILENCE {
                             tracing::warn!("{reason}");
                         }
@@ -193,7 +192,7 @@ impl PeerLine {
                 State::Up => String::new(),
             };
             self.state.send_replace(down);
-            // Messages that were queued before the state changed were not sent.
+            // Fails messages that were queued before the connection broke. They were not sent.
             while let Ok(job) = jobs.try_recv() {
                 let _ = job.outcome.send(Err(CallError::Unreachable(reason.clone())));
             }
@@ -216,7 +215,7 @@ impl PeerLine {
             ended = self.read(reader, &pending) => ended,
             _ = identity.changed() => Ok(()),
         };
-        // Dropping the senders reports an unknown outcome to the callers.
+        // Dropping the senders tells the callers that the outcome is unknown.
         match ended {
             Ok(()) => "the identity of this node changed".to_owned(),
             Err(error) => error.to_string(),
@@ -238,7 +237,7 @@ impl PeerLine {
                 let waiting = pending.lock().remove(&id);
                 let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
                 if let Some(waiting) = waiting {
-                    // The caller may no longer wait for the answer.
+                    // The caller may no longer wait for the answer, which is then dropped.
                     let _ = waiting.outcome.send(Ok(answer));
                 }
             } else if let Some(left) =
@@ -253,9 +252,9 @@ impl PeerLine {
     }
 }
 
-/// Returns how much longer to wait for data; `None` if the silence has lasted too long. Silence counts from
-/// the last data or from the oldest unanswered message, whichever is later. Without an unanswered message
-/// silence is normal.
+/// Returns how much longer to wait for data; `None` if the silence has lasted too long. Silence
+/// counts from the last data or from the oldest unanswered message, whichever is later. Without an
+/// unanswered message, silence is normal and never ends the connection.
 fn patience_left(
     silence: Duration,
     heard: Instant,

@@ -4,7 +4,7 @@
 //! length (4) | id (8) | check (4 or 16) | payload (length)
 //! ```
 //!
-//! A frame that does not verify ends the connection, because nothing after it can be trusted.
+//! A frame whose check fails ends the connection, because nothing after it can be trusted.
 
 use std::io;
 
@@ -15,8 +15,8 @@ use crate::mac::{MAC_BYTES, MacKey};
 
 /// The maximum size of a payload in bytes: the largest log entry and its envelope.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
-/// The maximum size of a payload in bytes before the other side has identified itself. The size is enough for
-/// a name and settings.
+/// The maximum size of a payload in bytes before the other side has identified itself: enough for a
+/// name and settings.
 pub(super) const GREETING_BYTES_MAX: usize = 16 * 1024;
 /// The number of bytes that are read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
@@ -25,10 +25,10 @@ const HEAD_BYTES: usize = 12;
 
 /// The integrity check of the frames in one direction of a connection.
 pub(super) enum Seal {
-    /// Detects damage: CRC-32C over length, id and payload.
+    /// A CRC-32C over length, id and payload, which detects damage.
     Checksum,
-    /// Detects senders that do not know the secret: a MAC. The MAC also covers the number of the frame, so
-    /// that no frame can be omitted, repeated or reordered.
+    /// A MAC, which detects senders that do not know the secret. The MAC also covers the number of
+    /// the frame, so that no frame can be omitted, replayed or reordered.
     Mark {
         /// The key of this connection and direction.
         key: MacKey,
@@ -98,24 +98,24 @@ pub(super) struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// Creates a reader of a stream. The other side has not identified itself yet, so it may send only small
-    /// frames.
+    /// Creates a reader of a stream. It accepts only small frames, because the other side has not
+    /// identified itself yet.
     pub(super) fn new(stream: R, seal: Seal) -> Self {
         let payload_bytes_max = GREETING_BYTES_MAX;
         Self { stream, buffer: BytesMut::new(), seal, payload_bytes_max }
     }
 
-    /// Accepts frames of full size from now on, because the other side has identified itself.
+    /// Accepts frames of full size from now on. Called when the other side has identified itself.
     pub(super) fn trust(&mut self) {
         self.payload_bytes_max = PAYLOAD_BYTES_MAX;
     }
 
-    /// Sets the integrity check of the following frames.
+    /// Sets the integrity check for all following frames.
     pub(super) fn set_seal(&mut self, seal: Seal) {
         self.seal = seal;
     }
 
-    /// Reads exactly `N` bytes that are not a frame.
+    /// Reads exactly `N` bytes, outside of a frame.
     pub(super) async fn read_raw<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         while self.buffer.len() < N {
             self.fill().await?;
@@ -125,8 +125,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(raw)
     }
 
-    /// Reads the id and the payload of the next frame. This function is cancel-safe: cancelling
-    /// loses no data.
+    /// Reads the id and the payload of the next frame. Cancel-safe: dropping the future loses no
+    /// data.
     pub(super) async fn read(&mut self) -> io::Result<(u64, Bytes)> {
         let before_payload = HEAD_BYTES + self.seal.bytes();
         loop {

@@ -1,10 +1,10 @@
 //! The handshake of a connection: both sides identify themselves and accept or refuse each other.
 //!
-//! Each side sends eight bytes with which no other protocol begins, and the version of this protocol. The
-//! connecting side then sends its identity and the identity that it expects; the other side accepts or
-//! refuses. With a secret, both sides prove that they know it, and every later frame has a MAC. The key of
-//! the MAC depends on random numbers of both sides. The first frame with a MAC is empty. It prevents the
-//! replay of a recorded handshake.
+//! Each side sends eight magic bytes that no other protocol begins with, and the version of this
+//! protocol. The connecting side then sends its identity and the identity that it expects; the
+//! other side accepts or refuses. With a secret, both sides prove that they know it, and every
+//! later frame has a MAC. The key of the MAC depends on random numbers from both sides. The first
+//! frame with a MAC is empty: it proves that the sender did not just replay a recorded handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,10 +26,10 @@ const MAGIC: [u8; 8] = *b"WEIRPEER";
 /// The version of the protocol, which increases with every change of a message. Nodes of different
 /// versions refuse each other.
 const VERSION: u32 = 13;
-/// The length of magic and version.
+/// The length of the magic bytes and the version.
 const PREAMBLE_BYTES: usize = 12;
-/// The time-out of a connection with its handshake: enough for a busy machine, but not for a paused
-/// process.
+/// The time-out for connecting, including the handshake: long enough for a busy machine, but not
+/// for a paused process.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 type Nonce = [u8; 16];
@@ -37,7 +37,8 @@ type Nonce = [u8; 16];
 /// The message of the connecting side.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
-    /// The slot of the sender. The next field is the slot that it expects.
+    /// The slot of the sender. The next field is the slot that the sender expects at the other
+    /// side.
     slot: u64,
     to: u64,
     /// The slots of the sender's cluster.
@@ -71,7 +72,7 @@ pub(super) struct OpenConnection {
 /// The reason why a handshake failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The other side cannot be reached, or is too slow.
+    /// The other side cannot be reached, or responds too slowly.
     Io(String),
     /// The other side responded, but one of the two sides is misconfigured.
     Refused(String),
@@ -239,7 +240,8 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
 }
 
 fn split(stream: TcpStream) -> io::Result<(FrameReader<OwnedReadHalf>, OwnedWriteHalf)> {
-    // Every write has complete messages, so waiting for more data would only delay them.
+    // Every write contains complete messages, so waiting for more data (Nagle's algorithm) would
+    // only delay them.
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();
     Ok((FrameReader::new(reader, Seal::Checksum), writer))

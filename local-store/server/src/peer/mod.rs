@@ -1,9 +1,9 @@
 //! Nodes in separate processes: their messages to each other over TCP.
 //!
-//! A node opens two connections to each peer: one for large transfers and slow answers, one for everything
-//! else. Answers arrive in any order. This module writes a message to a socket at most once and never repeats
-//! it. The outcome of an unanswered message is therefore unknown. `docs/formats/peer-protocol.md` defines the
-//! bytes. The [`Handler`] executes messages.
+//! A node opens two connections to each peer: one for large transfers and slow answers, one for
+//! everything else. Answers arrive in any order. This module never retries a message: it writes
+//! each message to a socket at most once. The outcome of an unanswered message is therefore
+//! unknown. `docs/formats/peer-protocol.md` defines the bytes. The [`Handler`] executes messages.
 
 mod accept;
 mod connection;
@@ -28,29 +28,30 @@ pub use self::secret::ClusterSecret;
 use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
 use node::{NodeId, slot_of, status::Status};
 
-/// The time without data after which a connection with an unanswered message counts as dead. This time is
-/// longer than a write waits for the leader. Messages whose answers may take longer use the connection for
-/// large transfers.
+/// The time without data after which a connection with an unanswered message counts as dead. It is
+/// longer than the time-out of a write that waits for the leader. Messages whose answers may take
+/// longer use the connection for large transfers.
 const SILENCE: Duration = Duration::from_secs(4);
-/// The same time as [`SILENCE`], for the connection for large transfers. This time is longer than any message
-/// waits for its answer. The last part of a transfer is answered only after its installation.
+/// The equivalent of [`SILENCE`] for the connection for large transfers. It is longer than the
+/// time-out of any message, because the last part of a snapshot is answered only after its
+/// installation.
 const SILENCE_OF_TRANSFERS: Duration = Duration::from_secs(35);
 
-/// A message from one process of a cluster to another, which expects an answer.
+/// A message from one process of a cluster to another, which must be answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
     /// A message between two nodes.
     Node(Box<Envelope>),
-    /// Requests the identity of the process.
+    /// Requests the identity of the receiving process.
     Who,
-    /// Invites the process to a new cluster with this identity.
+    /// Invites the receiving process to a new cluster with this identity.
     Join(Invitation),
     /// Requests a new identity for a slot that has no data, or has lost its data.
     Rejoin {
         /// The slot of the sender.
         slot: u64,
     },
-    /// Requests the status of the replicas.
+    /// Requests the status of the receiver's replicas.
     Status,
     /// Reports the clock of the sender after a change.
     Clock(ClockState),
@@ -79,7 +80,7 @@ pub(crate) enum Answer {
 /// The state of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Who {
-    /// The identity of the process in its cluster, if it has one.
+    /// The identity of the process in its cluster; `None` if it has none yet.
     pub(crate) identity: Option<PeerIdentity>,
     /// Whether the process has any data: a log entry or a vote.
     pub(crate) has_data: bool,
@@ -130,8 +131,8 @@ pub(crate) struct Local {
     pub(crate) settings: String,
     /// The secret that each process must prove to know.
     pub(crate) secret: Option<ClusterSecret>,
-    /// The identity of the process in a cluster, if it has one. Connections are re-established when it
-    /// changes.
+    /// The identity of the process in a cluster; `None` if it has none yet. When it changes,
+    /// connections are re-established.
     pub(crate) identity: watch::Sender<Option<PeerIdentity>>,
 }
 
@@ -143,7 +144,8 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Starts to connect to every peer. Reconnects until the returned value is dropped.
+    /// Starts connecting to every peer. Keeps the connections open, and reconnects, until the
+    /// returned value is dropped.
     pub(crate) fn connect(local: &Arc<Local>, addresses: &BTreeMap<u64, SocketAddr>) -> Self {
         let others = addresses.iter().filter(|(slot, _)| **slot != local.slot);
         let peers = others.map(|(slot, address)| {
@@ -158,7 +160,7 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Sends a message to the peer in a slot and waits for the answer.
+    /// Sends a message to the peer in this slot, and returns the answer.
     pub(crate) async fn ask(
         &self,
         slot: u64,
@@ -176,14 +178,14 @@ impl Peers {
         peer.request(question, timeout).await
     }
 
-    /// Returns the reasons why peers refuse this process, or this process refuses them. For example, they are
-    /// in another cluster.
+    /// Returns the reasons why peers refuse this process, or this process refuses them. For
+    /// example, a peer may be in another cluster.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.peers.values().filter_map(|(usual, _)| usual.refusal()).collect()
     }
 }
 
-/// The connections to peers, as the transport of this process's nodes.
+/// The transport of this process's nodes, which uses the connections to peers.
 pub(crate) struct PeerTransport(pub(crate) Arc<Peers>);
 
 impl Transport for PeerTransport {

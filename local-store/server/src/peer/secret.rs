@@ -1,5 +1,5 @@
-//! The secret of a cluster. Processes on several machines must prove to each other that they know it. The
-//! secret does not encrypt messages.
+//! The secret of a cluster. Processes on different machines must prove to each other that they know
+//! this secret. The secret does not encrypt messages.
 
 use std::fmt;
 use std::fs;
@@ -8,9 +8,9 @@ use std::path::Path;
 
 use crate::mac::MacKey;
 
-/// The minimum length of a secret in bytes. An attacker could guess a shorter one.
+/// The minimum length of a secret in bytes. A shorter secret could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
-/// The maximum length of a secret in bytes. A longer file is probably not a secret file.
+/// The maximum length of a secret in bytes. A longer file was probably named by mistake.
 const SECRET_BYTES_MAX: usize = 4096;
 
 /// A secret that all processes of a cluster know.
@@ -25,7 +25,7 @@ impl fmt::Debug for ClusterSecret {
 }
 
 impl ClusterSecret {
-    /// Reads a file. White space around the secret is ignored.
+    /// Reads the secret from a file. White space around the secret is ignored.
     ///
     /// # Errors
     /// The error and what to write instead, in one line.
@@ -48,7 +48,8 @@ impl ClusterSecret {
         Ok(Self(secret.to_vec()))
     }
 
-    /// Derives a key from the secret for one purpose. `seen` is data that both sides know.
+    /// Derives a key from the secret for one purpose. `seen` is data of the handshake that both
+    /// sides have seen.
     pub(super) fn derive(&self, purpose: &str, seen: &[&[u8]]) -> MacKey {
         let parts: Vec<&[u8]> =
             std::iter::once(purpose.as_bytes()).chain(seen.iter().copied()).collect();

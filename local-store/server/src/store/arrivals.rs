@@ -25,10 +25,10 @@ impl fmt::Debug for Arrivals {
 }
 
 impl Arrivals {
-    /// Waits until there may be new records since the last call. This function is cancel-safe: cancelling
+    /// Waits until there may be new records since the last call. Cancel-safe: dropping the future
     /// loses no notification.
     pub async fn next(&mut self) {
-        // A node that has ended sends no more notifications.
+        // Drop the receivers of nodes that have ended.
         self.receivers.retain(|receiver| receiver.has_changed().is_ok());
         let receivers = &mut self.receivers;
         let arrived = async {
@@ -41,7 +41,8 @@ impl Arrivals {
         };
         tokio::select! {
             () = arrived => {}
-            // A node was rebuilt. Notifications may have been lost in the meantime, so the caller must read.
+            // A node was rebuilt. Notifications may have been lost in the meantime, so the caller
+            // has to read.
             Ok(()) = self.nodes.changed() => {
                 self.receivers = receivers_at(&self.nodes.borrow_and_update(), self.table);
             }

@@ -1,6 +1,6 @@
-//! Assembly of a store from replicas that the caller started: the simulation's, with its own disks, messages
-//! and time. The store's own code does everything else: it routes commands, delivers index entries,
-//! coordinates and recovers transactions, and runs the ticks.
+//! Assembly of a store from replicas that the caller has started. The simulation uses this to
+//! inject its own disks, messages and time. All other code is the real store's: it routes commands,
+//! delivers index entries, coordinates and recovers transactions, and runs the ticks.
 
 use std::future::Future;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct Assembly {
     pub replicas: Vec<Node>,
     /// The clock of the node.
     pub clock: Arc<Clock>,
-    /// The seed of transaction ids. Two processes must not have the same seed.
+    /// The seed of transaction ids. Different processes must have different seeds.
     pub seed: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Assembly {
 pub(super) enum Ids {
     /// Unpredictable ids.
     Random,
-    /// Ids from a seed, so that a run can be repeated.
+    /// Ids that are generated from a seed, so that a run is reproducible.
     Seeded(Mutex<SplitMix64>),
 }
 
@@ -43,8 +43,8 @@ impl Ids {
         TransactionId::new([self.next(), self.next()], token)
     }
 
-    /// Returns a random time between half and one and a half times `pause`, so that two conflicting
-    /// transactions do not conflict again.
+    /// Returns a random time between half of `pause` and one and a half times `pause` (jitter), so
+    /// that two conflicting transactions do not conflict again.
     pub(super) fn spread(&self, pause: Duration) -> Duration {
         let percent = u32::try_from(self.next() % 101).unwrap_or(0);
         pause / 2 + pause * percent / 100
@@ -86,15 +86,14 @@ impl Store {
         store
     }
 
-    /// Starts the background work of a node, which runs as long as the node exists: the delivery of its index
-    /// entries to their arcs, and the verification of its files in the directory `data`.
+    /// Starts the background work of a node, which runs until the node ends: the delivery of its
+    /// index entries to their arcs, and the verification of its files in the directory `data`.
     pub(super) fn start_work_of(&self, replicas: &[Node], data: &Path) {
         self.start_outbox_relays(replicas);
         scrub::start(replicas, data);
     }
 
-    /// Starts the delivery of a node's index entries to their arcs. The delivery runs as long as the node
-    /// exists.
+    /// Starts the delivery of a node's index entries to their arcs. It runs until the node ends.
     fn start_outbox_relays(&self, replicas: &[Node]) {
         if self.arc_count() > 1 {
             for replica in replicas {
@@ -105,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Returns the background work of the store. The future ends when the store is dropped.
+    /// Returns the background work of the store as a future, which ends when the store is dropped.
     pub fn ticks(&self) -> impl Future<Output = ()> + use<> {
         ticks::run(self.downgrade())
     }
@@ -113,7 +112,7 @@ impl Store {
     /// Returns the number of transactions over several arcs that this process is coordinating.
     #[must_use]
     pub fn transactions_under_way(&self) -> usize {
-        // The store itself has one handle.
+        // One handle is the store's own; each coordinated transaction has another.
         Arc::strong_count(&self.shared.coordinated_transactions).saturating_sub(1)
     }
 }

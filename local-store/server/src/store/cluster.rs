@@ -17,19 +17,19 @@ use node::transport::Transport;
 use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
 use storage::disk::{ErrorKind, FileDisk};
 
-/// The time for a rebuilt node to receive its data and become a voter. After it, the next attempt begins.
+/// The pause between two attempts to give a rebuilt node its data and make it a voter.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
 
-/// The number of attempts to open a directory that a stopping node is still closing. With the pause between
-/// them, this is 5 s.
+/// The number of attempts to open a directory that a stopping node has not closed yet. With the
+/// pauses in between, they take 5 s.
 const CLOSING_TRIES: u32 = 100;
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
 /// A node of this process: its replica of each arc, in the order of the arcs; never empty.
 pub(super) type Replicas = Vec<Node>;
 
-/// Starts the nodes of a data directory, and creates the cluster if there is none. A new cluster has a
-/// ring of `arcs` arcs; an existing one keeps its number.
+/// Starts the nodes of a data directory, and creates the cluster if there is none yet. A new
+/// cluster has a ring of `arcs` arcs; an existing one keeps its number.
 pub(super) async fn start(
     data: &Path,
     replicas: u64,
@@ -69,8 +69,8 @@ pub(super) async fn start(
     }
     for (slot, files) in fresh {
         if voters.contains(&files.identity.node) && !has_died_early {
-            // Without its log the node does not know how it voted, so it must not vote again under this
-            // identity.
+            // Without its log, the node does not know how it voted, so it must not vote under this
+            // identity again.
             drop(files);
             set_aside(data, slot, "the node's log is missing")?;
         } else {
@@ -107,8 +107,8 @@ async fn lead_arc(
     let members: BTreeSet<NodeId> = replicas.iter().copied().collect();
     let has_voters = of_arc.iter().any(|node| !node.status().voters.is_empty());
     if begun && (has_voters || !is_complete) {
-        // All nodes have just started, so none of them is the leader. A node with the longest log can win an
-        // election.
+        // All nodes have just started, so none of them is the leader. A node with the longest log
+        // can win an election, so it stands.
         let far = |node: &&&Node| (node.status().last_log, node.status().term);
         if let Some(best) = of_arc.iter().max_by_key(far) {
             best.stand().await;
@@ -116,15 +116,15 @@ async fn lead_arc(
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
         tokio::spawn(repair_membership(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
-        // The node that initializes the group stands for election first, so each arc starts with a different
-        // node, to spread the leaders.
+        // The node that initializes a group stands for election first. It is a different node for
+        // each arc, to spread the leaders.
         first.initialize(members).await?;
     }
     Ok(())
 }
 
-/// Returns the cluster to which all nodes belong, and its number of arcs. Creates a new cluster if there is
-/// none.
+/// Returns the cluster that all nodes belong to, and its number of arcs. Creates a new cluster if
+/// there is none.
 fn one_cluster<'a>(
     mut files: impl Iterator<Item = &'a NodeFiles>,
     arcs: u32,
@@ -141,11 +141,12 @@ fn one_cluster<'a>(
     }
 }
 
-/// Returns whether the process died while it created the cluster. The nodes that know the cluster have its
-/// members as the only log entry, and the other nodes have no data. In this case no node has been the leader,
-/// and nothing was written.
+/// Returns whether the process died while it created the cluster: the nodes that know the cluster
+/// have no log entry except the one with its members, and the other nodes have no data. Then no
+/// node has been the leader, and nothing was written.
 fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool, String> {
-    // The entry with the index 0 contains the members.
+    // The entry with the index 0 contains the members, so a later entry means that a node was the
+    // leader.
     let knows_more = |node: &Node| node.status().last_log > Some(0);
     if used.iter().flatten().any(knows_more) {
         return Ok(false);
@@ -158,8 +159,9 @@ fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool
     Ok(true)
 }
 
-/// Checks that a majority of a group's voters is left, because a minority may lack acknowledged writes. A
-/// node that always lagged may not know all voters; it alone is no majority.
+/// Checks that a majority of a group's voters has its data, because a minority may lack
+/// acknowledged writes. A single node never suffices, because a node that lagged behind may not
+/// know all voters.
 fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(), String> {
     let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
     let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
@@ -194,7 +196,8 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     ))
 }
 
-/// Refuses states if no node has a log, because the latest acknowledged writes may be in no state.
+/// Refuses to start if states have data but no node has a log, because the latest acknowledged
+/// writes may be missing.
 fn refuse_without_logs<'a>(
     data: &Path,
     files: impl Iterator<Item = &'a NodeFiles>,
@@ -211,7 +214,7 @@ fn refuse_without_logs<'a>(
     Ok(())
 }
 
-/// Does work for each slot on a thread of its own, because it mostly waits for the disk.
+/// Does work for each slot on a separate thread, because the work mostly waits for the disk.
 fn for_each_slot<T: Send>(
     slots: impl IntoIterator<Item = u64>,
     work: impl Fn(u64) -> T + Sync,
@@ -228,8 +231,8 @@ fn for_each_slot<T: Send>(
     })
 }
 
-/// Opens the directories of all slots. The result has no slots without a directory, or whose directory was
-/// damaged and set aside.
+/// Opens the directories of all slots. Slots without a directory, and slots whose directory was
+/// damaged and set aside, are omitted.
 async fn open_slots(
     data: &Path,
     replicas: u64,
@@ -398,8 +401,8 @@ pub(super) async fn start_replicas(
     Ok(replicas)
 }
 
-/// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes a
-/// voter in place of its previous identity. Resumes after a crash at any point.
+/// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes
+/// a voter in place of its previous identity. Can be called again after a crash at any point.
 pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
     loop {
         let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();

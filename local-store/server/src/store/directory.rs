@@ -34,8 +34,8 @@ use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_
 /// The largest size of a log segment in bytes. It must be larger than the largest entry. The size is not much
 /// larger than that, because a process with three nodes has three logs.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
-/// The minimum number of tables (files) that the trees of a process keep open. With fewer, most reads would
-/// have to open a table.
+/// The minimum number of tables (files) that the trees of a process keep open. With fewer, most
+/// reads would have to open a table first.
 const OPEN_TABLES_MIN: usize = 16;
 /// The number of open files of a node's log: the segments of its maximum size of 256 MB, the smaller ones that
 /// it begins with, its spares, the segment that is being created, and its lock.
@@ -44,12 +44,13 @@ const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGME
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
 /// The name of the file with the identity of the node.
 const IDENTITY: &str = "identity";
-/// The name of the lock files. A lock file is locked while a directory, or a state in it, is open.
+/// The name of the lock files. A lock file is locked while its directory, or a state in its
+/// directory, is open.
 const LOCK: &str = "lock";
-/// The name of the file with the reason in a directory that was set aside.
+/// The name of the file in a set-aside directory that contains the reason.
 const REASON: &str = "reason";
 
-/// The reason that is written into a set-aside directory without data.
+/// The reason in a set-aside directory that has no data.
 pub(crate) const HOLDS_NOTHING: &str = "it has no data";
 
 /// The resources that the nodes of a process share.
@@ -60,8 +61,8 @@ pub(crate) struct Host {
     nodes: u64,
     /// Whether the store has other nodes, in this process or another.
     has_peers: bool,
-    /// The cache of all states. The cache is created with the first state, because the number of states is
-    /// unknown before.
+    /// The cache of all states. The cache is created with the first state, because its size depends
+    /// on the number of states, which is unknown before.
     cache: OnceLock<BlockCache>,
 }
 
@@ -85,14 +86,14 @@ impl Host {
     }
 }
 
-/// The owner of a data directory.
+/// The identity of a data directory: the cluster and node that own it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The format of the directory. The number increases when an older program would misread the
-    /// directory.
+    /// The format of the directory. It increases with every change that would make an older program
+    /// misread the directory.
     pub(crate) format: u32,
-    /// The name of the cluster. The name is random, so nodes of another cluster have a different name and are
-    /// refused.
+    /// The name of the cluster. The name is random, so that nodes of different clusters recognise
+    /// and refuse each other.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
@@ -102,7 +103,7 @@ pub(crate) struct Identity {
     pub(crate) arcs: u32,
 }
 
-/// The contents of an identity file.
+/// The contents of an identity file: an identity and its checksum.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     #[serde(flatten)]
@@ -122,11 +123,11 @@ fn one_arc() -> u32 {
     1
 }
 
-/// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute, and
-/// writes without their item collections. In 3 and 4 the state had its own journal. In 5 and 6 items did
-/// not store their size. In 7 and 8 the tree held the records of streams. In 9 and 10 each record of a
-/// stream was a row. In 11 and 12 entries of one index key were in the order of their items' keys. In 13
-/// and 14 each command of the log was stored without delta encoding.
+/// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute,
+/// and writes without their item collections. In 3 and 4 the state had a journal of its own. In 5
+/// and 6 items did not store their size. In 7 and 8 the tree held the records of streams. In 9 and
+/// 10 each record of a stream was a row. In 11 and 12 entries of one index key were in the order of
+/// their items' keys. In 13 and 14 each command of the log was stored without delta encoding.
 const FORMAT_ONE_ARC: u32 = 15;
 /// The format of a directory with several arcs.
 const FORMAT_ARCS: u32 = 16;
@@ -173,7 +174,7 @@ impl NodeFiles {
 
 /// The reason why a directory cannot be used.
 pub(crate) enum Problem {
-    /// The files of the directory are damaged, so the directory must be set aside.
+    /// The files of the directory are damaged. The directory must be set aside.
     Damaged(String),
     /// A stopping node of this process still has the directory open. No other process can have it open,
     /// because this process holds the lock of the whole data directory.
@@ -186,8 +187,8 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
-            // On a full disk, opening fails as a whole, because there is no write yet that the store could
-            // refuse.
+            // If the disk is full, opening fails, because there is no request yet that the store
+            // could refuse instead.
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
@@ -214,8 +215,8 @@ impl From<storage::Error> for Problem {
     }
 }
 
-/// Returns how many tables the trees of a process keep open: the files that are left after the logs and the
-/// trees' other files. A tree that needs more at once waits.
+/// Returns how many tables the trees of a process keep open: the file budget minus the files of the
+/// logs and the other files of the trees. A tree that needs more at the same time waits.
 fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
     let files = |number: u64, each: usize| {
         usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)
@@ -275,8 +276,7 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
 pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
-    // Truncating the log frees two segments at once. Together with the spare that waits for the next segment,
-    // these are three.
+    // Truncating the log frees two segments at once, in addition to the spare for the next segment.
     let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 3, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;
@@ -306,7 +306,7 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
 pub(crate) fn is_free(directory: &Path) -> bool {
     let arcs = fs::read_dir(directory).into_iter().flatten().flatten();
     let states = arcs.flat_map(|arc| fs::read_dir(arc.path()).into_iter().flatten().flatten());
-    // The log uses the lock of the directory.
+    // The log has no lock file of its own; it uses the lock of the directory.
     let locks = states.map(|state| state.path().join(LOCK)).chain([directory.join(LOCK)]);
     locks.filter(|lock| lock.is_file()).all(|lock| {
         let opened = wait_for_one(|| File::options().write(true).open(&lock));
@@ -345,14 +345,14 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// The maximum number of directories of a slot that are set aside while the store runs. The limit keeps a
-/// faulty disk from filling up with set-aside directories.
+/// The maximum number of directories of a slot that are set aside while the store runs. The limit
+/// keeps the disk from filling up if it is faulty and damages a directory again and again.
 const SET_ASIDE_MAX: usize = 3;
 
 /// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// The maximum is reached. The text names the remedy.
+/// The maximum is reached. The message says what to do.
 pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     let count = list_damaged(data, slot).len();
     if count < SET_ASIDE_MAX {

@@ -1,10 +1,10 @@
 //! Long reads, which run outside of the runtime's tasks and do not block them.
 //!
-//! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and writing it as
-//! JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. A request therefore reads a
-//! small part in its own task and the rest as a long read, during which the runtime moves the thread's other
-//! tasks to another thread. Small requests never become long reads, because moving the tasks would cost more
-//! than the read.
+//! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and
+//! writing it as JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. A
+//! request therefore reads a small part in its own task. It reads the rest as a long read, during
+//! which the runtime moves the other tasks of the thread to another thread. Small requests never
+//! become long reads, because moving the tasks would cost more than the read.
 
 use std::num::NonZero;
 use std::thread;
@@ -23,7 +23,8 @@ pub(crate) const SHORT_READ_KEYS: usize = 4;
 /// The limit of concurrent long reads.
 #[derive(Debug)]
 pub(crate) struct LongReads {
-    /// One place for each processor. More concurrent reads would not be faster, but would delay other tasks.
+    /// One place for each processor. More concurrent reads would not increase throughput, but would
+    /// delay other tasks.
     places: Semaphore,
 }
 
@@ -35,7 +36,8 @@ impl Default for LongReads {
 }
 
 impl LongReads {
-    /// Waits for a place and reads. A runtime with one thread, as in the simulation, reads at once.
+    /// Waits for a place and reads. In a runtime with one thread, as in the simulation, reads
+    /// directly.
     pub(crate) async fn run<T>(&self, read: impl FnOnce() -> T) -> T {
         // The semaphore is never closed.
         let _place = self.places.acquire().await;

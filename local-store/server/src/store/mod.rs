@@ -1,10 +1,10 @@
 //! A running store: its nodes, and the routing of commands and reads to the leaders.
 //!
 //! Each arc of the ring is a group of replicas, one on each node. A command is committed by a majority of its
-//! arc's replicas and applied before the reply. A later read on the arc's leader therefore sees it. A process
-//! runs either all nodes, each with its own directory, or one node, whose peers are other processes. `routes`
-//! finds the arc of a command, `transactions` coordinates transactions over several arcs, and `ring_view`
-//! reads from all arcs.
+//! arc's replicas and applied before the reply. A later read on the arc's leader therefore sees its effect. A
+//! process runs either all nodes, each with its own directory, or one node, whose peers are other processes.
+//! `routes` finds the arc of a command, `transactions` coordinates transactions over several arcs, and
+//! `ring_view` reads from all arcs.
 
 mod arrivals;
 mod assembly;
@@ -88,7 +88,7 @@ pub struct OpenError {
 /// The reason why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
-    /// The request was not executed and can be repeated.
+    /// The request was not executed, so it can be retried.
     #[error("the store is unavailable: {0}")]
     NotDone(String),
     /// The request may have been executed.
@@ -134,7 +134,7 @@ fn lock(config: &Config) -> Result<FileDisk, String> {
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
-    /// The replicas that this handle always reads from, even after a leader change.
+    /// The nodes that this handle always reads from, even after a leader change; `None` if it is not pinned.
     pinned: Option<Pinned>,
     /// The owner whose tables this handle uses; `None` for the store's own account and Region.
     owner: Option<Arc<Owner>>,
@@ -161,7 +161,8 @@ struct Shared {
     long_reads: LongReads,
     token_key: TokenKey,
     ids: Ids,
-    /// One clone for every transaction over several arcs that this process coordinates.
+    /// A handle whose number of clones is the number of transactions over several arcs that this process
+    /// coordinates.
     coordinated_transactions: Arc<()>,
     /// The nodes in other processes, if there are any.
     membership: Option<Membership>,
@@ -181,7 +182,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let nodes = self.nodes.send_replace(Arc::default());
         let lock = self.lock.clone();
-        // If the runtime has ended, the nodes' tasks have ended, too.
+        // If the runtime has ended, the tasks of the nodes have ended, too, so there is nothing to wait for.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for node in nodes.iter().flatten() {
@@ -210,8 +211,8 @@ impl Store {
 
     /// Opens one node of a store whose other nodes are separate processes, and waits until the node has an
     /// identity. [`Config::replicas`] is ignored. `on_damage` is called once, when the node's disk is damaged
-    /// and the other nodes can continue without it. The next time the store is opened, it sets the node's
-    /// directory aside, and the node is rebuilt.
+    /// and the other nodes can continue without the node. The next time the store is opened, it sets the
+    /// node's directory aside, and the node is rebuilt.
     ///
     /// # Errors
     /// As [`Store::open`], and if a peer is in another cluster or has other settings.
@@ -270,7 +271,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store as [`Store::open`] does, but without ticks, for tests that run them themselves.
+    /// Opens the store as [`Store::open`] does, but without ticks, for tests that run ticks explicitly.
     pub(crate) async fn open_without_ticks(
         config: Config,
         on_fatal: OnFatal,
@@ -308,7 +309,7 @@ impl Store {
         for arc in store.arcs() {
             store.wait_for_leader(arc).await.map_err(|error| error.to_string())?;
         }
-        // The nodes have now applied their logs, whose time may be later than the clock.
+        // The nodes have now applied their logs, which may contain a later time than the clock's.
         store.follow_time();
         for replicas in store.current_nodes().iter() {
             store.start_work_of(replicas, &config.directory);
@@ -351,7 +352,7 @@ impl Store {
     #[must_use]
     pub fn find_table(&self, name: &str) -> Option<Arc<Table>> {
         match self.owner {
-            // In the usual case, without an owner, no name has to be allocated.
+            // In the usual case, a store without owners, the name needs no allocation.
             None if !name.contains('/') => self.catalogue().find(name).cloned(),
             _ => self.catalogue().find(self.table_name(name)?.whole()).cloned(),
         }
@@ -367,7 +368,8 @@ impl Store {
         owner::owns(self.owner.as_deref(), table)
     }
 
-    /// Returns a transaction's token in a form that differs between owners.
+    /// Returns a transaction's token with the owner as prefix, so that equal tokens of different owners are
+    /// different.
     pub(crate) fn request_token(&self, token: &str) -> String {
         owner::request_token(self.owner.as_deref(), token)
     }
@@ -433,13 +435,13 @@ impl Store {
         self.shared.membership.is_some()
     }
 
-    /// Writes the time of the clock to the log, so that the clock never starts earlier after a restart. One
-    /// arc's log is enough: a process has one clock.
+    /// Writes the clock's time to the log, so that after a restart the clock does not start at an earlier
+    /// time. The log of one arc is enough, because a process has one clock.
     ///
     /// # Errors
     /// It is unknown whether the time is on disk.
     pub async fn keep_time(&self) -> Result<(), Unavailable> {
-        // Every log entry contains the time, so any command is enough. This command only does what the next
+        // Every log entry contains the time, so any command will do. This command only does what the next
         // tick does anyway.
         self.replica(ArcId::FIRST).submit(vec![Command::ForgetTokens]).await?;
         Ok(())
@@ -540,8 +542,8 @@ impl Store {
         Ok(pinned)
     }
 
-    /// Reads items at one point in the order of all transactions. Returns a reason for each item if running
-    /// transactions prevent the read.
+    /// Reads items at one point in the order of all transactions. If running transactions prevent the read,
+    /// returns the reason for each item.
     ///
     /// # Errors
     /// No majority of the nodes answers in time, or the storage cannot be read.
@@ -571,13 +573,12 @@ impl Store {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // The future is boxed to stay small for a store with one arc, which never reaches this
-        // code.
+        // Boxed to keep this function's future small for a store with one arc, which never gets here.
         Box::pin(routes::submit(self, commands)).await
     }
 
-    /// Waits until the global indexes contain every write that was answered before the call. Other reads are
-    /// eventually consistent, as in DynamoDB.
+    /// Waits until the global indexes contain every write that was acknowledged before the call. Other reads
+    /// are eventually consistent, as in DynamoDB.
     ///
     /// # Errors
     /// An arc cannot be read.
@@ -588,10 +589,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the items that have expired, up to the maximum of one sweep.
-    ///
-    /// # Errors
-    /// See [`Unavailable`].
+    /// Deletes expired items, up to the maximum of one sweep.
     pub async fn sweep_time_to_live(&self) -> Result<SweepResult, Unavailable> {
         ticks::sweep(self, ticks::ENTRIES_PER_SWEEP).await
     }

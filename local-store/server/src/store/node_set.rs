@@ -1,5 +1,5 @@
-//! The nodes of this process from which a store reads. After a rebuild, the new node replaces the damaged
-//! node.
+//! The nodes of this process from which a store reads. When a node is rebuilt, the new node
+//! replaces the damaged one in this set.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use node::{Node, SubmitError};
 /// The replicas of each node, in the order of the arcs; the nodes are in the order of their slots.
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
 
-/// The current nodes of a process. A node can be replaced. The set is never empty while the store runs.
+/// The current nodes of a process. A rebuild replaces a node. The set is never empty while the
+/// store runs.
 pub(super) type NodeSet = watch::Sender<Nodes>;
 
 /// Creates the node set with a store's first nodes.
@@ -28,8 +29,8 @@ pub(super) struct Pinned {
     places: [u8; ARCS_MAX as usize],
 }
 
-/// Returns the position of the node that leads an arc, if a node of this process knows the leader. Otherwise
-/// returns the position of a node with complete data. A node with a damaged disk is the last choice.
+/// Returns the position of the node to read an arc from: the leader, if it is in this process and
+/// known, otherwise a node with complete data. A node with a damaged disk is the last choice.
 fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
     if nodes.len() < 2 {
         return 0;
@@ -54,8 +55,8 @@ impl Store {
         }
     }
 
-    /// Returns the replica of an arc that this handle uses: the leader's replica, if it is in this
-    /// process.
+    /// Returns the replica of an arc that this handle uses: the leader's if the leader is in this
+    /// process, otherwise another one of this process.
     pub(crate) fn replica(&self, arc: ArcId) -> Node {
         let nodes = self.current_nodes();
         let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -73,7 +74,7 @@ impl Store {
     /// Waits until the replica that serves requests has applied every acknowledged write. Meanwhile a node may
     /// begin to lead, and requests go to it.
     pub(super) async fn wait_for_leader(&self, arc: ArcId) -> Result<(), SubmitError> {
-        // Leadership changes at most a few times at the start.
+        // Bounds the loop: leadership changes at most a few times at the start.
         for _ in 0..=self.shared.nodes.borrow().len() {
             let replica = self.replica(arc);
             replica.read_index().await?;

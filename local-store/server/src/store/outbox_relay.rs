@@ -1,9 +1,9 @@
 //! Outbox relay: delivers an arc's changes of index entries to another arc, in order.
 //!
-//! Every replica runs one relay for each other arc, so an unavailable arc blocks only the changes for itself.
-//! Only the leader's relays deliver. Changes are trimmed after they were acknowledged. If a delivery or its
-//! acknowledgement is lost, the next round delivers again, and the receiving machine discards duplicates.
-//! Delivery is at-least-once, and application is exactly-once.
+//! Every replica runs one relay for each other arc, so an unavailable arc blocks only the delivery
+//! to itself. Only the leader's relays deliver. Changes are trimmed after they were acknowledged.
+//! If a delivery or its acknowledgement is lost, the next round retries it, and the receiving
+//! machine discards duplicates. Delivery is at-least-once, and application is exactly-once.
 
 use std::time::Duration;
 
@@ -19,33 +19,33 @@ use super::{Store, Unavailable, WeakStore};
 use node::ring::ArcId;
 use node::{Node, WeakNode};
 
-/// The interval of outbox checks if no notification arrives.
+/// The interval at which the outbox is checked without a notification.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause after a round in which nothing was accepted: the receiving arc does not know the index yet, or
 /// it is unavailable.
 const RETRY: Duration = Duration::from_millis(20);
-/// The number of waiting changes for one arc at which writes are refused (back-pressure). An election takes
-/// about two seconds, in which 10,000 writes a second leave this many changes. The relay delivers them in 40
-/// rounds. Most changes have some hundred bytes; with the maximum of 400 KB they are 8 GB. Tests use a small
-/// number.
+/// The number of waiting changes for one arc at which writes are refused (back-pressure). An
+/// election takes about two seconds, in which 10,000 writes a second leave this many changes. The
+/// relay delivers them in 40 rounds. A change usually has a few hundred bytes; if all had the
+/// maximum of 400 KB, they would take 8 GB. Tests use a small number.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The maximum number of waiting changes for the store's own background work. It is smaller than
-/// [`WAITING_MAX`], to leave most of the room to requests. One step can add some thousands of changes; the
-/// store checks the number before each step.
+/// The maximum number of waiting changes for the store's own background work. It is a quarter of
+/// [`WAITING_MAX`], to leave most of the space to requests. One step can add some thousands of
+/// changes; the store checks the number before each step.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// The maximum time that a client's TTL sweep waits for room. The time is longer than a few elections, and
-/// shorter than the client's own time-out. After one time-out the sweep does not wait again. Tests use a
-/// short time.
+/// The maximum time that a client's TTL sweep waits for room. The time is longer than a few
+/// elections, and shorter than the client's own time-out. A sweep that has timed out once does not
+/// wait again. Tests use a short time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// The time without a successful delivery after which the relay logs a warning.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Store {
-    /// Returns whether writes of a table are blocked in an item's arc because too many changes wait for other
-    /// arcs. Writes in progress still end, so a few more changes can be added.
+    /// Returns whether writes of a table are blocked in an item's arc because too many changes wait
+    /// for other arcs. Writes in progress are still completed, so they can exceed the maximum
+    /// slightly.
     pub(crate) fn blocks_writes(&self, table: &Table, key: &PrimaryKey) -> Result<bool, ReadError> {
-        // This runs before every write, so a store with one arc, which has no outbox, returns without opening
-        // a view.
+        // Fast path: this runs before every write, and a store with one arc has no outbox.
         if self.arc_count() == 1 {
             return Ok(false);
         }
@@ -90,7 +90,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     };
     let mut last_progress = Instant::now();
     loop {
-        // If the sender was dropped, the replica has ended, and nothing is left to deliver.
+        // If the sender was dropped, the replica has ended, so nothing is left to deliver.
         if let Ok(Err(_)) = tokio::time::timeout(CHECK_INTERVAL, applied.changed()).await {
             return;
         }
@@ -123,7 +123,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
 enum Progress {
     /// Everything is delivered.
     AllDelivered,
-    /// A part of the changes was accepted.
+    /// At least one of the changes was accepted.
     PartDelivered,
     /// Nothing was accepted, because the receiving arc does not know the index yet.
     Nothing,
@@ -158,7 +158,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     Ok(if upto >= last { Progress::AllDelivered } else { Progress::PartDelivered })
 }
 
-/// Waits until the changes that are now in an arc's outbox have been delivered.
+/// Waits until all changes that are in an arc's outbox at the time of the call have been delivered.
 pub(super) async fn wait_until_delivered(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
     let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
     let numbers = unacknowledged_changes(&*replica.view(), arcs).map_err(failed)?;

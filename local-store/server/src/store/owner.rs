@@ -1,7 +1,7 @@
 //! Owners: the accounts and Regions that have their own tables, in a store that separates them.
 //!
-//! The names of tables in the store's own account and Region have no prefix for the owner, so that these
-//! tables are the same with and without the option.
+//! The names of tables in the store's own account and Region have no prefix, so that these tables
+//! can be used with and without the option.
 
 use partition::{Table, TableName};
 
@@ -26,9 +26,9 @@ fn prefix(owner: Option<&Owner>) -> &str {
     owner.map_or("", |owner| owner.name.as_str())
 }
 
-/// Returns the catalogue's name of an owner's table; `None` for an invalid name.
+/// Returns the name of an owner's table in the catalogue; `None` for an invalid name.
 pub(super) fn table_name(owner: Option<&Owner>, name: &str) -> Option<TableName> {
-    // A name with a slash could be a name with the prefix of another owner.
+    // A name with a slash could be mistaken for the prefixed name of another owner's table.
     (!name.contains('/')).then(|| TableName::new(prefix(owner), name))
 }
 
@@ -39,6 +39,6 @@ pub(super) fn owns(owner: Option<&Owner>, table: &Table) -> bool {
 
 /// Returns a transaction's token with the owner's prefix, so that equal tokens of two owners differ.
 pub(super) fn request_token(owner: Option<&Owner>, token: &str) -> String {
-    // Table names have the same form, for the same reason.
+    // Tokens get the same prefix as table names, for the same reason.
     TableName::new(prefix(owner), token).whole().to_owned()
 }

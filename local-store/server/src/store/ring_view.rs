@@ -1,8 +1,9 @@
 //! The states of all arcs as one view.
 //!
-//! A key or a range is looked up in its arc. The view of an arc is taken at the first access, so a request
-//! for one arc takes one view. Each arc is seen as of one entry of its log. Different arcs may be seen as of
-//! different points in time; `transactions` reads several arcs as of one point in time.
+//! A key or a range is looked up in its arc. The view of an arc is taken at the first access, so a
+//! request for one arc takes only one view. Each arc is seen as of one entry of its log. Different
+//! arcs may be seen at different points in time; `transactions` reads several arcs at one point in
+//! time.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,8 +1,8 @@
 //! The routing of commands to their arcs, if there are several.
 //!
-//! A command on an item goes to the item's arc. The first arc decides a change of a table, and the process of
-//! the request then updates the other arcs. If the process dies, or an arc is unavailable, the next tick of
-//! the first arc's leader completes the update.
+//! A command on an item goes to the item's arc. A change of a table is decided in the first arc.
+//! The process that received the request then updates the other arcs. If the process dies, or an
+//! arc is unavailable, the next tick of the first arc's leader completes the update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use partition::{Catalogue, Command, Destination, Reply, Table, TableId, can_foll
 use super::{Store, Unavailable, transactions};
 use node::ring::ArcId;
 
-/// The maximum number of tables in one entry to an arc. Even the largest tables fit, whose policies and tags
-/// have some hundred kilobytes.
+/// The maximum number of tables in one entry to an arc. Even tables with the largest policies and
+/// tags, some hundred kilobytes each, fit into an entry.
 const TABLES_PER_ENTRY: usize = 50;
 
 /// Commands that are collected before they are sent, each with its position in the request.
@@ -27,7 +27,8 @@ pub(super) async fn submit(
 ) -> Result<Vec<Reply>, Unavailable> {
     let several = commands.len() > 1;
     submit_in_order(store, commands).await.map_err(|error| match error {
-        // Other arcs may have executed their commands, so the request as a whole has an unknown outcome.
+        // Some arcs may have executed their commands, so the outcome of the whole request is
+        // unknown.
         Unavailable::NotDone(reason) if several => Unavailable::Unknown(reason),
         other => other,
     })
@@ -37,8 +38,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
     let mut waiting = CommandsByArc::new();
     for (place, command) in commands.into_iter().enumerate() {
-        // The earlier commands may create the table, so they must be applied before the arc of this command
-        // is determined.
+        // The earlier commands may create the table of this command, so they must be applied before
+        // its arc can be determined.
         let catalogue = match &command {
             Command::Write(write) => for_items(store, &[write.table]).await?,
             _ => Some(store.catalogue()),
@@ -70,8 +71,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     Ok(replies.into_values().collect())
 }
 
-/// Returns a catalogue in which all of these tables accept items; `None` if one of the tables does not. If
-/// this node's catalogue is not sufficient, asks the arcs.
+/// Returns a catalogue in which all of these tables accept items; `None` if any of them does not.
+/// If a table is missing in this node's catalogue, first gets the latest state of the arcs.
 pub(super) async fn for_items(
     store: &Store,
     tables: &[TableId],
@@ -110,7 +111,7 @@ async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavail
     }
 }
 
-/// Changes the definition of tables in every arc.
+/// Changes the definition of tables: first in the first arc, then in all others.
 async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
@@ -118,7 +119,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
         let unanswered = || Unavailable::Unknown("a command got no reply".to_owned());
         return reply.ok_or_else(unanswered);
     };
-    // The first arc has decided the change. If an arc is not updated here, the next tick updates it.
+    // The change is decided, so an error is only logged: the next tick updates the remaining arcs.
     if let Err(error) = bring_along(store).await {
         tracing::debug!(%error, "a change of a table has not reached every arc yet");
     }
@@ -126,8 +127,8 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     Ok(Reply::Table(whole.unwrap_or(table)))
 }
 
-/// Updates the tables of every arc to those of the first arc, as far as this node knows the first
-/// arc's tables.
+/// Updates the tables of every arc to the definitions of the first arc, as far as this node knows
+/// them.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
@@ -146,9 +147,9 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         partial_tables.extend(gone.map(|table| (arc, table.id)));
     }
     if !partial_tables.is_empty() {
-        // Every table of another arc was first created in the first arc. A table that the first arc no longer
-        // has was therefore deleted. The check must use one up-to-date replica, because another replica may
-        // lag behind.
+        // Every table of another arc was first created in the first arc. A table that the first arc
+        // no longer has was therefore deleted. The check must use a replica that is up to date,
+        // because another one may lag behind.
         let first = store.replica(ArcId::FIRST);
         first.read_index().await?;
         let known = first.catalogue();
@@ -164,7 +165,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         }
         Ok::<_, Unavailable>(())
     });
-    // `join_all` waits for all arcs, so an unavailable arc does not block the other arcs.
+    // `join_all` sends to all arcs concurrently, so an unavailable arc does not block the others.
     for sent in join_all(sends).await {
         sent?;
     }

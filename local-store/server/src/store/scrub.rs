@@ -24,18 +24,20 @@ use node::scrub::Progress;
 use node::{Node, WeakNode, slot_of};
 use storage::StoredFile;
 
-/// The planned duration of a pass. The minimum and the maximum rate can change it.
+/// The planned duration of a pass. The actual duration differs if the minimum or the maximum rate
+/// applies.
 const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
 /// The time from the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
-/// The minimum rate in bytes per second; the cost of this rate is too small to measure. The next constant is
+/// The minimum rate in bytes per second, whose cost is too small to measure. The next constant is
 /// the maximum rate.
 const RATE_MIN: u64 = MEBIBYTE;
 const RATE_MAX: u64 = 16 * MEBIBYTE;
-/// The number of bytes of the log that are read at a time. During a read, the log cannot append.
+/// The number of bytes of the log that are read at a time. The number is small, because the log
+/// cannot append during a read.
 const LOG_PIECE_BYTES: usize = 128 * 1024;
-/// The maximum sleep. After it, the thread checks whether the node has ended.
+/// The maximum time to sleep without a check whether the node has ended.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// The interval between two checks whether a pass is due.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -79,7 +81,7 @@ struct ScrubbedReplica {
 
 /// The reason why a pass was interrupted.
 enum Interruption {
-    /// The node is ending or damaged. Damage has been reported.
+    /// The node has ended or is damaged. If it is damaged, the damage has been reported.
     Ended,
     /// A transient failure: the pass is retried.
     Failed(String),
@@ -135,7 +137,7 @@ impl ScrubbedReplica {
             noted.progress.begun_ms = Some(wall_clock().0);
             noted.progress.verified_bytes = 0;
         }
-        // The data may have grown since a pass was begun before a restart.
+        // The data may have grown since the pass began, which may have been before a restart.
         noted.progress.all_bytes = all_bytes;
         let mut meter = Meter::new(all_bytes);
         self.verify_state(&mut noted, &mut meter)?;
@@ -156,7 +158,8 @@ impl ScrubbedReplica {
     ) -> Result<(), Interruption> {
         let mut noted_at = Instant::now();
         loop {
-            // An installed snapshot may have replaced the state, so the storage is looked up for each file.
+            // The installation of a snapshot may replace the storage, so it is looked up again for
+            // each file.
             let storage = self.node().ok_or(Interruption::Ended)?.storage();
             let mut is_cut = false;
             let mut progress = noted.progress.clone();

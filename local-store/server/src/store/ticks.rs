@@ -3,8 +3,8 @@
 //! The leader of each arc does the work of its arc. The leader of the first arc also does the work that
 //! concerns all arcs.
 //!
-//! Ticks change the state only with commands in the log. A command checks again when it is applied, so a
-//! missed, late or repeated tick does no harm.
+//! Ticks change the state only through commands in the log. A command checks its preconditions
+//! again when it is applied, so a missed, late or repeated tick does no harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,19 +21,20 @@ use crate::store::{Store, Unavailable, WeakStore, routes};
 use node::Node;
 use node::ring::ArcId;
 
-/// The interval between two ticks. TTL deletes within seconds, so a fraction of a second is enough.
+/// The interval between two ticks. A fraction of a second is enough, because TTL may take seconds.
 pub const TICK: Duration = Duration::from_millis(250);
-/// The maximum number of expired items that one log entry deletes. If items are large, it deletes fewer.
+/// The maximum number of expired items that one log entry deletes. An entry with large items
+/// deletes fewer.
 const EXPIRED_PER_ENTRY: usize = 500;
 /// The maximum number of log entries of one tick for one purpose. The limit keeps ticks from blocking
 /// requests.
 const ENTRIES_PER_TICK: usize = 20;
-/// The maximum number of log entries of a requested sweep for each table and arc. This number of entries
-/// deletes ten million items, or 80 GB of large items; a client would not wait longer. Tests use a small
-/// number.
+/// The maximum number of log entries of a requested sweep for each table and arc. So many entries
+/// delete ten million items, or 80 GB of large items, which takes longer than a client waits. Tests
+/// use a small number.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
-/// Runs ticks while the store is available and another handle keeps it running.
+/// Runs ticks until the last other handle on the store is dropped.
 pub(crate) async fn run(store: WeakStore) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -44,11 +45,12 @@ pub(crate) async fn run(store: WeakStore) {
             return;
         };
         store.follow_time();
-        // Only the process that serves the requests knows its hot partitions.
+        // Hot partitions are found in every process, because each process counts only the requests
+        // that it serves.
         if let Err(error) = split_hot(&store).await {
             tracing::debug!(%error, "a tick failed; the next tick retries its work");
         }
-        // Only the leader of an arc does the arc's work, because it finds the work first.
+        // Only the leader of an arc does the arc's work, because it is the first to see it.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
             // If this fails, the next tick finds the same work again.
             if let Err(error) = tick_arc(&store, arc).await {
@@ -76,8 +78,8 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
 /// Does all work that is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let outcome = tick_items(store, arc).await;
-    // This update runs last, and even if the other work has failed. It may wait for an unavailable arc as
-    // long as a request does, and this wait must not block the arc's other work.
+    // Updating the other arcs comes last, because it may wait for an unavailable arc for as long as
+    // a request does. It runs even if the other work has failed.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await
@@ -148,13 +150,13 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Deletes expired items, in at most `entries_max` log entries for each table and arc. If too many index
-/// entries of a table wait for delivery, the sweep waits. After a time-out it continues with the other
-/// tables.
+/// Deletes expired items, in at most `entries_max` log entries for each table and arc. If too many
+/// index changes of a table wait for delivery, the sweep waits. If the wait times out, the sweep
+/// skips the table.
 pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<SweepResult, Unavailable> {
     let mut swept = SweepResult::default();
     for arc in store.arcs() {
-        // The sweep waits for the full time-out only once.
+        // After one time-out, the sweep does not wait again.
         let patience =
             if swept.blocked.is_empty() { outbox_relay::PATIENCE } else { Duration::ZERO };
         let some = sweep_arc(store, &store.replica(arc), entries_max, patience).await?;
@@ -169,7 +171,8 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<SweepResu
 pub struct SweepResult {
     /// The number of delete commands.
     pub expired: u64,
-    /// The tables that still have expired items, because too many of their index entries wait for an arc.
+    /// The tables that still have expired items, because too many of their index changes wait for
+    /// delivery.
     pub blocked: BTreeSet<String>,
 }
 
@@ -205,8 +208,8 @@ async fn sweep_arc(
     Ok(swept)
 }
 
-/// Builds and removes indexes. While entries cannot be delivered, no more entries are made, to leave room for
-/// the writes of clients.
+/// Builds and removes indexes. While too many entries wait for delivery, adds no more of them, to
+/// leave space for the writes of clients.
 async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(), Unavailable> {
     for _ in 0..ENTRIES_PER_TICK {
         let known = replica.catalogue();

@@ -18,22 +18,23 @@ use tokio::time::Instant;
 use super::{Store, Unavailable};
 use node::ring::ArcId;
 
-/// The age from which an unfinished transaction is recovered. This age is longer than an election.
+/// The age from which an unfinished transaction is recovered. It is longer than an election takes.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
 /// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
-/// The unfinished transactions that a node knows, each with the time at which the node found it.
+/// The unfinished transactions that a node knows, each with the time at which the node first saw
+/// it.
 #[derive(Default)]
 pub(crate) struct TransactionRecovery {
     first_seen: BTreeMap<(ArcId, TransactionId), Instant>,
 }
 
 impl TransactionRecovery {
-    /// Recovers the transactions of an arc that this node leads. A transaction that needs an unavailable arc
-    /// stays unfinished, and the call then returns only after that arc's request time-out. All other
-    /// transactions are finished.
+    /// Recovers the transactions of an arc that this node leads. A transaction that needs an
+    /// unavailable arc stays unfinished, and delays the return of the call by the request time-out.
+    /// All other transactions are finished.
     pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         if store.arc_count() == 1 {
             return Ok(());
@@ -96,8 +97,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes all prepared attempts at the request with this token in an arc. The call also applies earlier
-/// decisions.
+/// Finishes all prepared attempts at the request with this token in an arc. Also applies earlier
+/// decisions about them.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,

@@ -21,11 +21,12 @@ use tokio::task::JoinError;
 use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
-/// The number of attempts of a transaction that conflicts with another transaction. The pause before the
-/// second attempt doubles each time. All attempts together take longer than a transaction usually runs.
+/// The maximum number of attempts of a transaction that conflicts with other transactions. The next
+/// constant is the pause before the second attempt, which doubles for each further one. All
+/// attempts together take longer than a transaction usually does.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// The number of attempts of a read over several arcs without locks.
+/// The maximum number of attempts to read several arcs without locks, before the items are locked.
 const LOCK_FREE_TRIES: u32 = 3;
 
 /// The positions of a transaction's operations, for each arc.
@@ -60,8 +61,8 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
 }
 
 impl Store {
-    /// Returns whether the store remembers that the transaction with this token was executed. Also returns
-    /// true while this is unknown.
+    /// Returns whether the transaction with this token was executed and its token is still
+    /// remembered. Also returns true while this is unknown.
     pub(crate) async fn remembers(&self, token: &str) -> Result<bool, Unavailable> {
         let home = arc_of_token(token, self.arc_count());
         let unknown = |error: String| Unavailable::Unknown(error);
@@ -139,7 +140,7 @@ impl Coordinator {
             Ok(writes) => writes,
             Err(refusal) => {
                 self.give_up(id, began).await;
-                // The failed condition may be due to an earlier execution of the same transaction.
+                // The condition may have failed because the same transaction was executed before.
                 return self.find_result().await?.map_or(refusal, Ok);
             }
         };
@@ -168,8 +169,8 @@ impl Coordinator {
         }
     }
 
-    /// Returns the result of an earlier execution, after its writes are visible to every reader. The earlier
-    /// coordinator may be lost, or slower than the repeated request.
+    /// Returns the result of an earlier execution, after ensuring that its writes are visible to
+    /// every reader. Its coordinator may be lost, or slower than the retry.
     async fn answer_again(&self, reply: Reply) -> Result<Reply, Unavailable> {
         if let (Reply::Transacted { .. }, Some(token)) = (&reply, &self.transaction.token) {
             let arcs = self.parts.keys();
@@ -184,8 +185,8 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Returns the future result of each operation, in order, if every arc has prepared. Otherwise returns
-    /// the reason why the transaction is not executed.
+    /// Returns the results that the operations will have, in order, if every arc has prepared.
+    /// Otherwise returns the reason why the transaction is not executed.
     fn count(&self, votes: Votes) -> Result<Vec<Written>, Result<Reply, Unavailable>> {
         let count = self.transaction.operations.len();
         let mut writes = vec![Written::default(); count];
@@ -213,8 +214,8 @@ impl Coordinator {
                         Some(Err(Unavailable::NotDone("the transaction timed out".to_owned())));
                 }
                 Ok(other) => refusal = Some(Ok(other)),
-                // It is unknown whether the arc has prepared. Without a decision to commit, nothing is
-                // applied.
+                // It is unknown whether the arc has prepared, but without a decision to commit,
+                // nothing is applied.
                 Err(error) => refusal = Some(Err(Unavailable::NotDone(error.to_string()))),
             }
         }
@@ -266,8 +267,8 @@ impl Coordinator {
         if reply != (Reply::Decided { commit: true }) {
             self.give_up(id, began).await;
             return match reply {
-                // A concurrent attempt at the same request may have been faster, and may have aborted this
-                // attempt.
+                // This attempt was aborted, perhaps because a concurrent attempt at the same
+                // request was faster and committed.
                 Reply::Decided { .. } => self.find_result().await?.ok_or_else(|| {
                     Unavailable::NotDone("the transaction timed out and was aborted".to_owned())
                 }),
@@ -281,7 +282,7 @@ impl Coordinator {
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // If this fails, recovery by the leader of the home arc repeats the command.
+            // If this fails, recovery by the leader of the home arc retries it.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });
@@ -344,8 +345,8 @@ async fn finish(
 /// An item to read.
 pub(crate) type WantedItem<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 
-/// Reads items at one point in the order of all transactions. Returns a reason for each item if running
-/// transactions prevent the read.
+/// Reads items at one point in the order of all transactions. If running transactions prevent the
+/// read, returns the reason for each item.
 ///
 /// # Errors
 /// See [`Unavailable`].
@@ -383,7 +384,7 @@ async fn read_without_locks(
     wanted: &[WantedItem<'_>],
 ) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
     let Some(first) = look(store, parts, wanted).await? else { return Ok(None) };
-    // One arc alone is read as of one entry of its log, so one read is enough.
+    // The view of a single arc is consistent, so the second read is needed only for several arcs.
     if parts.len() > 1 && look(store, parts, wanted).await?.as_ref() != Some(&first) {
         return Ok(None);
     }
@@ -479,8 +480,8 @@ impl LockingReader {
         }
     }
 
-    /// Locks the items and returns them. If another transaction has locked some of them, returns a reason for
-    /// each item.
+    /// Locks the items and returns them. If another transaction has locked some of them, returns
+    /// the reason for each item.
     pub(super) async fn lock(
         &self,
     ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
@@ -514,8 +515,8 @@ impl LockingReader {
         Ok(if is_locked { Ok(items) } else { Err(reasons) })
     }
 
-    /// Releases the locks. Returns true if all of them were still held. In this case all items were locked at
-    /// the same time, because a released transaction is never prepared again.
+    /// Releases the locks. Returns true if all of them were still held. In that case, all items
+    /// were locked at the same time, because a released transaction is never prepared again.
     pub(super) async fn release(&self) -> Result<bool, Unavailable> {
         let replies = finish(&self.store, &self.parts, self.id, self.began, false).await?;
         Ok(replies.iter().all(|reply| matches!(reply, Reply::Transacted { .. })))

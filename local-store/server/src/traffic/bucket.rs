@@ -1,7 +1,7 @@
 //! A token bucket of capacity units that fills with store time.
 //!
-//! The module is pure: the caller passes the time. Units are counted in halves. The contents are counted in
-//! thousandths of a half, so that the share of one millisecond is a whole number.
+//! The module is pure: the caller passes the time. Units are counted in halves. The contents are
+//! counted in thousandths of a half, so that the units per millisecond are a whole number.
 
 use model::EpochMillis;
 
@@ -9,7 +9,7 @@ use model::EpochMillis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
     pub(super) units_per_second: u64,
-    /// The number of seconds' worth of unused units that the bucket can hold.
+    /// The capacity of the bucket, as the number of seconds in which it fills completely.
     pub(super) burst_seconds: u64,
 }
 
@@ -35,13 +35,13 @@ impl Rate {
 }
 
 impl Bucket {
-    /// Returns a full bucket, as after a long time without use.
+    /// Returns a full bucket, which is the state after a long time without use.
     pub(super) fn full(rate: Rate, now: EpochMillis) -> Self {
         Self { rate, level: rate.capacity(), at: now }
     }
 
-    /// Fills the bucket up to the time `now`. If the rate has changed, the contents are kept up to the new
-    /// capacity.
+    /// Fills the bucket up to the time `now`. If the rate has changed, the contents are kept, but
+    /// at most the new capacity.
     pub(super) fn refill(&mut self, rate: Rate, now: EpochMillis) {
         let millis = now.since(self.at);
         // Half units per second, multiplied by milliseconds, are thousandths of a half unit.
@@ -51,8 +51,8 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// Returns whether the bucket contains enough. A full bucket has enough for any request, because an item
-    /// that is larger than the capacity must be usable, too.
+    /// Returns whether the bucket contains enough. A full bucket has enough for any request,
+    /// because otherwise a request that needs more than the capacity could never succeed.
     pub(super) fn has(&self, halves: u64) -> bool {
         let wanted = signed(halves.saturating_mul(THOUSAND));
         self.level >= wanted.min(self.rate.capacity())

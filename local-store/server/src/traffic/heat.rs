@@ -1,7 +1,7 @@
 //! The heat of one partition: consumed units in slots of store time, and a sample of the requested tokens.
 //!
-//! The module is pure: the caller passes the time. A partition is hot if each of the last six slots was above
-//! a limit. A single peak, however high, does not make it hot.
+//! The module is pure: the caller passes the time. A partition is hot if each of the last six slots
+//! was above a limit. A single peak, however high, does not make a partition hot.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use super::{PartitionRate, SplitLimits, Units};
 
 /// The number of consecutive slots above the limit that make a partition hot.
 const SLOTS: u64 = 6;
-/// The maximum number of tokens in the sample of one window of six slots. If a window has more requests, the
-/// sample keeps at least half as many.
+/// The maximum number of tokens in the sample of one window of six slots. In a window with more
+/// requests, the sample has at least half of this number.
 const SAMPLES_MAX: usize = 256;
-/// The minimum number of samples in a window. With fewer, the samples of the previous window are used as
-/// well.
+/// The minimum number of samples in a window. If there are fewer, the samples of the previous
+/// window are used as well.
 const SAMPLES_MIN: usize = 64;
 
 /// The traffic of one partition.
@@ -34,8 +34,7 @@ pub(super) struct Heat {
 struct Samples {
     window: u64,
     tokens: Vec<Token>,
-    /// The value of n: the number of requests for each sampled token. The value doubles when the sample is
-    /// full.
+    /// The value of n, which doubles whenever the sample is full.
     stride: u64,
     skipped: u64,
 }
@@ -45,7 +44,7 @@ fn slot_ms(sustained_ms: u64) -> u64 {
 }
 
 impl Heat {
-    /// Counts a request. `token` is `None` if the request has no single token.
+    /// Counts a request. `token` is `None` if the request concerns several tokens.
     pub(super) fn record(
         &mut self,
         now: EpochMillis,
@@ -55,8 +54,8 @@ impl Heat {
     ) {
         let slot = now.0 / slot_ms(sustained_ms);
         match self.slots.back_mut() {
-            // The clock may be frozen, and requests may be counted slightly out of order, so a slot is never
-            // older than the newest one.
+            // The clock may be frozen, and requests may be counted slightly out of order, so a
+            // request is never counted in a slot before the newest one.
             Some((newest, sum)) if *newest >= slot => add(sum, units),
             _ => self.slots.push_back((slot, units)),
         }
@@ -83,7 +82,8 @@ impl Heat {
     }
 
     pub(super) fn is_hot(&self, now: EpochMillis, limits: &SplitLimits) -> bool {
-        // Units per slot, in halves and multiplied by 1000, so that all numbers are whole.
+        // Units per slot, in halves and multiplied by 1000, so that the comparison needs only
+        // integers.
         let slot_ms = slot_ms(limits.sustained_ms);
         let above = |halves: u64, per_second: u64| {
             halves.saturating_mul(1000) > per_second.saturating_mul(2).saturating_mul(slot_ms)
@@ -114,9 +114,9 @@ impl Heat {
         }
     }
 
-    /// Returns the token at which a split divides the sampled requests most evenly; `None` if all requests
-    /// are for one token. A token with most of the requests becomes the first or the last token of its half.
-    /// A second split then separates this token from all others.
+    /// Returns the token at which a split divides the sampled requests most evenly; `None` if all
+    /// requests are for one token. If one token has most of the requests, it becomes the first or
+    /// the last token of its half. A second split then separates it from all others.
     pub(super) fn split_point(&self, range: TokenRange) -> Option<Token> {
         let within = |token: &&Token| range.first <= **token && **token <= range.last;
         let mut tokens: Vec<Token> = self.samples.tokens.iter().filter(within).copied().collect();

@@ -1,10 +1,10 @@
 //! The throughput limits of one table and of its global indexes.
 //!
-//! A provisioned table or index has a bucket for its provisioned units, which keeps unused units for 300
-//! seconds. Every partition has a bucket for 1,000 write and 3,000 read units per second, which keeps the
-//! units of one second. A request is admitted if both buckets have enough. The module is pure: the caller
-//! passes the time. Source: AWS, "DynamoDB burst and adaptive capacity", "Best practices for designing and
-//! using partition keys effectively".
+//! A provisioned table or index has a bucket for its provisioned units, which keeps unused units
+//! for 300 seconds. Every partition has a bucket for 1,000 write and 3,000 read units per second,
+//! which keeps the units of one second. A request is admitted if both buckets contain enough units.
+//! The module is pure: the caller passes the time. Source: AWS, "DynamoDB burst and adaptive
+//! capacity", "Best practices for designing and using partition keys effectively".
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use partition::{Billing, IndexNumber, PartitionNumber, SecondaryIndex, Table, pa
 use super::SplitLimits;
 use super::bucket::{Bucket, Rate};
 
-/// The number of seconds for which unused capacity of a provisioned table or index is kept.
+/// The number of seconds for which a provisioned table or index keeps unused capacity.
 const BURST_SECONDS: u64 = 300;
 /// The number of seconds for which a partition keeps unused capacity. It must be more than zero, because
 /// requests within a second do not arrive evenly.
@@ -27,13 +27,13 @@ pub(crate) enum Access {
     Write,
 }
 
-/// The capacity that a request needs of a table or a global index.
+/// The capacity that a request consumes of a table or a global index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// The index; `None` for the table itself.
     pub(crate) index: Option<IndexNumber>,
     pub(crate) access: Access,
-    /// The place on the ring; `None` if it is unknown.
+    /// The token that the request concerns; `None` if it is unknown.
     pub(crate) token: Option<Token>,
     pub(crate) halves: u64,
 }
@@ -44,17 +44,18 @@ pub(crate) struct Excess {
     /// The name of the index; `None` for the table itself.
     pub(crate) index: Option<String>,
     pub(crate) access: Access,
-    /// True for the limit of one partition, false for the setting of the table or index.
+    /// True for the limit of a partition, false for the provisioned throughput of the table or
+    /// index.
     pub(crate) is_key_range: bool,
     pub(crate) is_provisioned: bool,
 }
 
-/// A part of a ring with its own limit.
+/// A part of a ring that has a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Range {
     Partition(PartitionNumber),
-    /// A part of an index's ring. The store does not partition indexes, so the limit applies to equal parts
-    /// of the ring. Their number is that of the partitions of a new table with this throughput.
+    /// A part of an index's ring. The store does not partition indexes, so the limit applies to
+    /// equal parts of the ring: as many as a new table with this throughput has partitions.
     Part(u64),
 }
 
@@ -174,7 +175,7 @@ fn index_billing(table: &Table, index: Option<IndexNumber>) -> Billing {
     }
 }
 
-/// Returns the provisioned units per second of a table or index; `None` if it is on demand.
+/// Returns the provisioned units per second of a table or index; `None` in on-demand mode.
 fn setting(table: &Table, index: Option<IndexNumber>, access: Access) -> Option<u64> {
     let billing = match index {
         None => table.billing,

@@ -23,20 +23,21 @@ use self::limiter::Limiter;
 pub(crate) use self::limiter::{Access, Demand, Excess};
 use self::top_keys::HotKeys;
 
-/// The limits above which a partition is split.
+/// The limits above which a partition is split because of its traffic or size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitLimits {
     /// The limit of write capacity units per second.
     pub write_units: u64,
     /// The limit of read capacity units per second.
     pub read_units: u64,
-    /// The time in milliseconds of store time for which the traffic must be above one of the two limits.
+    /// The time for which traffic must stay above a limit, in milliseconds of store time.
     pub sustained_ms: u64,
     /// The maximum size of a partition's items, in bytes.
     pub bytes: u64,
 }
 
-/// A partition is hot if it is above its limit for a minute. Burst capacity covers shorter peaks.
+/// A partition is hot if it is above its limit for a minute. Shorter peaks are served from burst
+/// capacity.
 const SUSTAINED_MS: u64 = 60_000;
 
 impl Default for SplitLimits {
@@ -79,7 +80,8 @@ pub(crate) struct PartitionRate {
 pub(crate) struct HotKey {
     pub(crate) key: KeyValue,
     pub(crate) units_per_second: f64,
-    /// The maximum error: the true value is lower than the shown one by at most this much, and never higher.
+    /// The maximum error: the true value is at most this much lower than the reported value, and
+    /// never higher.
     pub(crate) error_per_second: f64,
 }
 
@@ -154,8 +156,8 @@ impl Traffic {
         traffic.limiter.take(table, &demand, &limits, now);
     }
 
-    /// Counts the units that a request consumed for items with one partition key. `token` is the key's place
-    /// on the ring.
+    /// Counts the units that a request consumed for items with one partition key. `token` is the
+    /// key's token.
     pub(crate) fn record(
         &self,
         table: &Table,
@@ -199,8 +201,9 @@ impl Traffic {
         }
     }
 
-    /// Returns the partitions that were hot for long enough, each with the token that divides its traffic
-    /// into equal halves. A partition with a single hot key is left out if it contains only this key.
+    /// Returns the partitions that were hot for long enough, each with the token that divides its
+    /// traffic into equal halves. Omits a partition whose only key is hot, because a split would
+    /// not divide its traffic.
     pub(crate) fn find_hot(
         &self,
         catalogue: &Catalogue,

@@ -1,9 +1,9 @@
 //! The hottest keys of a table, found with a fixed number of counters ("space-saving").
 //!
-//! The module is pure: the caller passes the time. With k counters and n units in a window, each key
-//! with more than n / k units is found. A count exceeds the true value by at most its error, which is at
-//! most n / k. Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k
-//! Elements in Data Streams" (2005).
+//! The module is pure: the caller passes the time. With k counters and n units in a window, each
+//! key with more than n / k units is found. A count exceeds the true value by at most the counter's
+//! error, which is at most n / k. Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of
+//! Frequent and Top-k Elements in Data Streams" (2005).
 
 use model::{EpochMillis, KeyValue, Token};
 
@@ -25,7 +25,7 @@ pub(super) struct HotKeys {
     last: Counters,
 }
 
-/// The counters as parallel vectors. Each request scans one vector, whose data is contiguous.
+/// The counters as parallel vectors, which keep the data that each request scans contiguous.
 #[derive(Debug, Default)]
 struct Counters {
     tokens: Vec<Token>,
@@ -53,8 +53,8 @@ impl HotKeys {
         self.present.record(token, key, halves);
     }
 
-    /// Returns the hottest keys of the previous window, or of the current one if there is no previous
-    /// one.
+    /// Returns the hottest keys of the previous window, or of the current window if it is the
+    /// first.
     pub(super) fn hottest(&self, now: EpochMillis) -> Vec<HotKey> {
         let window = now.0 / WINDOW_MS;
         let (counters, millis) = match window.checked_sub(self.window) {
@@ -66,7 +66,8 @@ impl HotKeys {
         let mut counts: Vec<(u64, &CountedKey)> = counters.counts().collect();
         counts
             .sort_by(|(a, counted), (b, other)| b.cmp(a).then_with(|| counted.key.cmp(&other.key)));
-        // A new window counts as at least one second, so that its first requests do not give extreme rates.
+        // A new window counts as at least one second long, so that its first requests do not yield
+        // extreme rates.
         let millis = millis.max(1000);
         let hot = |(halves, counted): (u64, &CountedKey)| HotKey {
             key: counted.key.clone(),
@@ -94,7 +95,8 @@ impl Counters {
             self.keys.push(CountedKey { key: key.clone(), error: 0 });
             return;
         }
-        // The key with the smallest count is replaced, and its count becomes the error.
+        // The new key replaces the key with the smallest count. That count becomes the new key's
+        // error.
         let Some(smallest) = self.halves.iter().copied().min() else { return };
         let place = self.halves.iter().position(|count| *count == smallest).unwrap_or_default();
         if let Some(known) = self.tokens.get_mut(place)
@@ -105,7 +107,7 @@ impl Counters {
             *count = smallest.saturating_add(halves);
             counted.error = smallest;
             match (&mut counted.key, key) {
-                // Reuses the buffer of the previous key, which is usually large enough.
+                // Reuses the buffer of the replaced key, which is usually large enough.
                 (KeyValue::S(before), KeyValue::S(text)) => before.clone_from(text),
                 (before, key) => *before = key.clone(),
             }

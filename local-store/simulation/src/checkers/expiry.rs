@@ -1,6 +1,7 @@
 //! TTL for clients: no item is removed before its time, and expired items are removed.
 //!
-//! The checker `stream` verifies that each delete by TTL is of an expired item and marked as such.
+//! The checker `stream` verifies that each delete by TTL concerns an expired item and is marked as
+//! such.
 
 use std::collections::BTreeMap;
 

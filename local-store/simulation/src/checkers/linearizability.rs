@@ -1,10 +1,10 @@
 //! Checks whether the history of one item is linearizable: whether there is an order of its operations in
 //! which each one sees the result of the previous ones, and which agrees with real time.
 //!
-//! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's cache of
-//! visited configurations ("Testing for linearizability", 2017). It is fast, because most steps have only one
-//! choice: every write stores a unique value, and every completed operation returns the state that it found
-//! (`ALL_OLD`).
+//! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's
+//! cache of visited configurations ("Testing for linearizability", 2017). The search is fast,
+//! because most steps have only one choice: every write stores a unique value, and every completed
+//! operation returns the state that it found (`ALL_OLD`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,8 +16,8 @@ pub type State = Option<u64>;
 pub struct Operation {
     /// The time when the operation was sent, on one logical clock of all clients.
     pub call: u64,
-    /// The time when it ended on the same clock, and the state that it found. `None` means that the outcome
-    /// is unknown: the operation may have been applied at any time since, or never.
+    /// The time when the operation ended, on the same clock, and the state that it found. `None` if
+    /// the outcome is unknown: the operation may be applied at any time after `call`, or never.
     pub seen: Option<(u64, State)>,
     /// The kind of operation.
     pub kind: Kind,
@@ -30,7 +30,7 @@ pub enum Kind {
     Read,
     /// Stores a value that no other operation of the history stores.
     Write(u64),
-    /// Stores a unique value if the item has the given state.
+    /// Stores a unique value if the item is in the given state.
     WriteIf(State, u64),
     /// Deletes the item.
     Delete,
@@ -52,10 +52,11 @@ pub enum Verdict {
 /// the order yet.
 const WINDOW_WORDS: usize = 8;
 const WINDOW_OPERATIONS: usize = WINDOW_WORDS * 64;
-/// The maximum number of deletes of unknown outcome. No value distinguishes them.
+/// The maximum number of deletes of unknown outcome, which are indistinguishable because they store
+/// no value.
 const OPEN_DELETES_MAX: usize = 64;
 
-/// An operation that must be in the order.
+/// An operation whose position in the order must be found.
 #[derive(Clone, Copy)]
 struct Step {
     call: u64,
@@ -82,7 +83,7 @@ impl Configuration {
         self.window.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 
-    /// Returns the configuration with one more step in the order.
+    /// Returns the configuration after adding one more step to the order.
     fn with(mut self, offset: usize, state: State) -> Self {
         if let Some(word) = self.window.get_mut(offset / 64) {
             *word |= 1 << (offset % 64);
@@ -131,7 +132,7 @@ pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict
     Verdict::Violated
 }
 
-/// Returns the configurations that can follow; `None` if the window is too small for them.
+/// Returns the configurations that can follow this one; `None` if the window is too small for them.
 fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<Configuration>> {
     let mut found = Vec::new();
     // The order must respect real time: an operation precedes all operations that begin after its end.
@@ -156,7 +157,8 @@ fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<C
             if now.deletes >> number & 1 == 0 && *call < deadline {
                 let deletes = now.deletes | 1 << number;
                 found.push(Configuration { deletes, state: None, ..*now });
-                // All other deletes of unknown outcome are equivalent, so they can be chosen later.
+                // The remaining deletes of unknown outcome are equivalent to this one, so one
+                // choice is enough.
                 break;
             }
         }
@@ -164,15 +166,17 @@ fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<C
     Some(found)
 }
 
-/// Returns the steps, ordered by their beginnings, and the beginning of each delete of unknown outcome.
+/// Returns the steps, sorted by the times at which they began, and the time at which each delete of
+/// unknown outcome began.
 ///
-/// A write of unknown outcome is left out if no operation saw its value. Every completed operation returns
-/// the state that it found, so none came between this write and the next one. If an operation saw its value,
-/// the write was applied before the first such operation ended.
+/// A write of unknown outcome is omitted if no operation saw its value. That is safe: every
+/// completed operation returns the state that it found, so no operation was ordered between such a
+/// write and the next write. If an operation saw its value, the write was applied before the first
+/// such operation ended.
 fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
     let mut steps = Vec::with_capacity(operations.len());
     let mut deletes = Vec::new();
-    // For each value, the end of the first operation that saw the value.
+    // For each value: the end of the first operation that saw it.
     let mut seen_by: BTreeMap<u64, u64> = BTreeMap::new();
     for (end, seen) in operations.iter().filter_map(|operation| operation.seen) {
         if let Some(value) = seen {
@@ -197,8 +201,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
             (None, Kind::Delete) => deletes.push(*call),
         }
     }
-    // If a value of a conditional write was seen, the write itself saw the value in its condition. Repeats
-    // until nothing changes.
+    // If the value of a conditional write was seen, the write was applied, so the write itself saw
+    // the value in its condition. Repeats until nothing changes.
     loop {
         let before = unknown.len();
         unknown.retain(|(call, from, value)| {
@@ -218,8 +222,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
     (steps, deletes)
 }
 
-/// Returns the shortest prefix of a history that is still a violation, by the end of its last operation.
-/// Later operations are not needed to understand the violation.
+/// Returns the shortest prefix of a history that is still a violation, by the end of its last
+/// operation. The operations after that end are not needed to understand the violation.
 #[must_use]
 pub fn shortest_violation(
     operations: &[Operation],
@@ -235,7 +239,7 @@ pub fn shortest_violation(
     ends.get(first).map_or_else(|| operations.to_vec(), |end| until(operations, *end))
 }
 
-/// Returns the part of the history that the clients knew at a time.
+/// Returns the part of the history that the clients knew at the time `end`.
 fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
     let begun = operations.iter().filter(|operation| operation.call <= end);
     begun

@@ -24,8 +24,8 @@ use crate::history::{Records, state_of};
 
 /// The maximum number of configurations that the search of one register's history visits.
 const SEARCH_BUDGET: usize = 2_000_000;
-/// The maximum number of complaints that are kept for each checker. The first complaints are enough for an
-/// analysis.
+/// The maximum number of violations that are kept for each checker. The first ones are enough for
+/// an analysis.
 const COMPLAINTS_MAX: usize = 5;
 
 /// A broken promise.

@@ -1,9 +1,9 @@
-//! Checks without a search, in O(n log n): values that were never stored, lost updates, values that return
-//! after they were replaced, and lost acknowledged writes.
+//! Checks without a search, in O(n log n): values that were never stored, lost updates, values that
+//! reappear after they were replaced, and lost acknowledged writes.
 //!
-//! The checks rely on two facts: each value is stored by only one operation, and each completed operation
-//! returns the value that it found. They find most defects directly and name them. `linearizability` finds
-//! the other defects with a search.
+//! The checks rely on two facts: each value is stored by only one operation, and each completed
+//! operation returns the value that it found. They find and name most defects directly.
+//! `linearizability` finds the remaining defects with a search.
 
 use std::collections::BTreeMap;
 
@@ -81,10 +81,10 @@ fn stored(operation: &Operation) -> Option<State> {
     }
 }
 
-/// Finds operations that saw an old value, although a newer value was acknowledged before the operation
-/// began.
+/// Finds stale reads: operations that saw an old value, although a newer one was acknowledged
+/// before they began.
 fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> Vec<String> {
-    // For the end of each write: the latest beginning of all writes that had ended by this time.
+    // For the end of each write: the latest beginning among the writes that had ended by then.
     let mut ended: Vec<(u64, u64, u64)> =
         writers.iter().filter_map(|(value, w)| Some((w.end?, w.call, *value))).collect();
     ended.sort_unstable();

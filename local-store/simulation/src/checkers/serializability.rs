@@ -1,12 +1,13 @@
 //! Checks whether transactions are serializable: whether there is one order of all transactions and single
 //! operations in which each one sees the result of the previous ones.
 //!
-//! The check needs only what clients saw: the item versions that each operation read and wrote, and the order
-//! of each item's versions, which its stream records show. These give dependencies between operations (Adya,
-//! "Weak consistency", 1999): the first wrote what the second read (wr), the second replaced what the first
-//! wrote (ww), or the second replaced what the first had read (rw). There is an order exactly if the
-//! dependencies have no cycle. Operations on one item are also linearizable: if one ended before another
-//! began, it comes first (rt). Real time implies no order between operations on different items.
+//! The check needs only what clients saw: the item versions that each operation read and wrote, and
+//! the order of each item's versions, which its stream records show. These give dependencies
+//! between operations (Adya, "Weak consistency", 1999): the first wrote what the second read (wr),
+//! the second replaced what the first wrote (ww), or the second replaced what the first had read
+//! (rw). Such an order exists exactly if the dependencies have no cycle. Operations on one item are
+//! also linearizable: if one ended before another began, it comes first (rt). Real time implies no
+//! order between operations on different items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,7 +26,8 @@ pub struct Transaction {
     pub writes: Vec<(String, u64)>,
 }
 
-/// The versions of each item in their order. The item did not exist before its first version.
+/// The versions of each item, in the order in which they were stored. The item did not exist before
+/// its first version.
 pub type Versions = BTreeMap<String, Vec<u64>>;
 
 /// A dependency in the graph: its target and its kind.
@@ -88,7 +90,8 @@ fn name(transaction: &Transaction) -> String {
     format!("the transaction {call}..{end} (read {reads:?}, stored {writes:?})")
 }
 
-/// Returns the dependencies. The nodes after the transactions are points in time of single items.
+/// Returns the dependency graph. Its first nodes are the transactions; further nodes are points in
+/// time of single items.
 fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) -> Vec<Vec<Edge>> {
     let mut graph = vec![Vec::new(); made.len()];
     let mut writers: BTreeMap<(&str, u64), usize> = BTreeMap::new();
@@ -147,8 +150,9 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
     graph
 }
 
-/// Adds the order in time: an operation comes before all operations that begin after its end. The edges go
-/// through a chain of points in time, so that their number is linear.
+/// Adds the real-time order of operations on one item: an operation precedes all operations that
+/// begin after its end. The edges go through a chain of points in time, so that their number is
+/// linear.
 fn order_by_time(
     made: &[&Transaction],
     key: &str,
@@ -180,11 +184,11 @@ fn order_by_time(
     }
 }
 
-/// Returns a shortest cycle through some node: its nodes, and for each the kind of the dependency on the
-/// next.
+/// Returns a shortest cycle through some node that is in a cycle: its nodes, each with the kind of
+/// its edge to the next node.
 fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, EdgeReason)>> {
-    // A node without incoming edges is in no cycle. Such nodes are removed repeatedly, so that the rest
-    // contains the cycles.
+    // A node without incoming edges is in no cycle. Removes such nodes repeatedly, until only nodes
+    // that may be in cycles are left.
     let mut incoming = vec![0_usize; graph.len()];
     for edge in graph.iter().flatten() {
         if let Some(count) = incoming.get_mut(edge.to) {
@@ -244,7 +248,7 @@ fn shortest_way_back(
 }
 
 fn describe(made: &[&Transaction], cycle: &[(usize, EdgeReason)]) -> String {
-    // The nodes that are points in time are left out of the text.
+    // The text omits the nodes that are points in time.
     let steps: Vec<String> = cycle
         .iter()
         .filter_map(|(place, why)| Some((made.get(*place)?, why)))

@@ -14,7 +14,7 @@ use super::serializability::Versions;
 use crate::history::{Reading, WriteOutcome, state_of};
 use crate::request::{EXPIRES_AT, KEY, Shard};
 
-/// A shard with all its records, including trimmed ones.
+/// A shard with all its records, including those that were trimmed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardRecords {
     /// The shard.
@@ -23,7 +23,7 @@ pub struct ShardRecords {
     pub records: Vec<StreamRecord>,
 }
 
-/// The facts that the stream must match.
+/// The known facts that the stream is checked against.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// Every write that stores something, by its number.
@@ -80,7 +80,7 @@ pub fn versions(shards: &[ShardRecords]) -> Versions {
     versions
 }
 
-/// Checks each shard, and its relation to its parent.
+/// Checks each shard by itself, and that it continues its parent.
 fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut seen: BTreeMap<&str, &Shard> = BTreeMap::new();
@@ -129,7 +129,7 @@ fn check_replay(
         shards.iter().map(|s| (s.shard.id.as_str(), s.shard.parent.as_deref())).collect();
     let descends = |from: &str, to: &str| {
         let mut place = Some(to);
-        // A chain of parents cannot be longer than the number of shards.
+        // Bounds the loop: a chain of parents is not longer than the number of shards.
         for _ in 0..=shards.len() {
             match place {
                 Some(id) if id == from => return true,
@@ -247,7 +247,7 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
     wrong
 }
 
-/// Checks that a record of a delete by TTL is of an expired item.
+/// Checks that a record of a delete by TTL concerns an expired item.
 fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<String> {
     let (key, number) = (key_of(record), &record.sequence_number);
     let created = record.approximate_creation_seconds?;

@@ -44,7 +44,7 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
             ));
         }
     }
-    // A vote with a higher number must not end before this vote begins.
+    // A vote that returned a higher count must not have ended before this vote began.
     let mut first_end = u64::MAX;
     for (call, end, count) in by_count.iter().rev() {
         if first_end < *call {

@@ -45,7 +45,7 @@ pub async fn pass(
     if (status, error_name(&answer)) != (400, "ExpiredIteratorException") {
         wrong.push(format!("an expired iterator got {status}: {answer}"));
     }
-    // Only the iterator has expired; its position is still valid.
+    // The iterator has expired, but the position that it stood for is still valid.
     let page = records(endpoint, shard, place.clone()).await?;
     if page.first().map(String::as_str) != Some(first) {
         wrong.push(format!("a new iterator at {first} reads {:?}", page.first()));
@@ -78,7 +78,7 @@ async fn read(endpoint: &WireEndpoint, iterator: &str) -> Result<(u16, Value), S
     sent.map_err(|error| error.to_string())
 }
 
-/// Returns the sequence numbers of a page of records. Returns none if the shard no longer exists.
+/// Returns the sequence numbers of a page of records; an empty list if the shard no longer exists.
 async fn records(
     endpoint: &WireEndpoint,
     shard: &str,

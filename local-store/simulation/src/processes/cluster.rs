@@ -38,9 +38,9 @@ pub struct Cluster {
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
-/// Returns an address for each process. A process uses its address again after each restart. The ports are
-/// free now. They are below the range for outgoing connections, so that such a connection cannot take the
-/// port of a process that restarts.
+/// Returns an address for each process, which the process keeps across restarts. The ports are free
+/// at the time of the call. They are below the range of ephemeral ports, so that no outgoing
+/// connection can take the port of a process that restarts.
 async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
     let mut held = Vec::new();
     for port in PEER_PORTS {
@@ -69,8 +69,8 @@ impl Cluster {
         Self::of(vec![launch], BTreeMap::new(), arcs)
     }
 
-    /// Creates a store with this number of arcs and a process for each node. There are two proxies between
-    /// any two processes, one for each direction. Does not start the processes.
+    /// Creates a store with this number of arcs and a process for each node. Between any two
+    /// processes there are two proxies, one for each direction. Does not start the processes.
     ///
     /// # Errors
     /// No ports are free.
@@ -273,8 +273,8 @@ fn leaders(status: &Value) -> BTreeMap<u64, usize> {
     leading.filter_map(place).collect()
 }
 
-/// Returns whether the store is complete. In each arc, three replicas must vote, one must be the leader, and
-/// none may be in a rebuild or far behind.
+/// Returns whether the store is complete. In each arc, three replicas must be voters, one of them
+/// the leader, and none may be in a rebuild or lag far behind.
 fn is_whole(status: &Value, arcs: usize) -> bool {
     let count = |replica: &Value, name: &str| {
         replica.get(name).and_then(Value::as_array).map_or(0, Vec::len)

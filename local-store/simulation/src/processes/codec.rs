@@ -26,7 +26,8 @@ pub(crate) fn key(name: &str) -> Value {
     json!({KEY: {"S": name}})
 }
 
-/// Returns the operation of a single write, the name of the write in a transaction, and its request.
+/// Returns the operation of a single write, the name of such a write in a transaction, and the
+/// request's parameters.
 pub(crate) fn write(write: &Write) -> (&'static str, &'static str, Map<String, Value>) {
     let mut request = Map::new();
     let mut values = Map::new();

@@ -44,10 +44,11 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The number of first starts of an empty store that are killed. A kill comes before the store accepts
-/// requests, or shortly afterwards.
+/// The number of first starts of an empty store that are killed. Each kill comes before the store
+/// accepts requests, or shortly afterwards.
 const FIRST_STARTS: usize = 4;
-/// The latest time of such a kill, in milliseconds. Creating logs and states takes less time.
+/// The latest time of a kill during a first start, in milliseconds. Creating logs and states takes
+/// less time.
 const FIRST_START_MS: u64 = 400;
 
 /// Starts an empty store. Repeatedly kills one or all of its processes while they create their first logs and
@@ -62,8 +63,8 @@ pub async fn start_under_kills(
     for _ in 0..FIRST_STARTS {
         cluster.spawn_missing()?;
         tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
-        // Checks this before the next kill. That kill would hide a process that ended because of the state
-        // that an earlier kill left.
+        // Must be checked before the next kill, which would hide that a process ended by itself
+        // because of the state that an earlier kill had left.
         cluster.check_that_all_run()?;
         let victim = random.up_to(cluster.size() - 1);
         let all = 0..cluster.size();
@@ -79,7 +80,8 @@ pub async fn start_under_kills(
     Ok(Recovery { leader, write: begun.elapsed() })
 }
 
-/// The number of items to write if there are several arcs. With this number, each arc has to accept a write.
+/// The number of items to write if there are several arcs. With so many, each arc has to accept at
+/// least one write.
 const PROBES: usize = 8;
 
 /// The recovery times after a fault.
@@ -149,7 +151,7 @@ pub async fn inflict(
     }
 }
 
-/// Waits until each arc has a leader and accepts a write. Uses any process except one.
+/// Waits until each arc has a leader and accepts a write. Sends requests to any process except one.
 async fn wait(
     cluster: &Cluster,
     without: Option<usize>,

@@ -88,7 +88,7 @@ impl Process {
 
     /// Kills the process with `kill -9`, and waits until it has ended.
     pub fn kill(&mut self) {
-        // If the process has already ended, this fails, which does not matter.
+        // Killing fails if the process has already ended, which does not matter.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,7 +1,7 @@
 //! A proxy for a node's peer port, so that the connection from one node to another can be cut.
 //!
-//! A cut connection either breaks at once, as when a process ends, or becomes silent, as when a cable is
-//! pulled. In a silent connection, bytes wait until it is open again or is closed.
+//! A cut connection either breaks at once, as when a process ends, or becomes silent, as when a
+//! cable is pulled. In a silent connection, bytes wait until the connection is restored or closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub enum LinkState {
     Open,
     /// Connections break, and new ones are refused.
     Broken,
-    /// No bytes pass, in either direction.
+    /// Connections stay open, but no bytes pass in either direction.
     Silent,
 }
 

@@ -25,8 +25,8 @@ use crate::workload::{
     Client, Signals, bank, counters, expiring, readers, registers, transactions,
 };
 
-/// The number of faults in one round. The number is small, so that histories are short enough for a
-/// search.
+/// The number of faults in one round. It is small, so that histories are short enough for the
+/// checkers to search.
 const FAULTS_PER_ROUND: usize = 50;
 /// The time under load before a fault in milliseconds, counted from the first writes.
 const LOAD_MS: std::ops::Range<u64> = 30..250;
@@ -34,17 +34,17 @@ const LOAD_MS: std::ops::Range<u64> = 30..250;
 const ARCS: usize = 3;
 /// The maximum time in milliseconds between two requests of a client.
 const PAUSE_MS: u64 = 12;
-/// The number of milliseconds by which the store's clock is advanced at the end. After it, all items with an
-/// expiry time have expired.
+/// The number of milliseconds by which the store's clock is advanced at the end. After that, all
+/// items with an expiry time have expired.
 const EXPIRY_MS: u64 = 12_000;
-/// The time for the last deletes of expired items.
+/// The time to wait until the last expired items are deleted.
 const EXPIRY_WAIT: Duration = Duration::from_secs(3);
 /// The maximum number of checks whether an index matches the table. The next constant is the pause between
 /// two checks.
 const INDEX_CHECKS_MAX: usize = 100;
 const INDEX_CHECK_PAUSE: Duration = Duration::from_millis(100);
-/// The number of times that a table may change while it is read. Each change means that abandoned
-/// transactions were finished, all at once.
+/// The number of times that a table may change while it is read. Each change means that recovery
+/// has finished the abandoned transactions of a coordinator.
 const READS_MAX: usize = 10;
 
 /// The number of faults of each kind.
@@ -193,7 +193,7 @@ pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, St
             std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             let outcome = run_round(settings, &round, &folder, progress).await?;
             if outcome.violations.is_empty() {
-                // After a round without violations, its data is not needed.
+                // The data of a round is kept only if there were violations.
                 let _ = std::fs::remove_dir_all(&folder);
             }
             summary.add(outcome);
@@ -330,8 +330,9 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads everything that a client can read of an idle store. If a coordinator was killed, its transaction is
-/// finished some seconds later, so the result counts only if the table has not changed while it was read.
+/// Reads everything that a client can read of an idle store. The transaction of a killed
+/// coordinator is finished some seconds later, so the read is repeated if the table changed in the
+/// meantime.
 async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
     // Expired items must be deleted before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;
@@ -359,7 +360,7 @@ async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> 
     let table = read_table(endpoint).await?;
     let mut index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
     for _ in 0..INDEX_CHECKS_MAX {
-        // With several arcs, the index is updated asynchronously, so it may not match yet.
+        // With several arcs, the index is updated asynchronously, so it may lag behind the table.
         if check_index(&table, &index).is_empty() {
             break;
         }

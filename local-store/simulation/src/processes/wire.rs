@@ -29,7 +29,7 @@ pub type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 #[derive(Clone)]
 pub struct WireEndpoint {
     addresses: Addresses,
-    /// The position of a process to which no request is sent.
+    /// The position of a process to which no request is sent; `None` if all processes get requests.
     without: Option<usize>,
     dice: Arc<Mutex<SplitMix64>>,
 }
@@ -296,7 +296,7 @@ pub fn error_name(answer: &Value) -> &str {
     name.rsplit_once('#').map_or(name, |(_, name)| name)
 }
 
-/// Returns whether a transaction was cancelled only for reasons in `expected`.
+/// Returns whether every reason of a cancelled transaction is in `expected`.
 fn has_reasons_among(answer: &Value, expected: &[&str]) -> bool {
     let code = |reason: &Value| reason.get("Code").and_then(Value::as_str).map(str::to_owned);
     let reasons = answer.get("CancellationReasons").and_then(Value::as_array);
@@ -305,7 +305,7 @@ fn has_reasons_among(answer: &Value, expected: &[&str]) -> bool {
     })
 }
 
-/// Returns whether a statement of a batch was applied; false if its condition failed.
+/// Returns whether a statement of a batch was applied; false if the statement's condition failed.
 fn is_made(response: &Value) -> Result<bool, Failure> {
     match response.pointer("/Error/Code").and_then(Value::as_str) {
         None => Ok(true),
@@ -326,8 +326,8 @@ fn refusal(answer: &Value) -> Failure {
         | "TransactionConflictException"
         | "TransactionInProgressException"
         | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
-        // If a condition failed together with a conflict, the condition may hold after the other transaction
-        // has ended.
+        // If there is a conflict in addition to a failed condition, the condition may hold once the
+        // conflicting transaction has ended.
         "TransactionCanceledException"
             if has_reasons_among(
                 answer,

@@ -16,7 +16,7 @@ const ACCOUNTS: usize = 5;
 const BALANCE: u64 = 100;
 /// The item with all accounts of the second kind.
 const LEDGER: &str = "ledger";
-/// The names of the two sums.
+/// The names of the two sums, one for each kind of account.
 const BY_TRANSACTION: &str = "accounts";
 const BY_CONDITION: &str = "ledger";
 
@@ -24,7 +24,7 @@ fn account(number: usize) -> String {
     format!("account-{number}")
 }
 
-/// Creates the accounts, before any other client writes to them.
+/// Creates the accounts. Called before any other client uses them.
 pub async fn open<E: Endpoint>(client: &mut Client<E>) {
     let mut items: Vec<(String, Item)> =
         (0..ACCOUNTS).map(|n| (account(n), Item::new().with("n", number(BALANCE)))).collect();

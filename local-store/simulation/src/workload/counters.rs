@@ -1,5 +1,6 @@
-//! Votes in the slots of a counter, in two ways. The outcome of an `ADD` may stay unknown. A transaction with
-//! a token is retried until its outcome is known, and must then have counted once.
+//! Votes in the slots of a counter, in two ways. The outcome of an `ADD` may stay unknown. A
+//! transaction with a token is retried until its outcome is known, and must then have counted
+//! exactly once.
 
 use super::{Client, number, update};
 use crate::checkers::totals::COUNT;

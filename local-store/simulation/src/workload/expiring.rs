@@ -1,9 +1,9 @@
-//! Writes items that expire soon, and sometimes extends their time at the last moment. Each key has only one
-//! client, so this client knows when its items expire. A write of unknown outcome may be applied at any later
-//! time, so the client then uses another key.
+//! Writes items that expire soon, and sometimes extends their expiry time at the last moment. Each
+//! key is used by only one client, so the client knows when its items expire. A write of unknown
+//! outcome may be applied at any later time, so the client stops using its key.
 //!
-//! Every write gives the item a new, unique owner, so a wrong late change of the index stays visible until
-//! the check.
+//! Every write gives the item a new, unique owner, so that an index entry that is wrong because of
+//! a late change stays visible until the check.
 
 use super::{Client, item, number, update, write};
 use crate::history::WriteOutcome;

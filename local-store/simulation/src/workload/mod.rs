@@ -1,4 +1,5 @@
-//! The clients, which send requests to any endpoint and record the answers. They check nothing.
+//! The clients, which send requests to any endpoint and record the answers. The checkers check the
+//! answers.
 
 pub mod bank;
 pub mod counters;
@@ -42,11 +43,11 @@ pub struct Client<E> {
     pub pause_ms: u64,
 }
 
-/// The result of a write: the answer, or the fate of a write that got no answer.
+/// The result of a write: the answer, or the outcome that is known without an answer.
 pub(crate) type Outcome = Result<Answer, WriteOutcome>;
 
 impl<E: Endpoint> Client<E> {
-    /// Pauses for a short time. Returns whether to continue.
+    /// Pauses for a short time. Returns whether the client should continue.
     pub(crate) async fn pause(&mut self) -> bool {
         let millis = self.random.next_u64() % (self.pause_ms + 1);
         tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -92,8 +93,8 @@ impl<E: Endpoint> Client<E> {
         self.history.records().defects.push(format!("{asked} returned {answer:?}"));
     }
 
-    /// Retries a transaction with a token until its outcome is known, at most for the lifetime of the token.
-    /// Returns the fate of its writes.
+    /// Retries a transaction with a token until its outcome is known, at most for the lifetime of
+    /// the token. Returns the outcome of its writes.
     pub(crate) async fn retry_transaction(
         &mut self,
         token: String,
@@ -105,7 +106,7 @@ impl<E: Endpoint> Client<E> {
             let request = Request::Transact(Some(token.clone()), writes.clone());
             match self.send(request).await {
                 Ok(Answer::Transacted) => return WriteOutcome::Acknowledged,
-                // An earlier attempt may still be running, and may succeed.
+                // An earlier attempt may still be in progress, and may succeed.
                 Ok(Answer::Cancelled) if uncertain => return WriteOutcome::Unknown,
                 Ok(Answer::Cancelled) => return WriteOutcome::NotApplied,
                 Ok(other) => {
@@ -114,7 +115,8 @@ impl<E: Endpoint> Client<E> {
                 }
                 Err(fate) => uncertain |= fate == WriteOutcome::Unknown,
             }
-            // Reads the time after the pause, because the time may be advanced during the pause.
+            // The time is read after the pause, because store time may have been advanced during
+            // the pause.
             let goes_on = self.pause().await;
             let remembered = self.endpoint.now_seconds() < begun + TOKEN_SECONDS;
             if !goes_on || !remembered {

@@ -39,7 +39,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
         let request = Request::Records { shard: shard.id.clone(), start: start.clone(), limit };
         match client.send(request).await {
             Ok(Answer::Records(mut records, next)) => {
-                // With the position `At` a record, the page includes this record again.
+                // A position `At` a record is inclusive, so the page contains this record again.
                 if matches!(start, Start::At(_))
                     && records.first() == reading.records.last()
                     && !records.is_empty()
@@ -51,7 +51,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
                 start = next.unwrap_or(start);
             }
             Ok(other) => client.record_defect("a read of a shard", &other),
-            // After an error the position stays the same, and the reader tries again.
+            // After an error, the reader retries from the same position.
             Err(_) => {}
         }
         if let Some(last) = reading.records.last()

@@ -10,12 +10,12 @@ use crate::request::{
     Answer, Change, Endpoint, Expression, Failure, KEY, OWNER, Request, WRITE_ID, Write,
 };
 
-/// The number of owners. There are several, so that index entries move.
+/// The number of owners. With several owners, index entries move.
 const OWNERS: usize = 5;
-/// The number of items whose numbers are raised in one request.
+/// The number of items to which one request adds a number.
 const RAISED: usize = 4;
-/// The number of bits of the random number to add. The sums are unique, and thousands of them fit into a
-/// number.
+/// The number of bits of the random number to be added. With so many bits the sums are unique, and
+/// thousands of them can be added before the value overflows.
 const RAISE_BITS: u32 = 48;
 
 /// Runs until the signal to end.
@@ -67,7 +67,8 @@ async fn read_weakly<E: Endpoint>(client: &Client<E>, key: &str) {
     }
 }
 
-/// Replaces the item. If an expected state is given, the write has it as its condition.
+/// Replaces the item. If `expected` is given, the write has the condition that the item is in this
+/// state.
 async fn put<E: Endpoint>(
     client: &mut Client<E>,
     key: &str,
@@ -99,7 +100,7 @@ async fn put<E: Endpoint>(
                 client.history.records().defects.push(what);
             }
             known.insert(key.to_owned(), state);
-            // A write whose condition failed counts as a read.
+            // A conditional write whose condition failed counts as a read.
             (
                 Operation { call, seen: Some((end, state)), kind: Kind::Read },
                 WriteOutcome::NotApplied,
@@ -171,7 +172,7 @@ async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<St
     }
 }
 
-/// Returns the fate of one of several writes.
+/// Returns the outcome of one of several writes.
 fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> WriteOutcome {
     match made {
         Ok(true) => WriteOutcome::Acknowledged,

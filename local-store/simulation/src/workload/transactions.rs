@@ -1,5 +1,5 @@
-//! Clients that read several items at once, and then replace some of them on condition that the other items
-//! are unchanged. An anomaly between items becomes a cycle of dependencies.
+//! Clients that read several items at once, and then replace some of them on condition that the
+//! other items are unchanged. An isolation anomaly then shows as a cycle of dependencies.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,7 @@ use crate::checkers::serializability::Transaction;
 use crate::history::{WriteOutcome, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, KEY, Request, Write};
 
-/// The number of items. The number is small, so that transactions conflict. Items are never
-/// deleted.
+/// The number of items. It is small, so that transactions conflict. Items are never deleted.
 const ITEMS: usize = 6;
 /// The maximum number of items of one transaction.
 const ITEMS_MAX: usize = 4;
@@ -39,7 +38,7 @@ fn choose<E: Endpoint>(client: &mut Client<E>) -> Vec<String> {
     let mut keys = Vec::new();
     for _ in 0..count {
         keys.push(name(place));
-        // The steps 1 and 5 are coprime to 6, so no item occurs twice.
+        // Both possible steps, 1 and 5, are coprime to 6, so no item occurs twice.
         place = (place + step) % ITEMS;
     }
     keys
@@ -89,7 +88,8 @@ async fn transact<E: Endpoint>(
             stored.push((key.clone(), id));
             Change::Put(item(&key, id))
         };
-        // An item of unknown state is replaced without a condition, and so are some other items.
+        // An item whose state is unknown is replaced without a condition. So are some others, at
+        // random.
         let is_asked = place < checked || (state.is_some() && client.choose(3) > 0);
         let condition = is_asked.then(|| still(state.unwrap_or_default()));
         if is_asked {

@@ -1,4 +1,4 @@
-//! Counts the faults that really occurred. A planned fault without an effect tests nothing.
+//! Counts the faults that really occurred. A planned fault that had no effect has tested nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The clients' connection to the cluster. A request goes over the network to any node, and has a time-out.
+//! The clients' connection to the cluster. Each request goes over the simulated network to a random
+//! node, and has a time-out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,13 +71,13 @@ async fn deliver(
         let _ = answer.send(Err(Failure::Refused("connection refused".to_owned())));
         return;
     };
-    // If the process ends, the work is aborted, and the connection breaks.
+    // If the process ends, its work is aborted, and the client sees a broken connection.
     let work = tokio::spawn(async move { translation::serve(&*replica, request).await });
     cluster.attach(node, work.abort_handle());
     let Ok(result) = work.await else { return };
     drop(in_flight);
     if cluster.network.hop(node, CLIENTS).await {
-        // After a time-out the client has dropped the receiver.
+        // Sending fails if the client has timed out and dropped the receiver.
         let _ = answer.send(result);
     } else {
         tokio::time::sleep(TIMEOUT).await;

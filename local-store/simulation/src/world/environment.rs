@@ -15,8 +15,8 @@ use super::coverage::Coverage;
 /// The store time at the beginning of every run.
 pub const START: EpochMillis = EpochMillis(1_800_000_000_000);
 
-/// Random choices for one purpose. Each purpose has its own sequence, so that a change in one does not affect
-/// the others.
+/// Random choices for one purpose. Each purpose has its own sequence, so that additional choices
+/// for one purpose do not change those for others.
 #[derive(Debug)]
 pub struct Dice(Mutex<SplitMix64>);
 

@@ -20,17 +20,17 @@ use super::translation;
 use crate::request::TABLE;
 use crate::workload::Signals;
 
-/// The maximum time in milliseconds that an advance of the clocks waits for requests in progress. This time
-/// is slightly longer than a node works on a request. If the requests do not end in time, the clocks are not
-/// advanced.
+/// The maximum time in milliseconds that an advance of the clocks waits for requests in progress.
+/// It is slightly longer than the longest request takes. If the requests do not end in time, the
+/// clocks are not advanced.
 const DRAIN_MS_MAX: u64 = 12_000;
 
-/// A power cut waits for an unsynced write. These are the maximum number of pauses, and the length of a
-/// pause.
+/// The maximum number of pauses for which a power cut waits for an unsynced write. The next
+/// constant is the length of a pause.
 const WRITE_WAIT_MAX: usize = 500;
 const WRITE_WAIT: Duration = Duration::from_micros(100);
-/// Some faults wait for a coordinator or for index entries. These are the maximum number of pauses, and the
-/// length of a pause.
+/// The maximum number of pauses for which a fault waits for a coordinator or for undelivered index
+/// entries. The next constant is the length of a pause.
 const COORDINATION_WAIT_MAX: usize = 1_000;
 const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 
@@ -38,7 +38,7 @@ const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 const INDEX_ATTEMPTS_MAX: usize = 100;
 const INDEX_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs all faults of a plan, each at its time. Returns when the last fault has ended.
+/// Runs all faults of a plan, each at its time. Returns after the last fault has ended.
 pub async fn run(
     cluster: &Cluster,
     faults: &[PlannedFault],
@@ -131,8 +131,8 @@ async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
     }
 }
 
-/// Partitions a node that leads, or delivers, so that other nodes take over. The fault counts only if the
-/// node had such a role.
+/// Partitions a node that is a leader or has undelivered index entries, so that other nodes take
+/// over. The fault is counted only if the node had this role.
 async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let (is_hit, fault_of_links) = match fault {
         Fault::CutSender { node } => {
@@ -147,8 +147,8 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     inject_link_fault(cluster, fault_of_links, lasting).await;
 }
 
-/// Damages a block of a state. Does nothing if another node has lost data, because damage of two nodes can
-/// lose data permanently.
+/// Damages a block of a state. Does nothing if another node has lost data, because the damage of
+/// two nodes can destroy acknowledged data.
 fn damage_state(cluster: &Cluster, node: usize, place: usize) {
     if cluster.is_whole()
         && let Some(machinery) = cluster.machinery(node)
@@ -210,7 +210,7 @@ async fn make_index(cluster: &Cluster) {
         {
             match replica.submit(vec![translation::make_index(table.id)]).await.as_deref() {
                 Ok([Reply::Table(_)]) => cluster.environment.coverage.hit("index made in use"),
-                // An earlier attempt, whose answer was lost, has created the index.
+                // An earlier attempt has created the index, but its answer was lost.
                 Ok(_) => {}
                 Err(_) => {
                     tokio::time::sleep(INDEX_RETRY_PAUSE).await;
@@ -246,8 +246,8 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
     }
 }
 
-/// Waits until a node coordinates a transaction over several arcs, and then for `steps`. The node must still
-/// be a coordinator after this time. Gives up after a while.
+/// Waits until a node coordinates a transaction over several arcs, and then for `steps`. Checks
+/// that the node still coordinates one after this time. Gives up after a while.
 async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) {
     let coordinates = || cluster.replica(node).is_some_and(|replica| replica.coordinates());
     for _ in 0..COORDINATION_WAIT_MAX {
@@ -277,7 +277,7 @@ fn note_leftovers(cluster: &Cluster) {
     coverage.add("left over decided", prepared.intersection(&decided).count() as u64);
 }
 
-/// Waits for undelivered index entries in any arc, for a limited time. Returns whether there are any.
+/// Waits for a limited time until any arc has undelivered index entries. Returns whether one has.
 async fn wait_for_outbox(cluster: &Cluster) -> bool {
     let has_any = |machinery: &Arc<Machinery>| {
         let arcs = machinery.arcs;
@@ -305,8 +305,8 @@ fn leads(cluster: &Cluster, node: usize) -> bool {
     })
 }
 
-/// Waits for a limited time until a node leads an arc with undelivered index entries. Returns whether it
-/// does.
+/// Waits for a limited time until a node leads an arc with undelivered index entries. Returns
+/// whether the node does.
 async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
     let sends = || {
         let (Some(replica), Some(machinery)) = (cluster.replica(node), cluster.machinery(node))
@@ -327,7 +327,8 @@ async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
     false
 }
 
-/// Waits for an unsynced write, for a limited time. Without unsynced data a power cut has no effect.
+/// Waits for a limited time until the node has unsynced data, because without such data a power cut
+/// has no effect.
 async fn wait_for_writes(cluster: &Cluster, node: usize) {
     let Some(machinery) = cluster.machinery(node) else { return };
     for _ in 0..WRITE_WAIT_MAX {
@@ -363,8 +364,9 @@ async fn inject_link_fault(cluster: &Cluster, fault: Fault, lasting: Duration) {
     change(false);
 }
 
-/// Advances the store time while no request is in progress. After ten minutes the store forgets a token, so a
-/// retry would be a new transaction, which the checkers would report.
+/// Advances the store time while no request is in progress. Otherwise a token could expire between
+/// two attempts at a transaction. The store would then apply the retry as a new transaction, which
+/// the checkers would report.
 async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, in_flight: &AtomicUsize) {
     signals.pause.store(true, Ordering::SeqCst);
     for _ in 0..DRAIN_MS_MAX / 20 {

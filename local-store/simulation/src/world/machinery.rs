@@ -96,8 +96,8 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Returns the location of an arc's state. The state loses batches that were not persisted when its
-    /// process ends.
+    /// Returns the location of an arc's state. When its process ends, the state loses batches that
+    /// were not persisted.
     #[must_use]
     pub fn home(&self, arc: ArcId) -> MemoryLocation {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -120,8 +120,8 @@ impl Machinery {
         *self.medium() = Medium::new(self.arcs);
     }
 
-    /// Damages some bytes of a log segment. Returns false if there was none to damage. The newest segment is
-    /// left out, because damage at its end could be mistaken for a torn write.
+    /// Damages some bytes of a log segment. Returns false if there is no segment to damage. Never
+    /// damages the newest segment, because damage at its end could be mistaken for a torn write.
     pub fn damage_log(&self) -> bool {
         let disk = self.disk();
         let mut segments = disk.list().unwrap_or_default();
@@ -148,7 +148,7 @@ impl Machinery {
         })
     }
 
-    /// Damages a block of an arc's state. Returns whether there was a block.
+    /// Damages a block of an arc's state. Returns false if the state has no block.
     pub fn damage_state(&self, place: usize) -> bool {
         let arcs: Vec<ArcId> = self.arcs().collect();
         let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
@@ -178,7 +178,8 @@ impl Machinery {
         self.slow_ms.store(millis, Ordering::SeqCst);
     }
 
-    /// Loses the memory of the process. The state may lose batches that were not persisted.
+    /// Simulates the loss of the process's memory: the state may lose batches that were not
+    /// persisted.
     pub fn lose_memory(&self) {
         let forgotten: usize = self
             .arcs()

@@ -1,4 +1,5 @@
-//! Messages between the clients and the nodes: each message arrives after its own delay, or twice, or never.
+//! Messages between the clients and the nodes: each message arrives after a delay of its own,
+//! possibly twice or never.
 //!
 //! Place 0 means the clients, and the other places mean the nodes.
 
@@ -49,14 +50,15 @@ impl Network {
         self.state.lock()
     }
 
-    /// Blocks a link for one fault, or ends this fault's block.
+    /// Blocks a link for one fault, or removes one such block.
     pub fn block(&self, from: usize, to: usize, on: bool) {
         let mut state = self.state();
         let count = state.blocked.entry((from, to)).or_default();
         *count = if on { *count + 1 } else { count.saturating_sub(1) };
     }
 
-    /// Marks a link as blocked in only one direction, for the counters.
+    /// Records that a link is blocked in only one direction, so that its messages are counted
+    /// separately.
     pub fn mark_one_way(&self, from: usize, to: usize, on: bool) {
         let mut state = self.state();
         if on {

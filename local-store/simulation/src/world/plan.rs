@@ -13,12 +13,13 @@ pub enum Fault {
         /// The node, from 1.
         node: usize,
     },
-    /// The process of a node dies while it coordinates a transaction over several arcs.
+    /// The process of a node dies at some step of a transaction over several arcs that it
+    /// coordinates.
     KillCoordinator {
         /// The node, from 1.
         node: usize,
-        /// The time in microseconds after the transaction was first seen. The time is random, so that the
-        /// fault hits any step.
+        /// The time in microseconds after the transaction was first seen. It is random, so that the
+        /// fault can hit any step.
         after_us: u64,
     },
     /// Every process dies.
@@ -70,7 +71,8 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
-    /// Messages are lost in one direction between two places. Place 0 means the clients.
+    /// Messages from one place to another are lost, but not in the opposite direction. Place 0
+    /// stands for the clients.
     OneWay {
         /// The sender's place.
         from: usize,
@@ -167,7 +169,7 @@ impl Fault {
 pub struct PlannedFault {
     /// The time when the fault begins, in milliseconds since the start of the run.
     pub at_ms: u64,
-    /// The duration of the fault in milliseconds. A node that died is down for this time.
+    /// The duration of the fault in milliseconds. A killed node is down for this time.
     pub for_ms: u64,
     /// The fault.
     pub fault: Fault,
@@ -233,12 +235,12 @@ const ARCS: u32 = 3;
 const COORDINATION_US: u64 = 12_000;
 /// The time in milliseconds after which the other nodes have replaced a partitioned leader.
 const ELECTION_MS: u64 = 2_000;
-/// The time in milliseconds before the first fault. In this time the table is created.
+/// The time in milliseconds before the first fault. The table is created in this time.
 const QUIET_MS: u64 = 1_000;
 /// The average interval of faults in milliseconds.
 const FAULT_EVERY_MS: u64 = 1_700;
-/// The maximum number of minutes by which store time advances in one run. The maximum is less than a day,
-/// because stream records are trimmed after a day.
+/// The maximum number of minutes by which store time advances in one run. It is less than a day,
+/// because stream records are trimmed after a day, and the checkers need all of them.
 const ADVANCE_MINUTES_MAX: u64 = 20 * 60;
 
 impl Plan {
@@ -278,21 +280,21 @@ impl Plan {
     }
 }
 
-/// Chooses the number of arcs: several arcs for half of the seeds with several nodes. The choice uses its own
-/// random numbers, so that the faults of a seed stay the same.
+/// Chooses the number of arcs: several arcs for half of the seeds with several nodes. The choice
+/// has random numbers of its own, so that it does not change the faults of a seed.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
 }
 
-/// Chooses the time in milliseconds at which the second index is created: in the first two thirds of a run.
-/// The choice uses its own random numbers.
+/// Chooses the time in milliseconds at which the second index is created: in the first two thirds
+/// of a run. The choice has random numbers of its own.
 fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
 }
 
-/// Chooses the node on which a block of a state is damaged, and the time: in half of the seeds with several
-/// nodes. The choice uses its own random numbers.
+/// For half of the seeds with several nodes, chooses the node on which a block of a state is
+/// damaged, and the time. The choice has random numbers of its own.
 fn draw_state_damage(seed: u64, nodes: usize, end: u64) -> Option<PlannedFault> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
     let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);

@@ -18,7 +18,7 @@ pub struct Snapshot {
     pub view: Box<dyn View + Send + Sync>,
 }
 
-/// A running node. After [`Replica::crash`] it no longer answers requests.
+/// A running node. After [`Replica::crash`], the node no longer answers requests.
 pub trait Replica: Send + Sync {
     /// Applies commands and returns one reply for each.
     fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>>;
@@ -32,7 +32,7 @@ pub trait Replica: Send + Sync {
         keys: Vec<String>,
     ) -> BoxFuture<'static, Result<Vec<Option<Item>>, Failure>>;
 
-    /// Begins the group of an arc. The members are all new nodes.
+    /// Creates the group of an arc. All members are new nodes.
     fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
 
     /// Makes these nodes the members of an arc's group, if this node is its leader; see
@@ -43,13 +43,14 @@ pub trait Replica: Send + Sync {
         members: Vec<u64>,
     ) -> BoxFuture<'static, Result<(), String>>;
 
-    /// Returns the node's own background work; `None` if [`super::ticks`] does the work.
+    /// Returns the node's own background work; `None` if [`super::ticks`] must run it.
     fn ticks(&self) -> Option<BoxFuture<'static, ()>>;
 
     /// Returns the time of the node's clock.
     fn now(&self) -> EpochMillis;
 
-    /// Returns whether the node believes that it leads an arc. If it does, it does the arc's background work.
+    /// Returns whether the node believes that it leads an arc, in which case it does the arc's
+    /// background work.
     fn leads(&self, arc: ArcId) -> bool;
 
     /// Returns the last log index that the state of each arc contains.
@@ -68,7 +69,7 @@ pub trait Replica: Send + Sync {
         false
     }
 
-    /// Reads the whole state, to find damage that no read has found yet.
+    /// Reads the whole state, so that damage is found even if no other read would find it.
     fn verify(&self) {}
 
     /// Returns whether the node coordinates a transaction over several arcs.

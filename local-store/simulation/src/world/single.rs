@@ -149,7 +149,7 @@ impl Committer {
             Err(error) if error.is_fatal() => return Err(error.to_string()),
             Err(error) => {
                 for waiter in waiters {
-                    // A client that no longer waits needs no answer.
+                    // A client that no longer waits has dropped its receiver.
                     let _ = waiter.send(Err(Failure::Refused(error.to_string())));
                 }
                 return Ok(());
@@ -174,7 +174,7 @@ impl Committer {
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
-                // Without space for a new segment, the log keeps its old segments for now.
+                // There was no space for a new segment, so the log keeps its old segments for now.
                 _ => {}
             }
         }
@@ -213,12 +213,12 @@ impl Replica for SingleNode {
     }
 
     fn begin(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
-        // A single node has no group to begin.
+        // A single node has no group to create.
         Box::pin(async { Ok(()) })
     }
 
     fn change_members(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
-        // A single node has no group to change.
+        // A single node has no members to change.
         Box::pin(async { Ok(()) })
     }
 

@@ -22,7 +22,7 @@ const EXPIRED_MAX: usize = 500;
 pub async fn run(replica: Arc<dyn Replica>) {
     loop {
         tokio::time::sleep(TICK).await;
-        // If work fails, the next tick tries again.
+        // If some work fails, the next tick retries it.
         let _ = tick(&*replica).await;
     }
 }

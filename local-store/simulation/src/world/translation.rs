@@ -1,5 +1,5 @@
-//! Translates requests in DynamoDB's terms to commands and reads, as the server's API does. HTTP and JSON
-//! have their own tests.
+//! Translates requests in DynamoDB's terms to commands and reads, as the server's API does. HTTP
+//! and JSON are tested elsewhere.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -72,7 +72,8 @@ pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Fa
     let is_read =
         matches!(request, Request::Get { .. } | Request::Shards | Request::Records { .. });
     match serve_inner(replica, request).await {
-        // As in the API, a damaged node is no defect: another node reads, or the client retries.
+        // As in the API, an error of a damaged node is no defect: another node executes the read,
+        // or the client retries.
         Err(Failure::Defect(what)) if is_read && replica.is_damaged() => {
             Err(Failure::Refused(what))
         }
@@ -201,7 +202,7 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
         Reply::TransactionInProgress => {
             Err(Failure::Refused("an earlier attempt is in progress".to_owned()))
         }
-        // After a conflict with another transaction, a retry may succeed.
+        // A conflict with another transaction is temporary, so a retry may succeed.
         Reply::Conflict => Err(Failure::Refused("another transaction is in progress".to_owned())),
         Reply::TransactionCancelled(reasons) if reasons.contains(&CancellationReason::Conflict) => {
             Err(Failure::Refused("another transaction is in progress".to_owned()))
@@ -235,7 +236,8 @@ fn sequence(text: &str) -> Result<Sequence, Failure> {
     text.parse().map_err(|()| Failure::Defect(format!("`{text}` is not a sequence number")))
 }
 
-/// Returns the next records of a shard. Returns none if this replica does not know the shard yet.
+/// Returns the next records of a shard. Returns an empty page if this replica does not know the
+/// shard yet.
 fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result<Answer, Failure> {
     let table = table(snapshot)?;
     let found = table

@@ -1,7 +1,7 @@
 //! The record of damage on the disk of one node: a read detects damage, and the store acts on it.
 //!
-//! The log and all states of a node share one record. The code that meets a wrong checksum or a
-//! failed read reports it. The store then sets the node aside and rebuilds it, while the other
+//! The log and all states of a node share one record. Code that encounters a wrong checksum or a
+//! failed read reports it here. The store then sets the node aside and rebuilds it, while the other
 //! nodes continue.
 
 use std::sync::{Arc, OnceLock};
@@ -51,7 +51,7 @@ impl Damage {
         self.0.has_peers
     }
 
-    /// Reports damage. The first reason is kept.
+    /// Reports damage. Only the first reason is kept.
     pub fn report(&self, reason: &str) {
         if self.0.reason.set(reason.to_owned()).is_ok() {
             tracing::error!(reason, "the disk of a node is damaged");

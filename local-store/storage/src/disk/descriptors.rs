@@ -1,8 +1,8 @@
-//! Waiting when the process, or the machine, has no file descriptor left.
+//! Waiting for a file descriptor when the process, or the machine, has none left.
 //!
-//! The lack of a descriptor is no fault of the disk, and it is temporary, because connections and
-//! files close. Therefore the code that opens a file waits and retries, and a log message names the
-//! limit.
+//! The lack of a descriptor is not a disk failure, and it is temporary, because connections and
+//! files are closed. Therefore the code that opens a file waits and retries, and a log message
+//! names the limit.
 
 use std::io;
 
@@ -20,7 +20,8 @@ const MACHINE_LIMIT: i32 = 23;
 /// is short enough that a blocked write continues soon after a descriptor is free.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The total time that a read waits. By then, its client has timed out.
+/// The total time that a read waits for a descriptor. By then, the client of the read has timed
+/// out.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The shortest time between two log messages about the limit.
 const WARN_EVERY: Duration = Duration::from_secs(10);
@@ -43,8 +44,8 @@ pub fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Calls `open` until it succeeds, or fails for another reason than the lack of a descriptor. A
-/// call that fails for lack of a descriptor must have changed nothing. Blocks the thread meanwhile,
-/// which is safe because requests have time-outs of their own.
+/// call that fails for lack of a descriptor must have changed nothing. Blocks the thread while
+/// waiting, which is safe because requests have time-outs of their own.
 ///
 /// # Errors
 /// The error of the last call.
@@ -74,7 +75,7 @@ impl Backoff {
         thread::sleep(self.last);
     }
 
-    /// Returns whether the pauses have exceeded the time that a read waits.
+    /// Returns whether the total time of the pauses has reached the maximum for a read.
     pub(crate) fn is_over(&self) -> bool {
         self.begun.is_some_and(|begun| begun.elapsed() > PATIENCE)
     }

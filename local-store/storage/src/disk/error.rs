@@ -1,7 +1,7 @@
 //! Errors of a disk, classified by what the caller has to do.
 //!
-//! Damaged bytes are no error here, because only the reader of a file knows what the bytes should
-//! be.
+//! Damaged bytes are not detected here, because only the reader of a file knows what the bytes
+//! should be.
 
 use std::fmt;
 use std::io;
@@ -10,16 +10,16 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// No space is left: refuse this write, continue to read, and retry once there is space. The
-    /// log does that. The tables of a state are written without this module; for them a full disk
-    /// ends the process.
+    /// log does so. The tables of a state are not written through this module; for them, a full
+    /// disk ends the process.
     OutOfSpace,
     /// Another process uses this directory: do not start.
     InUse,
     /// The name does not exist, or the name exists although it must be new.
     Name,
     /// A sync failed: everything written since the last successful sync may be lost, and no later
-    /// sync can detect that. Acknowledge nothing, never retry, end the process and recover from the
-    /// disk.
+    /// sync can detect that. Acknowledge nothing, do not retry, end the process and recover from
+    /// the disk.
     SyncFailed,
     /// Any other failed read or write: end the process.
     Io,
@@ -85,7 +85,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Creates an error, and classifies that of the operating system.
+    /// Creates an error, and determines its kind from the error of the operating system.
     pub fn new(operation: Operation, file: impl Into<String>, source: io::Error) -> Self {
         let kind = match (operation, source.kind()) {
             (Operation::SyncData | Operation::SyncDirectory, _) => ErrorKind::SyncFailed,

@@ -1,7 +1,7 @@
 //! The real disk: files of one directory, readable by their owner only.
 //!
-//! A [`FileDisk`] keeps the directory's exclusive lock until it is dropped. It retries only the
-//! opening of a file for which no descriptor is left.
+//! A [`FileDisk`] keeps the directory's exclusive lock until it is dropped. The only operation that
+//! it retries is opening a file while no descriptor is left.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -84,7 +84,7 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
     if directory.is_dir() {
         return Ok(());
     }
-    // A relative path of one element has an empty parent, which means the working directory.
+    // The parent of a relative path of one element is empty, and stands for the working directory.
     let parent = match directory.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -94,8 +94,8 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
             return Err(Error::new(Operation::Create, directory.display().to_string(), source));
         }
-        // Another process may have created the directory without a sync, so the parent is synced
-        // even then.
+        // Even if the directory exists, another process may have created it without a sync, so the
+        // parent is synced.
         _ => {}
     }
     sync(parent)
@@ -125,7 +125,7 @@ impl OpenFile {
 
 impl Disk for FileDisk {
     /// Writes zeros instead of only reserving the space: later writes then overwrite allocated
-    /// blocks in place, so that a sync of data has no metadata to commit.
+    /// blocks in place, so that `sync_data` has no metadata to commit.
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
         let (path, display_path) = self.locate(name);
         let fill = |file: &File| -> io::Result<()> {

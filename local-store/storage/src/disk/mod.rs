@@ -1,7 +1,7 @@
 //! A directory of files for the log: create, read, write, sync, rename, remove.
 //!
-//! It does not interpret the files, keeps no cache and starts no thread. [`FileDisk`] is a real
-//! directory; [`SimulatedDisk`] is one in memory whose power can be cut.
+//! The module does not interpret the files, keeps no cache and starts no thread. [`FileDisk`] is a
+//! real directory; [`SimulatedDisk`] is one in memory whose power can be cut.
 //!
 //! Both keep this contract, on which all callers rely:
 //!
@@ -49,7 +49,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Returns the names of all files, ascending.
     fn list(&self) -> Result<Vec<String>, Error>;
 
-    /// Renames a file; an existing file with the name `to` is replaced.
+    /// Renames a file; replaces an existing file with the name `to`.
     fn rename(&self, from: &str, to: &str) -> Result<(), Error>;
 
     /// Removes a file.

@@ -15,9 +15,9 @@ use super::{Disk, DiskFile, Error, Operation, SECTOR_BYTES, SplitMix64};
 /// The effect of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The operation fails with an I/O error. A failed sync also marks the file's writes clean, as
-    /// Linux does: they stay readable, no later sync makes them durable, and a power cut loses
-    /// them.
+    /// The operation fails with an I/O error. A failed sync also marks the file's unsynced writes
+    /// as clean, as Linux does: they stay readable, but no later sync makes them durable, and a
+    /// power cut loses them.
     Io,
     /// The operation fails for lack of space and changes nothing.
     OutOfSpace,
@@ -57,7 +57,8 @@ enum NameChange {
 }
 
 impl NameChange {
-    /// Applies the change. Does nothing if the change needs a name whose creation was lost.
+    /// Applies the change of a name. Does nothing if the change needs a name whose creation was
+    /// lost.
     fn apply(self, names: &mut BTreeMap<String, usize>) {
         match self {
             NameChange::Create(name, inode) => {
@@ -78,7 +79,7 @@ impl NameChange {
 #[derive(Debug, Default)]
 struct State {
     inodes: Vec<Inode>,
-    /// The names that survive a power cut, and the names that a listing shows.
+    /// The names that survive a power cut. The next field has the names that a listing shows now.
     durable_names: BTreeMap<String, usize>,
     names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
@@ -103,7 +104,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts one operation, and returns the fault that was chosen for it.
+    /// Counts one operation, and returns the fault that was injected at its number.
     fn begin(&mut self, operation: Operation, name: &str) -> Result<Option<Fault>, Error> {
         self.check_power(operation, name)?;
         let fault = self.faults.remove(&self.operations);
@@ -184,8 +185,8 @@ impl SimulatedDisk {
         self.lock().inodes.iter().map(|file| file.unsynced.len()).sum()
     }
 
-    /// Makes the next sync of data fail as [`Fault::Io`] does, whatever other operations come
-    /// before it.
+    /// Makes the next sync of data fail with [`Fault::Io`], however many other operations come
+    /// first.
     pub fn fail_next_sync(&self) {
         self.lock().sync_fails = true;
     }
@@ -195,10 +196,10 @@ impl SimulatedDisk {
         self.lock().powered_off = true;
     }
 
-    /// Cuts the power and turns it on again. Each sector with unsynced writes keeps its synced
-    /// content or that after any of the writes; some of the unsynced creates, renames and removes
-    /// survive. Open files fail from now on, and pending faults are dropped. Returns the fate of
-    /// the unsynced sectors.
+    /// Cuts the power and turns it on again. Each sector with unsynced writes has afterwards its
+    /// synced content or the content after any of these writes. Some of the unsynced creates,
+    /// renames and removes survive. Open files fail from now on, and pending faults are dropped.
+    /// Returns the fate of the unsynced sectors.
     pub fn power_cut(&self, seed: u64) -> PowerCut {
         let mut cut = PowerCut::default();
         let mut generator = SplitMix64::new(seed);
@@ -216,8 +217,7 @@ impl SimulatedDisk {
                     cut.sectors_lost += 1;
                 } else {
                     cut.sectors_kept += 1;
-                    // Mostly the newest content, because the kernel writes the newest content of a
-                    // sector.
+                    // Usually the newest content, because that is what the kernel writes.
                     let newest = versions.len() - 1;
                     let chosen =
                         if generator.chance(70) { newest } else { generator.up_to(newest) };
@@ -244,8 +244,8 @@ impl SimulatedDisk {
         cut
     }
 
-    /// Corrupts stored bytes without a write, as a failing medium does: each byte of `mask` is
-    /// combined by exclusive or with the stored byte from `offset` on. Ignores bytes beyond the
+    /// Corrupts stored bytes without a write, as a failing medium does: combines each byte of
+    /// `mask` with the stored bytes from `offset` on by exclusive or. Ignores bytes beyond the
     /// file, and a missing file.
     pub fn corrupt(&self, name: &str, offset: usize, mask: &[u8]) {
         let state = &mut *self.lock();

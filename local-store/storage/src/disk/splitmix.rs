@@ -1,4 +1,5 @@
-//! A small seeded generator for simulated faults: the same seed gives the same choices everywhere.
+//! A small seeded random number generator for simulated faults: the same seed gives the same
+//! numbers on every platform.
 //!
 //! Do not use it for secrets or for values that users see.
 
@@ -9,7 +10,7 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// Creates a generator; all its output follows from `seed`.
+    /// Creates a generator whose whole output is determined by `seed`.
     pub fn new(seed: u64) -> Self {
         SplitMix64 { state: seed }
     }
@@ -23,8 +24,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Returns a number from 0 to `bound`, inclusive. The slight bias of the modulo does not matter
-    /// here.
+    /// Returns a number from 0 to `bound`, inclusive. The slight bias of the modulo operation does
+    /// not matter for faults.
     pub fn up_to(&mut self, bound: usize) -> usize {
         let choices = (bound as u64).saturating_add(1);
         usize::try_from(self.next_u64() % choices).unwrap_or(bound)

@@ -22,10 +22,10 @@ pub enum Error {
         /// The largest size, inclusive.
         payload_bytes_max: usize,
     },
-    /// The entries do not continue the log. Nothing was appended.
+    /// The entries do not follow the last entry of the log. Nothing was appended.
     #[error("the next entry must have index=`{expected}`, but has index=`{found}`")]
     NotContiguous {
-        /// The only index that can follow.
+        /// The only index with which the entries may begin.
         expected: u64,
         /// The index given.
         found: u64,
@@ -47,8 +47,8 @@ pub enum Error {
     /// A setting is invalid.
     #[error("{0}")]
     Options(String),
-    /// The files are inconsistent: something durable is lost or changed. Stop this node and rebuild
-    /// it from another node or from a backup; never guess.
+    /// The files are inconsistent: something durable is lost or changed. Stop this node, and
+    /// rebuild it from another node or restore it from a backup.
     #[error(
         "the log is corrupt: file=`{file}` offset=`{offset}`: expected {expected}, found {found}"
     )]
@@ -75,7 +75,7 @@ pub enum Error {
         expected: u32,
     },
     /// The disk failed. Entries that were appended since the last [`super::Log::sync`] may be lost:
-    /// acknowledge none of them, end the process and recover.
+    /// acknowledge none of these entries, end the process and recover.
     #[error("the log has stopped: {0}")]
     Disk(#[from] disk::Error),
     /// The log failed earlier and rejects changes.

@@ -1,8 +1,8 @@
 //! The log: entries with contiguous indexes, durable when [`Log::sync`] returns.
 //!
-//! It starts no thread, has no clock and does not interpret payloads. One log serves a whole node:
-//! each payload names the consensus group that it belongs to. `docs/formats/log.md` draws the
-//! bytes.
+//! The module starts no thread, has no clock and does not interpret payloads. One log serves a
+//! whole node: each payload names the consensus group that it belongs to. `docs/formats/log.md`
+//! draws the bytes.
 //!
 //! # Group commit
 //!
@@ -33,13 +33,14 @@
 //! The log alone cannot detect three cases: the newest group is damaged and nothing was written
 //! after it (it looks torn); the newest segments are missing as a whole; segments before the oldest
 //! are missing (that looks truncated). The caller has the remaining evidence, the applied index of
-//! its state: it must reject a state that lacks entries that the log does not have any more. A
-//! state that is ahead of the log is none of these cases; `node::replica` checks for it.
+//! its state: it must reject a state that lacks entries which the log no longer has. A state that
+//! is ahead of the log is a different case, which `node::replica` handles.
 //!
 //! Recovery does not assume that the entries it finds are durable: after a crash of the process
-//! alone, or a failed sync, they may be only in the page cache. Before it returns, it rewrites the
-//! entries that no record confirms, and syncs. After it has cut something off, it continues in a
-//! new segment, so that the bytes that were cut off can never be read as a continuation.
+//! alone, or a failed sync, they may be only in the page cache. Before [`Log::open`] returns, it
+//! rewrites and syncs the entries that no `synced_end` confirms. If it has cut off a torn end, it
+//! continues in a new segment, so that the bytes that were cut off can never be read as a
+//! continuation.
 //!
 //! # Errors
 //!
@@ -67,11 +68,11 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// The largest payload for any segment size. This bound limits the memory of a reader, and is
-/// larger than any payload that a node writes.
+/// The largest payload, whatever the segment size. The bound limits the memory of a reader, and no
+/// node writes larger payloads.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Bytes that a segment with one record has in addition to the payload.
+/// Bytes that a segment with a single record needs in addition to the payload.
 pub const SEGMENT_HEAD_BYTES: u64 = DATA_OFFSET + record::HEADER_BYTES as u64;
 
 /// The limit of segment offsets, which are stored in memory as 4 bytes in units of 8.
@@ -162,10 +163,10 @@ pub struct Log {
     spare_number_next: u64,
     /// The highest id of any file that the directory has had.
     segment_id_last: u64,
-    /// Entries below this index are durable.
+    /// The end of the durable entries, exclusive: all entries below this index are durable.
     synced_end: u64,
     buffer: Vec<u8>,
-    /// Set permanently by the first fatal error.
+    /// Set permanently by the first fatal error, after which the log rejects every change.
     stopped: bool,
     recovery: Recovery,
 }
@@ -215,7 +216,7 @@ impl Log {
 
     /// Appends a group of entries, with one write unless they do not fit into the current segment.
     ///
-    /// The entries can be read when this function returns, and are durable when the next
+    /// The entries can be read when this function returns, but are durable only when the next
     /// [`Log::sync`] returns. After a crash in between, a prefix of them exists.
     /// # Errors
     ///
@@ -252,7 +253,8 @@ impl Log {
         })
     }
 
-    /// Makes all appended entries durable, with one sync; without a sync if there are none.
+    /// Makes all appended entries durable with one sync. Does nothing if all entries are durable
+    /// already.
     ///
     /// # Errors
     ///
@@ -294,7 +296,7 @@ impl Log {
     /// function returns.
     ///
     /// If `upto` is beyond the last entry, all entries are removed and the log continues at `upto +
-    /// 1`, which is necessary when a snapshot replaces entries that this node never had.
+    /// 1`, which is necessary after a snapshot that contains entries that this node never had.
     ///
     /// # Errors
     ///
@@ -306,7 +308,7 @@ impl Log {
                 log.begin_segment(end, 0)?;
                 log.synced_end = end;
             }
-            // Removes the oldest segment first, so that a crash leaves no gap.
+            // Removing the oldest segment first leaves no gap after a crash.
             while log.segments.get(1).is_some_and(|second| second.header.first_index <= end) {
                 log.retire(0)?;
             }
@@ -395,8 +397,8 @@ impl Log {
         self.segments.last().map_or(0, |segment| segment.header.id)
     }
 
-    /// Ends the last segment and begins a new one, both durably. The rename makes the segment part
-    /// of the log; before, the file is only a spare.
+    /// Ends the last segment and begins a new one, both durably. The rename makes the file a
+    /// segment of the log; before that, it is only a spare.
     fn begin_segment(&mut self, first_index: u64, previous_id: u64) -> Result<(), Error> {
         let spare = match self.spares.pop() {
             Some(spare) => spare,
@@ -446,8 +448,8 @@ impl Log {
         name
     }
 
-    /// Continues in a new segment, so that bytes after the last entry are never read as a
-    /// continuation. If the last segment has no entries, the new segment replaces it.
+    /// Switches to a new segment, so that leftover bytes after the last entry are never read as
+    /// entries. If the last segment has no entries, the new segment replaces it.
     fn leave_last_segment(&mut self) -> Result<(), Error> {
         let (last, next_index) = (self.segments.len().saturating_sub(1), self.next_index());
         let header = self.segments.last().map(|segment| segment.header);

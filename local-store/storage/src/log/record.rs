@@ -1,5 +1,5 @@
-//! The encoding of one entry: a header of 40 bytes, the payload, zeros up to the next multiple of
-//! 8.
+//! The encoding of one entry: a header of 40 bytes, the payload, and zeros up to the next multiple
+//! of 8 bytes.
 //!
 //! This module does no I/O. `docs/formats/log.md` draws the layout.
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crc32c::{crc32c, crc32c_append};
 use partition::mutation::{self, Mutation};
 
-/// The payload of an entry, in two parts. The nodes of one process share the second part. In the
-/// log the parts are concatenated.
+/// The payload of an entry, in two parts. The second part can be shared, for example between the
+/// nodes of one process. The log contains the concatenation of both parts.
 #[derive(Debug, Clone, Default)]
 pub struct Payload {
     head: Vec<u8>,
@@ -49,8 +49,8 @@ impl From<Vec<u8>> for Payload {
     }
 }
 
-/// Two payloads are equal if their concatenated bytes are equal, even if their parts are divided at
-/// different positions.
+/// Two payloads are equal if their concatenated bytes are equal, wherever the boundary between
+/// their parts is.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len()
@@ -77,7 +77,7 @@ pub(super) const HEADER_BYTES: usize = 40;
 /// Every record begins at a multiple of this.
 pub(super) const ALIGNMENT_BYTES: usize = 8;
 
-/// The header of a record whose own checksum is right.
+/// A header whose checksum was verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) payload_crc: u32,
@@ -89,8 +89,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Decodes a header that was written into the segment with this id; `None` if the bytes are not
-    /// such a header.
+    /// Decodes a header; `None` if the bytes are not a valid header that was written into the
+    /// segment with this id.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES], segment_id: u64) -> Option<Self> {
         let (crc, rest) = bytes.split_first_chunk::<4>()?;
         let (payload_crc, rest) = rest.split_first_chunk::<4>()?;
@@ -124,8 +124,8 @@ impl Header {
     }
 }
 
-/// Returns the seed of every checksum of a segment. Segment ids are never reused, so the old bytes
-/// in a recycled file never verify.
+/// Returns the seed of every checksum of a segment. Segment ids are never reused, so old records in
+/// a recycled file never pass the check.
 fn seed(segment_id: u64) -> u32 {
     crc32c(&segment_id.to_le_bytes())
 }

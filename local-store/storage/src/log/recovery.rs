@@ -1,6 +1,6 @@
-//! Opens a log: finds its segments, verifies them, cuts off a torn end, removes leftovers.
+//! Opens a log: finds and verifies its segments, cuts off a torn end, and removes leftover files.
 //!
-//! The documentation of [`super`] has the rules.
+//! The documentation of [`super`] states the rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const REWRITE_BYTES: u64 = 256 * 1024;
 pub struct Recovery {
     /// The number of entries in the log.
     pub entries: u64,
-    /// The torn end that was cut off; `None` if no bytes of such an end were found.
+    /// The torn end that was cut off; `None` if there was none.
     pub discarded: Option<Discarded>,
 }
 
@@ -27,9 +27,9 @@ pub struct Recovery {
 pub struct Discarded {
     /// The file's name.
     pub file: String,
-    /// The offset of the first such entry in the file, in bytes.
+    /// The offset of the first entry that was cut off, in bytes from the start of the file.
     pub offset: u64,
-    /// The index of the first such entry, which is now the log's next index.
+    /// The index of the first entry that was cut off, which is now the log's next index.
     pub index: u64,
 }
 
@@ -43,7 +43,7 @@ fn parse_spare_name(name: &str) -> Option<u64> {
 }
 
 impl Log {
-    /// Opens the log on this disk, or creates one. All its entries are then durable.
+    /// Opens the log on this disk, or creates one. All entries of the opened log are durable.
     ///
     /// # Errors
     ///
@@ -63,7 +63,8 @@ impl Log {
             stopped: false,
             recovery: Recovery::default(),
         };
-        // Recovery lists the names next and relies on them, so the names must survive a power loss.
+        // The following steps rely on the names that were listed, so these names must survive a
+        // power loss.
         log.disk.sync_directory()?;
         let mut found = BTreeMap::new();
         for name in log.disk.list()? {
@@ -110,11 +111,11 @@ impl Log {
         Ok(Segment::new(header, file))
     }
 
-    /// Keeps a spare file, or removes one that is surplus, incomplete or of another size.
+    /// Keeps a spare file, or removes it if it is surplus, incomplete or of another size.
     ///
-    /// Old records in a spare carry the id of its header or a lower id, and new segments get higher
-    /// ids than all headers. Old records can therefore never look valid in a new segment. A file
-    /// without a valid header could break this rule, so it is removed.
+    /// Old records in a spare have at most the id of the spare's header, and new segments get
+    /// higher ids than all headers. Therefore, old records never look valid in a new segment. A
+    /// file without a valid header could violate this rule, so it is removed.
     fn adopt_spare(&mut self, name: String) -> Result<(), Error> {
         let size_bytes = self.options.segment_bytes;
         let file = self.disk.open(&name)?;
@@ -152,8 +153,8 @@ impl Log {
         }
         self.segments.reverse();
         for (id, segment) in found {
-            // A segment with an id between the newest one and its predecessor was replaced by the
-            // newest.
+            // The newest segment has replaced segments with ids between its own and its
+            // predecessor's.
             if id < newest_previous_id {
                 let missing = segment::name(previous_id);
                 return Err(Error::Corrupt {
@@ -168,7 +169,8 @@ impl Log {
         Ok(())
     }
 
-    /// Reads all segments but the last, which must be whole up to the beginning of the next one.
+    /// Reads all segments but the last, which must be undamaged up to the first index of the next
+    /// segment.
     fn check_sealed_segments(&mut self) -> Result<(), Error> {
         let ends: Vec<u64> =
             self.segments.iter().skip(1).map(|next| next.header.first_index).collect();
@@ -228,8 +230,9 @@ impl Log {
 
 /// Rewrites the records from this offset on unchanged, and syncs them.
 ///
-/// The records were read from the page cache. After a failed sync, the page cache shows bytes that
-/// are not on the disk and that no later sync would write. Rewriting marks these bytes dirty again.
+/// The records may have been read from the page cache. After a failed sync, the page cache can
+/// contain bytes that are not on the disk and that no later sync would write. Rewriting marks these
+/// bytes dirty again.
 fn rewrite(segment: &Segment, from: u64) -> Result<(), Error> {
     if from >= segment.end_offset {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Reads the records of a segment up to the first one that is not whole, and classifies the bytes
 //! after it.
 //!
-//! It only reads, one window of the file at a time; `recovery` acts on the findings.
+//! The file is read one window at a time and never changed; `recovery` acts on the result.
 
 use super::Error;
 use super::record::{self, ALIGNMENT_BYTES, HEADER_BYTES};
@@ -17,7 +17,8 @@ pub(super) struct Scan {
     pub(super) offsets: Vec<u32>,
     /// The offset at which the first record that is not whole would begin.
     pub(super) end_offset: u64,
-    /// All entries below this index were durable when the latest of these records was written.
+    /// The highest `synced_end` of these records: all entries below this index were durable when
+    /// the last of them was written.
     pub(super) synced_end: u64,
     /// The content at `end_offset`, for error messages.
     pub(super) found: String,
@@ -68,17 +69,17 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
 pub(super) enum TailContent {
     /// No bytes that were written into this segment: the segment ended cleanly.
     Nothing,
-    /// Records of this segment that were never durable: a power loss tore the last writes.
+    /// Only records of this segment that were never durable: a power loss tore the last writes.
     Torn,
-    /// A record at this offset was written when the broken record was already durable. Therefore
-    /// the broken record was damaged later.
+    /// A record at this offset proves that the broken record was durable and was damaged later: its
+    /// `synced_end` is higher than the broken record's index.
     Damage(u64),
 }
 
-/// Searches for records after the end of a scan that stopped early.
+/// Searches for later records after a scan that stopped at a broken record.
 ///
-/// The length of a broken record is unknown, so the search tries every aligned offset. It verifies
-/// only headers: a valid one proves that its record was written.
+/// The length of a broken record is unknown, so the search tries every aligned offset. The search
+/// verifies only headers: a valid header proves that its record was written.
 pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<TailContent, Error> {
     let broken_index = segment.header.first_index + scan.offsets.len() as u64;
     let mut remains = TailContent::Nothing;
@@ -90,8 +91,8 @@ pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<TailContent, Erro
     }
     let mut window = Window::new(segment);
     while let Some(bytes) = window.read(offset, HEADER_BYTES)? {
-        // Most of the searched bytes are zeros, which this skips fast. The checksums of a record
-        // are hardly ever both zero.
+        // Fast path: most of the searched bytes are zeros. A record is almost never skipped,
+        // because its first eight bytes are two checksums.
         if bytes.first_chunk() != Some(&[0; 8])
             && let Some(header) =
                 bytes.first_chunk().and_then(|head| record::Header::decode(head, segment.header.id))

@@ -1,7 +1,7 @@
 //! One segment: a file of fixed size with a header of 4,096 bytes and records after it.
 //!
-//! It appends to and reads from one file. It does not sync, and does not decide where a log begins
-//! or ends. `docs/formats/log.md` draws the layout.
+//! The module appends to and reads from one file. Syncing, and deciding where a log begins or ends,
+//! is up to its callers. `docs/formats/log.md` draws the layout.
 
 use crc32c::crc32c;
 
@@ -9,8 +9,8 @@ use super::Error;
 use super::record::{self, Entry};
 use crate::disk::DiskFile;
 
-/// The offset of the first record: a whole page, so that no record shares a sector or a page with
-/// the header, which is written once.
+/// The offset of the first record: a whole page, so that no write of a record touches the header's
+/// sector or page.
 pub(super) const DATA_OFFSET: u64 = 4_096;
 
 /// The used bytes of the header; the rest up to [`DATA_OFFSET`] is zero.
@@ -25,12 +25,13 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Unique in a directory and ascending. Zero in a spare file that was never used.
+    /// The id of the segment, unique in its directory and ascending; zero in a spare file that was
+    /// never used.
     pub(super) id: u64,
     /// The id of the preceding segment; zero if the log begins with this segment.
     pub(super) previous_id: u64,
-    /// The index of the first record. This index also ends the previous segment: later records in
-    /// that segment were torn and cut off.
+    /// The index of the first record. It also ends the previous segment: records of that segment
+    /// from this index on were torn, and do not count.
     pub(super) first_index: u64,
     /// The size of the file.
     pub(super) size_bytes: u64,
@@ -89,7 +90,7 @@ fn read_u64(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Returns the file name of the segment with this id; names sort like ids.
+/// Returns the file name of the segment with this id. Names sort in the order of the ids.
 pub(super) fn name(id: u64) -> String {
     format!("segment-{id:016x}")
 }
@@ -124,7 +125,7 @@ impl Segment {
         self.header.first_index + self.offsets.len() as u64
     }
 
-    /// Returns how many bytes are free for records.
+    /// Returns the number of bytes that are free for records.
     pub(super) fn free_bytes(&self) -> u64 {
         self.header.size_bytes.saturating_sub(self.end_offset)
     }
@@ -187,7 +188,8 @@ impl Segment {
     }
 }
 
-/// Returns an offset in the unit of [`Segment::offsets`]; segments are smaller than 32 GiB.
+/// Returns an offset in the unit of [`Segment::offsets`]. It fits into 32 bits, because segments
+/// are smaller than 32 GiB.
 pub(super) fn offset_unit(offset: u64) -> u32 {
     u32::try_from(offset / record::ALIGNMENT_BYTES as u64).unwrap_or(u32::MAX)
 }

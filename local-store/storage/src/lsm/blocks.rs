@@ -1,6 +1,6 @@
-//! The rows of a table in memory, in blocks, so that no row ever moves.
+//! The rows of a table in memory, stored in blocks, so that no row ever moves.
 //!
-//! `rows` looks rows up and orders them.
+//! `rows` looks up rows and keeps them in order.
 
 use super::key::KeyPrefix;
 use super::row::Row;
@@ -8,7 +8,8 @@ use super::row::Row;
 /// Rows per block: a table in memory grows by one block at a time without moving existing rows.
 pub(super) const ROWS_IN_BLOCK: usize = 256;
 
-/// The position of a row in the blocks. A table is flushed to disk long before 32 bits are too few.
+/// The position of a row in the blocks. A table is flushed to disk long before 32 bits are
+/// exhausted.
 pub(super) type RowPosition = u32;
 
 /// Rows in insertion order. None of them ever moves.
@@ -27,13 +28,13 @@ struct Block {
 /// The state of a row in addition to its key and its versions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RowState {
-    /// The key did not exist when the row was inserted. The removal of the row therefore needs no
+    /// Whether the key did not exist when the row was inserted, so that removing the row needs no
     /// tombstone.
     pub(super) is_new: bool,
-    /// The row is not in the key order yet.
+    /// Whether the row still waits to be put into the key order.
     pub(super) is_waiting: bool,
-    /// The row's position is in the list of positions that wait to be put in order. The position
-    /// may be in the list even if this row does not wait.
+    /// Whether the row's position is in the list of positions to be put in order. It may be in the
+    /// list because of an earlier row at the same position.
     pub(super) is_listed: bool,
 }
 
@@ -53,7 +54,8 @@ impl Blocks {
         self.blocks.get_mut(place / ROWS_IN_BLOCK)?.states.get_mut(place % ROWS_IN_BLOCK)
     }
 
-    /// Adds a row. Returns its position, and whether that is already in the list of waiting rows.
+    /// Adds a row. Returns its position, and whether the position is already in the list of
+    /// positions to be put in order.
     pub(super) fn push(&mut self, row: Row, is_new: bool) -> (RowPosition, bool) {
         let place = self.free.pop().unwrap_or_else(|| self.end());
         match self.get_mut(place) {
@@ -70,8 +72,8 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Returns the key prefixes and the positions of the rows whose prefix is wanted and that have
-    /// a version to keep.
+    /// Returns the rows whose key prefix is wanted and that have a version to keep: their prefixes
+    /// and positions.
     pub(super) fn needed(
         &self,
         is_wanted: impl Fn(&KeyPrefix) -> bool,
@@ -84,7 +86,7 @@ impl Blocks {
         })
     }
 
-    /// Returns the position after the last row, in a block that has space for another row.
+    /// Returns the position after the last row, and ensures that its block has space.
     fn end(&mut self) -> RowPosition {
         if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
             let rows = Vec::with_capacity(ROWS_IN_BLOCK);

@@ -1,4 +1,4 @@
-//! The rows of a range on disk, in order: those of the tree together with those of the queues. Rows
+//! The rows of a range on disk, in order: those of the tree merged with those of the queues. Rows
 //! in memory are not included.
 
 use std::ops::Bound;
@@ -36,8 +36,8 @@ impl DiskRows {
         let own = [OWN_KEYS].as_slice();
         let is_in_queues = first <= from && to <= behind;
         let tree = (!is_in_queues && from < own).then(|| {
-            // The engine's reserved keys sort after all other keys, so this upper bound excludes
-            // the reserved keys.
+            // This upper bound excludes the engine's reserved keys, which sort after all other
+            // keys.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
             state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)

@@ -14,12 +14,13 @@ pub(super) fn io_error(operation: &'static str, path: &Path, source: &io::Error)
     Error::Io { path: path.display().to_string(), operation, reason }
 }
 
-/// Returns whether no file descriptor was left.
+/// Returns whether the operation failed because no file descriptor was left.
 pub(super) fn is_exhausted(error: &lsm_tree::Error) -> bool {
     matches!(error, lsm_tree::Error::Io(source) if descriptors::is_exhausted(source))
 }
 
-/// Returns whether the operation can be retried, because a temporary resource was missing.
+/// Returns whether the operation can be retried, because it failed for lack of a temporary
+/// resource.
 pub(super) fn is_passing(error: &lsm_tree::Error) -> bool {
     matches!(error, lsm_tree::Error::Io(source) if descriptors::is_passing(source))
 }
@@ -27,12 +28,12 @@ pub(super) fn is_passing(error: &lsm_tree::Error) -> bool {
 /// The code of an error of the disk itself, `EIO`, which is the same on Linux and macOS.
 const DISK_ERROR: i32 = 5;
 
-/// Returns whether the disk itself failed.
+/// Returns whether the error is that the disk itself failed.
 pub(super) fn is_of_disk(error: &io::Error) -> bool {
     error.raw_os_error() == Some(DISK_ERROR)
 }
 
-/// Returns whether the disk had no space left.
+/// Returns whether the error is that the disk is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -46,9 +47,9 @@ pub(super) fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error)
     }
 }
 
-/// Classifies an error of a tree that is being opened. Files that are missing or too short are
-/// damage, like wrong bytes. In a table file without bytes, the tree seeks to a position before the
-/// file's beginning, which returns the error `InvalidInput`.
+/// Classifies an error of a tree that is being opened. Missing or truncated files count as damage,
+/// like wrong bytes. For an empty table file, the error is `InvalidInput`, because the tree seeks
+/// to a position before the beginning of the file.
 pub(super) fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
     match &error {
         lsm_tree::Error::Io(source)

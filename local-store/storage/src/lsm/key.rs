@@ -1,4 +1,4 @@
-//! Keys of tables in memory. A key stores its hash, and mostly needs no allocation.
+//! Keys of tables in memory. A key stores its hash, and usually needs no allocation.
 
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
@@ -18,8 +18,8 @@ static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 /// A key. Most comparisons need only its inline bytes.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// The first bytes, padded with zeros. If they differ between two keys, they have the order of
-    /// the keys.
+    /// The first bytes, padded with zeros. If they differ between two keys, their order is the
+    /// order of the keys.
     first: [u64; INLINE_BYTES / 8],
     /// The remaining bytes. Two keys of different lengths can have the same first bytes and no
     /// remaining bytes: the longer key then ends with zeros.
@@ -29,16 +29,16 @@ pub(super) struct Key {
     hash: u32,
 }
 
-/// The first bytes of a key. If they differ between two keys, they have the order of the keys. In
-/// an item's key they contain the table, the token, and 45 bytes of the partition key and the sort
-/// key. In an index entry's key they contain the table, the index, the token, and 43 bytes.
+/// The first bytes of a key. If they differ between two keys, their order is the order of the keys.
+/// In an item's key they contain the table, the token, and 45 bytes of the partition key and the
+/// sort key. In an index entry's key they contain the table, the index, the token, and 43 bytes.
 pub(super) type KeyPrefix = [u64; INLINE_BYTES / 8];
 
 impl PartialEq for Key {
-    /// Compares like a derived implementation, but faster: it compares the first bytes inline
-    /// instead of by a call, and makes no call if there are no remaining bytes. Even a comparison
-    /// of no bytes may load memory, which would take longer than everything else here. A key whose
-    /// remaining bytes were dropped never equals a key that has remaining bytes.
+    /// Equivalent to a derived implementation, but faster: the first bytes are compared inline, and
+    /// there is no call if there are no remaining bytes. A call to compare zero bytes may still
+    /// load memory, which would take longer than the rest of this function. A key whose remaining
+    /// bytes were dropped never equals a key that has remaining bytes.
     fn eq(&self, other: &Self) -> bool {
         let first = self.first.iter().zip(&other.first);
         let differing = first.fold(0, |all, (own, other)| all | (own ^ other));
@@ -85,14 +85,15 @@ impl Key {
         self.first
     }
 
-    /// Returns bytes of each cache line of the key itself. Reading them loads the lines.
+    /// Returns one value from each cache line of the key itself, so that reading them loads these
+    /// lines.
     pub(super) fn ends(&self) -> (u64, u64, u32) {
         let [first, .., last] = self.first;
         (first, last, self.length)
     }
 
     /// Returns a byte of each of the first two cache lines of a long key's remaining bytes. Reading
-    /// them loads the lines; the CPU prefetches the following lines by itself.
+    /// these bytes loads the lines; the CPU prefetches the following lines by itself.
     pub(super) fn rest_lines(&self) -> impl Iterator<Item = &u8> {
         self.rest.iter().step_by(LINE_BYTES).take(2)
     }
@@ -102,7 +103,7 @@ impl Key {
         self.rest = Box::default();
     }
 
-    /// Returns the allocated bytes of the remaining bytes.
+    /// Returns the number of bytes that are allocated for the key's remaining bytes.
     pub(super) fn rest_bytes(&self) -> u64 {
         u64::try_from(self.rest.len()).unwrap_or(u64::MAX)
     }

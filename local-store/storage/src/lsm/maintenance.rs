@@ -1,5 +1,5 @@
-//! The thread that flushes sealed tables to disk and merges the tables there. Without it, memory
-//! and the number of tables would grow with each write.
+//! The thread that flushes sealed tables to disk and merges the tables there. Without this thread,
+//! memory and the number of tables would grow without bound.
 //!
 //! The thread never changes the contents of a view.
 
@@ -17,16 +17,17 @@ use super::{State, is_full, is_passing};
 use crate::disk::descriptors::Backoff;
 use crate::error::Error;
 
-/// The most sealed tables that may wait for a flush; beyond that, writers wait.
+/// The maximum number of sealed tables that wait for a flush. If there are more, writers wait.
 const SEALED_TABLES_MAX: usize = 3;
 
-/// The most runs of tables that a read may have to search; beyond that, writers wait for a merge.
+/// The maximum number of runs of tables that a read has to search. If there are more, writers wait
+/// for a merge.
 const RUNS_MAX: usize = 20;
 
-/// The number of runs from which on the strategy merges them. A merge rewrites the tables that
-/// overlap with the runs, and a read on disk has to search each run. With 10 instead of 6, batches
-/// of writes to a table with a stream or an index take a tenth less CPU time, but some queries of
-/// data on disk take a seventh more.
+/// The number of runs at which the compaction strategy merges them. It is a trade-off: a merge
+/// rewrites the tables that overlap with the runs, and a read on disk has to search each run. With
+/// 10 instead of 6, batches of writes to a table with a stream or an index take a tenth less CPU
+/// time, but some queries of data on disk take a seventh more.
 const RUNS_TO_MERGE: u8 = 10;
 
 /// The number of levels of the tree.
@@ -68,7 +69,7 @@ enum PendingWork {
 }
 
 impl MaintenanceThread {
-    /// Starts the thread, and any merge that the previous process left unfinished.
+    /// Starts the thread, and continues a merge that the previous process left unfinished.
     pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
         let pending = Mutex::new(PendingWork::Tables);
         let bytes_merged = AtomicU64::new(0);
@@ -101,7 +102,7 @@ impl MaintenanceThread {
         if let Some(room) = self.work.room() {
             return room;
         }
-        // A merge may take seconds, and other tasks should run meanwhile.
+        // A merge may take seconds, during which other tasks should run.
         block_in_place(|| {
             let mut to_do = self.work.lock();
             loop {
@@ -126,8 +127,8 @@ impl Drop for MaintenanceThread {
     }
 }
 
-/// Waits, and lets the other tasks of a runtime with several threads continue. A runtime with one
-/// thread is a simulation or a test.
+/// Waits, and lets the other tasks of a runtime with several threads continue. In a runtime with
+/// one thread, which only simulations and tests have, other tasks wait.
 pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
@@ -169,7 +170,7 @@ impl Work {
             let failed = done.err();
             let to_do = self.lock();
             if let Some(error) = failed {
-                // The next batch fails with this error, because the thread has ended.
+                // The thread has ended, so the next batch must fail with this error.
                 _ = self.state.failed.set(error);
             }
             self.changed.notify_all();
@@ -183,12 +184,12 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
         state.flush_with_descriptors(|| self.is_to_end())?;
-        // Wakes the writers now, because writers that wait for a flush need not wait for a merge.
-        // Taking the lock first ensures that no writer is between its check and its wait, where it
-        // would miss the notification.
+        // Wakes the writers now, because those that wait for the flush need not wait for a merge.
+        // Acquiring the lock first ensures that no writer is between its check and its wait, where
+        // it would miss the notification.
         drop(self.lock());
         self.changed.notify_all();
-        // Each merge moves at least one table one level down, so this number of merges is enough.
+        // Bounds the loop: each merge moves at least one table down by one level.
         let merges_max = LEVELS * (state.tree.table_count() + 1);
         let mut backoff = Backoff::default();
         for _ in 0..merges_max {
@@ -199,7 +200,7 @@ impl Work {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // A failed merge has removed its unfinished output and left its input unchanged, so
-                // it can be retried.
+                // the merge can be retried.
                 Err(error) if is_passing(&error) => {
                     backoff.pause();
                     continue;
@@ -215,7 +216,7 @@ impl Work {
             drop(self.lock());
             self.changed.notify_all();
         }
-        // The loop continues with the tables that were written meanwhile.
+        // The loop continues if tables were sealed in the meantime.
         let mut to_do = self.lock();
         if *to_do == PendingWork::Nothing {
             *to_do = PendingWork::Tables;
@@ -251,9 +252,9 @@ impl Work {
 
     /// Merges some tables. Returns whether there was anything to merge.
     ///
-    /// The strategy chooses the level that most exceeds its size, and does nothing if that level
-    /// has no small merge. Writers wait only for the newest level. Therefore that level is merged
-    /// first while it has many runs; the other levels follow when it has few.
+    /// The strategy chooses the level that exceeds its target size the most, and does nothing if
+    /// only a large merge is possible there. Writers wait only for the newest level, so this level
+    /// is merged first while it has many runs.
     fn merge_once(&self) -> Result<bool, lsm_tree::Error> {
         let state = &*self.state;
         let all = Leveled::default()
@@ -271,7 +272,7 @@ impl Work {
         if state.tree.l0_run_count() <= RUNS_MAX {
             return Ok(false);
         }
-        // No small merge is left, and writers wait: merge all tables into one run.
+        // No small merge is possible, but writers wait: merge all tables into one run.
         let (tables, path) = (state.tree.table_count(), state.path.display());
         tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this is done");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
@@ -282,7 +283,7 @@ impl Work {
         Ok(true)
     }
 
-    /// Returns the number of tables of each level, and of runs of the newest.
+    /// Returns the number of tables in each level, and the number of runs in the newest level.
     fn shape(&self) -> [usize; LEVELS + 1] {
         let tree = &self.state.tree;
         std::array::from_fn(|level| match level {

@@ -2,8 +2,8 @@
 //!
 //! A change replaces the previous change of its key, unless an open view sees the previous one.
 //! Therefore a key that is written repeatedly takes no more memory, and is written to disk once. A
-//! key that was inserted and deleted meanwhile is not written to disk at all. This module does not
-//! decide when a table is full; `rows` looks rows up.
+//! key that was inserted and deleted before the flush is not written to disk at all. `rows` looks
+//! up rows; the caller decides when a table is full.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
 use super::versions::{OpenViews, Version, Versions};
 
-/// The most rows and bytes that are copied at a time. Writers wait for the lock meanwhile. The
-/// first copy is smaller, because most readers need little.
+/// The most rows and bytes that are copied while the lock is held, because writers wait for the
+/// lock. The first copy is smaller, because most readers need only a few rows.
 const COPY_SIZE: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
 const FIRST_COPY_SIZE: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
 
@@ -32,13 +32,13 @@ pub(super) struct Memtable {
 }
 
 impl Memtable {
-    /// Applies the changes of a batch. The caller ensures that no view is opened meanwhile.
+    /// Applies the changes of a batch. The caller ensures that no view is opened in the meantime.
     pub(super) fn apply(&self, ops: &[Op], number: u64, open_views: &OpenViews) {
         for ops in ops.chunks(ROWS_TOGETHER) {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
             let mut rows = self.rows.write();
-            // Prefetches only one byte of each value: dropping a replaced value needs only its
-            // reference count.
+            // Prefetches only one byte of each value, because dropping a replaced value accesses
+            // only its reference count.
             let fetched = rows.fetch(&keys, 1);
             let rows_before = rows.bytes();
             let (mut came, mut went) = (0, 0);
@@ -65,8 +65,8 @@ impl Memtable {
             }
             came += rows.bytes().saturating_sub(rows_before);
             went += rows_before.saturating_sub(rows.bytes());
-            // No atomic addition is needed, because writers hold the lock of the rows. The result
-            // is not negative, because each removed byte was added before.
+            // No atomic addition is needed, because only the holder of the write lock changes the
+            // value. The result is never negative, because each removed byte was added before.
             let bytes = self.bytes.load(Ordering::Relaxed);
             self.bytes.store((bytes + came).saturating_sub(went), Ordering::Relaxed);
         }
@@ -90,7 +90,7 @@ impl Memtable {
     }
 
     /// Copies the next rows of a range, as a view of the batches below `below` sees them. Copies as
-    /// many rows as fit, and fewer only at the end of the range.
+    /// many rows as fit into `to`, unless the range ends before.
     fn copy(&self, range: &Range, reverse: bool, below: u64, to: &mut Copied) {
         let rows = self.read_in_order();
         let mut range = rows.range(range);
@@ -104,8 +104,8 @@ impl Memtable {
     }
 
     /// Returns every version of the keys whose first byte is wanted, in the tree's order: by key,
-    /// the newest first. The table must be sealed. Concurrent readers wait for a few rows at most,
-    /// however long the iteration takes.
+    /// then the newest version first. The table must be sealed. A concurrent reader waits only
+    /// while a few rows are copied, however long the whole iteration takes.
     pub(super) fn versions(
         &self,
         is_wanted: impl Fn(u8) -> bool,
@@ -125,7 +125,7 @@ impl Memtable {
         })
     }
 
-    /// Returns every version of the rows at some positions.
+    /// Returns every version of the rows at these positions.
     fn stored_versions(&self, places: &[RowPosition]) -> Vec<InternalValue> {
         let rows = self.read();
         let mut key = Vec::new();
@@ -159,8 +159,8 @@ impl Memtable {
         newest
     }
 
-    /// Puts all rows in key order, unless they already are, and returns them. Ordering is deferred
-    /// until a reader needs it.
+    /// Puts all rows into key order, unless they are already in order, and returns them. Ordering
+    /// is deferred until a reader of a range needs it.
     fn read_in_order(&self) -> RwLockReadGuard<'_, Rows> {
         let rows = self.read();
         if rows.is_in_order() {
@@ -243,8 +243,8 @@ impl Copied {
     }
 }
 
-/// A cursor over a range of a table that copies some rows at a time, so that writers do not wait
-/// until all have been visited.
+/// A cursor over a range of a table that copies some rows at a time, so that writers do not have to
+/// wait until all rows have been visited.
 pub(super) struct Cursor<'a> {
     table: &'a Memtable,
     /// The range that is not copied yet.

@@ -19,8 +19,8 @@ impl Memtables {
         &self.active
     }
 
-    /// Returns all tables, the newest first. If several tables have a key, the first of these
-    /// tables has the key's newest version.
+    /// Returns all tables, the newest first. If several tables contain a key, the first of them has
+    /// the key's newest version.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Memtable> {
         let active = std::iter::once(&self.active);
         active.chain(&self.sealed).chain(&self.written).map(|table| &**table)
@@ -36,7 +36,8 @@ impl Memtables {
         self.sealed.last().cloned()
     }
 
-    /// Returns the set with a new active table. An empty table is not sealed.
+    /// Returns the set with a new active table after sealing the previous one. Returns an equal set
+    /// if the active table is empty.
     pub(super) fn seal(&self) -> Self {
         if self.active.bytes() == 0 {
             return self.clone();

@@ -1,18 +1,18 @@
 //! The production engine: a log-structured merge tree of the crate lsm-tree.
 //!
-//! It has no log of its own. A batch goes into a table in memory. A full table is sealed; the
-//! background thread flushes it to disk and syncs it as a whole. Tables are sealed only between two
-//! batches, so a crash leaves a prefix of the batches on disk, and the node's log restores the
+//! The engine has no log of its own. A batch goes into a table in memory. A full table is sealed;
+//! the background thread flushes it to disk and syncs it as a whole. Tables are sealed only between
+//! two batches, so a crash leaves a prefix of the batches on disk, and the node's log restores the
 //! rest.
 //!
 //! Stream records, which are only appended and removed in key order, are in separate files beside
 //! the tree (`queue`).
 //!
-//! The tables in memory are this crate's own: they replace the previous version of a key, whereas
-//! the crate lsm-tree keeps every version until it is flushed.
+//! The tables in memory are this crate's own: a new version replaces the previous version of its
+//! key, whereas the tables of lsm-tree keep every version until they are flushed.
 //!
 //! A read may find damage long after the storage was opened. The damage is recorded in a file
-//! beside the storage, which then refuses to open.
+//! beside the storage, and the storage then refuses to open.
 
 mod blocks;
 mod disk_rows;
@@ -59,10 +59,11 @@ use crate::error::Error;
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
 
-/// The operation that errors name for a failed read.
+/// The name of the operation in errors about a failed read.
 const READ: &str = "read";
 
-/// Attempts to acquire the lock, and the pause between them: a tenth of a second in all.
+/// Attempts to acquire the lock. The next constant is the pause between them. All attempts together
+/// take a tenth of a second.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -72,19 +73,19 @@ const TREE_FILE: &str = "current";
 /// The tree's folder of tables. The folder exists once the tree has tables.
 const TABLES_FOLDER: &str = "tables";
 
-/// The most tables that all trees of a process keep open. A tree opens further tables when it reads
-/// them, and closes the least used ones. Without this limit, 5.4 GB of data would need 690
+/// The most tables that all trees of a process keep open. A tree opens other tables on demand, and
+/// closes the least recently used ones. Without this limit, 5.4 GB of data would need 690
 /// descriptors for 690 tables, of the 1,024 that a process often has.
 pub const OPEN_TABLES_MAX: usize = 256;
 
 /// Files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock, its directory, and a
-/// file for each merged run (20 of the newest level, one of each of the six others). While the tree
-/// works, it also has open the table that it writes, and one file of rows each to read and to
-/// write.
+/// file for each merged run (20 of the newest level, one of each of the six others). During a flush
+/// or a merge, it also has open the table that it writes, and one queue file each for reading and
+/// writing.
 pub const OPEN_FILES_PER_TREE: usize = 32;
 
 /// Caches that the trees of a process share: blocks that were read from disk, and open tables. The
-/// leader reads much and followers read little, so a shared cache has more space for the leader.
+/// leader reads much more than the followers, so with a shared cache it gets more of the space.
 #[derive(Clone)]
 pub struct BlockCache {
     blocks: Arc<Cache>,
@@ -118,15 +119,15 @@ impl fmt::Debug for BlockCache {
 pub struct Options {
     /// The cache of blocks and open tables.
     pub cache: BlockCache,
-    /// Bytes of one table of recent writes. There are two such tables, the active one and the last
-    /// flushed one, and up to four more while the disk is too slow.
+    /// Bytes of one table of recent writes. Usually there are two such tables, the active one and
+    /// the last flushed one, and up to four more if the disk is too slow.
     pub memtable_bytes: u64,
     /// Size of the tree's files in bytes, inclusive, up to which the indexes and filters of all
-    /// tables stay in memory. Indexes and filters take a sixtieth of the files. A larger tree reads
-    /// those of all but the newest tables in parts, through the cache.
+    /// tables stay in memory. Indexes and filters take a sixtieth of the files. A larger tree keeps
+    /// only those of the newest tables in memory, and reads parts of the others through the cache.
     pub pinned_up_to: u64,
-    /// Size in bytes at which a merge begins a new file. Files without overlap move to the next
-    /// level without a rewrite, so they must not be large.
+    /// Size in bytes at which a merge begins a new file. A file that overlaps with no file of the
+    /// next level moves there without a rewrite, which is more likely if files are small.
     pub file_bytes: u64,
     /// The receiver of damage that is found after opening.
     pub damage: Damage,
@@ -138,7 +139,7 @@ pub const CACHE_BYTES_PER_TREE: u64 = 12 * MEBIBYTE;
 
 impl Options {
     /// Returns options with which three replicas in one process stay below 100 MB each, including
-    /// their part of shared items. Data beyond the cache is read through the page cache.
+    /// their share of the items. Data beyond the cache is read through the page cache.
     #[must_use]
     pub fn with_cache(cache: BlockCache) -> Self {
         // The pinned indexes and filters of 1 GiB of files take 17 MB.
@@ -169,17 +170,17 @@ struct State {
     file_bytes: u64,
     /// The number of the next batch. The tree takes some numbers for its own changes.
     numbers: SequenceNumberCounter,
-    /// Locked while a batch is applied, so that no view is opened between its changes.
+    /// Locked while a batch is applied, so that no view shows only a part of the batch.
     view_states: Mutex<ViewStates>,
-    /// The error after which no write is possible.
+    /// The error because of which no further write is possible.
     failed: OnceLock<Error>,
-    /// The directory at `path`, even if it has been renamed.
+    /// The open directory, which stays the same even if `path` is renamed.
     directory: File,
     /// Whether the directory is removed when the last user drops it.
     is_temporary: Arc<AtomicBool>,
     damage: Damage,
-    /// A lock that is held until the last view is dropped. Tables are opened by path, and a view
-    /// must not read the tables of a newer storage at the same path.
+    /// The lock of the directory, held until the last view is dropped. Tables are opened by path,
+    /// so without the lock a view could read the tables of a newer storage at the same path.
     _lock: File,
 }
 
@@ -242,8 +243,8 @@ impl LsmStorage {
         Ok(LsmStorage { maintenance, state })
     }
 
-    /// Returns a flag; while it is true, the directory is removed when the storage and its last
-    /// view are dropped.
+    /// Returns a flag. If it is true when the storage and its last view are dropped, the directory
+    /// is removed.
     pub fn is_temporary(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.state.is_temporary)
     }
@@ -252,7 +253,7 @@ impl LsmStorage {
     ///
     /// # Errors
     ///
-    /// When a part of it cannot be removed.
+    /// When a part of the storage cannot be removed.
     pub fn remove(path: &Path) -> io::Result<()> {
         let or_missing = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -268,8 +269,8 @@ fn open_tree(
     options: &Options,
     numbers: &SequenceNumberCounter,
 ) -> Result<AnyTree, lsm_tree::Error> {
-    // The tree's own counter of visible changes is not used, because this crate decides which
-    // batches a view sees: a batch may be half applied while a table is registered.
+    // The tree's own counter of visible changes is not used: a batch may be only partly applied
+    // while the tree registers a table, so this crate decides which batches a view sees.
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::clone(&options.cache.blocks))
@@ -319,7 +320,7 @@ impl Drop for State {
         if !self.is_temporary.load(Ordering::Acquire) {
             return;
         }
-        // A restarted node may have removed the directory and created a new one in its place.
+        // A restarted node may have removed the directory and created a new one at the same path.
         let same = |own: fs::Metadata, found: fs::Metadata| {
             (own.dev(), own.ino()) == (found.dev(), found.ino())
         };
@@ -335,8 +336,8 @@ impl Drop for State {
 }
 
 impl State {
-    /// Classifies an error, and reports damage. Wrong bytes are damage. Bytes that cannot be read
-    /// or written are damage only if another node can rebuild this one.
+    /// Classifies an error, and reports damage. Wrong bytes are damage. A failed read or write
+    /// counts as damage only if other nodes can rebuild this one.
     fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
         let error = match error {
             lsm_tree::Error::Io(source)
@@ -355,9 +356,8 @@ impl State {
         error
     }
 
-    /// Does the same as [`State::sort`] for an error that a verification found. If this is the only
-    /// node of a store, it cannot be rebuilt, so it may still be opened again for its undamaged
-    /// data.
+    /// Does the same as [`State::sort`] for an error that a verification found. The only node of a
+    /// store cannot be rebuilt, so its storage may still be opened again, for its undamaged data.
     fn sort_verified(&self, error: lsm_tree::Error) -> Error {
         if self.damage.has_peers() {
             return self.sort(READ, error);
@@ -373,8 +373,8 @@ impl State {
         self.view_states.lock()
     }
 
-    /// Returns a batch number. Of the versions of a key below this number, open and later views
-    /// need only the newest one.
+    /// Returns a batch number. Of the versions of a key with lower batch numbers, open and later
+    /// views need only the newest one.
     fn oldest_seen(&self) -> u64 {
         let view_states = self.view_states();
         view_states.open_views().oldest.min(view_states.current().number)
@@ -395,7 +395,7 @@ impl State {
     }
 
     /// Flushes the sealed tables to disk, and syncs them. Retries while no descriptor is left for a
-    /// file, unless the thread must end. Each retry writes a new file under another name.
+    /// file, unless the thread must end. Each retry writes a new file with another name.
     fn flush_with_descriptors(&self, is_to_end: impl Fn() -> bool) -> Result<(), Error> {
         let mut backoff = Backoff::default();
         loop {
@@ -409,8 +409,8 @@ impl State {
     /// Flushes the sealed tables to disk, and syncs them.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
         let _flushing = self.tree.get_flush_lock();
-        // The number of iterations is bounded. Code that seals a table meanwhile also requests its
-        // flush.
+        // Bounded to the tables that are sealed now. Code that seals another table also requests
+        // its flush.
         for _ in 0..self.sealed_count() {
             let Some(table) = self.view_states().current().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
@@ -439,7 +439,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes a table's rows of queues; `None` if there are none.
+    /// Writes the rows of a table that belong to queues; `None` if there are none.
     fn flush_queues(&self, table: &Memtable) -> io::Result<Option<QueueFlush>> {
         let newest = table.newest(QUEUE_KEYS);
         let rows = newest.rows();
@@ -477,8 +477,8 @@ impl Storage for LsmStorage {
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
-        // Each persist adds a table, which is a separate run. If entries are small, tables are
-        // sealed only here and never because they are full, so a merge must be requested here.
+        // Each persist adds a table, which is a run of its own. If entries are small, tables are
+        // never full and are sealed only here, so a merge must be requested here.
         self.maintenance.start_maintenance();
         Ok(())
     }
@@ -528,7 +528,7 @@ fn note_damage(path: &Path, reason: &str) {
     let write = || fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
     let noted = descriptors::wait_for_one(write);
     if let Err(error) = noted.and_then(|()| sync_parent(path)) {
-        // The damage still exists, so a later read will find it again.
+        // The damage persists, so a later read will find it again.
         tracing::error!(%error, reason, "cannot record the damage of a storage");
     }
 }
@@ -549,8 +549,8 @@ fn lock(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Acquires a file's lock, and retries for a tenth of a second, because a forked child holds the
-/// lock until it executes its own program.
+/// Acquires a file's lock, and retries for a tenth of a second, because a forked child process
+/// holds the lock until it executes its own program.
 fn take(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_TRIES {
         match file.try_lock() {

@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::versions::Versions;
 
-/// Number of changes that are made at a time under the lock, and of rows that are prefetched
+/// Number of changes that are made while the lock is held, and of rows that are prefetched
 /// together.
 pub(super) const ROWS_TOGETHER: usize = 32;
 

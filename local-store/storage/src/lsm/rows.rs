@@ -1,8 +1,8 @@
 //! The rows of a table in memory, by hash of the key for lookups, and in key order.
 //!
-//! Cache misses take most of the time here. Therefore a row has its key and its versions in one
-//! place, and rows that are needed together are prefetched together. This module does not interpret
-//! versions, and does not know which views see them.
+//! CPU cache misses take most of the time here. Therefore a row stores its key and its versions
+//! together, and rows that are needed together are prefetched together. Which version a view sees
+//! is decided elsewhere.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,15 +16,16 @@ use super::blocks::{Blocks, RowPosition, RowState};
 use super::key::{Key, KeyPrefix, LINE_BYTES};
 use super::row::{ROWS_TOGETHER, Row};
 
-/// Bytes of a row without its value and the rest of a long key: the row itself, and its positions
-/// in the order and in the hash table, which is two thirds full.
+/// Bytes of a row without its value and the remaining bytes of a long key: the row itself, and its
+/// positions in the order and in the hash table, which is two thirds full.
 pub(super) const ROW_BYTES: u64 = 275;
 
 /// Bytes of each value to prefetch for a reader of the whole value; the CPU prefetches the bytes
 /// after them by itself.
 pub(super) const VALUE_BYTES_TOGETHER: usize = 512;
 
-/// The position of a row, with the hash of its key, which distinguishes most other keys.
+/// The position of a row, and the hash of its key, so that most other keys are excluded without
+/// reading their rows.
 struct Slot {
     hash: u32,
     place: RowPosition,
@@ -68,7 +69,8 @@ impl RowPositions {
     }
 
     /// Adds the positions of rows whose keys have no position here yet. Both sets may be large, so
-    /// each new position is searched for, and each existing position moves once.
+    /// the place of each new position is found by binary search, and each existing position moves
+    /// only once.
     fn add(&mut self, mut coming: Vec<RowPosition>, blocks: &Blocks) {
         let key_of = |place: &RowPosition| blocks.get(*place).map(|row| &row.key);
         coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
@@ -85,7 +87,7 @@ impl RowPositions {
         *self = Self::Several(all);
     }
 
-    /// Removes positions, which must be sorted by number. Returns whether none is left.
+    /// Removes positions, which must be sorted by number. Returns whether no position is left.
     fn remove(&mut self, gone: &[RowPosition]) -> bool {
         let is_left = |place: &RowPosition| gone.binary_search(place).is_err();
         match self {
@@ -104,11 +106,11 @@ pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
     in_order: BTreeMap<KeyPrefix, RowPositions>,
-    /// Positions that wait to be put in order, each position once. Some of their rows may have been
-    /// removed meanwhile, and other rows may have taken their positions.
+    /// Positions that wait to be put in order, without duplicates. Some of their rows may have been
+    /// removed in the meantime, and other rows may have been stored at these positions.
     unordered: Vec<RowPosition>,
-    /// Positions of released rows in the order. The next removal skips those that have been written
-    /// again.
+    /// Positions of released rows that are still in the key order. The next removal skips rows that
+    /// have been written again.
     released: Vec<RowPosition>,
     /// Bytes of the rows without their values.
     bytes: u64,
@@ -116,20 +118,21 @@ pub(super) struct Rows {
     removals: u64,
 }
 
-/// The probable positions of the rows with some keys. [`Rows::find_fetched`] uses them only if no
-/// row was removed from the order since, which `removals` shows.
+/// The probable positions of the rows with some keys. [`Rows::find_fetched`] uses them only if
+/// `removals` shows that no row was removed from the order in the meantime.
 pub(super) struct ProbablePositions {
     places: [Option<RowPosition>; ROWS_TOGETHER],
     removals: u64,
 }
 
-/// The most rows that wait to be put in order, unless a range is read before. Ordering each row on
-/// its own would cause a cache miss each time. If many rows are sorted together, the position of
-/// the next one is mostly near, and many index entries have been deleted again by then. Ordering
-/// takes some milliseconds, during which other threads wait. A table in memory is mostly full
-/// before it has so many rows.
+/// The number of waiting rows at which they are put in order even if no range is read. Ordering
+/// single rows would cause a cache miss for each. If many rows are ordered together, consecutive
+/// ones are usually close to each other, and many index entries have been deleted again by then.
+/// Ordering takes some milliseconds, during which other threads wait. A table in memory is usually
+/// full before it has so many rows.
 const UNORDERED_MAX: usize = 32 * 1024;
-/// The number of rows that are removed from the order at once, within a millisecond or two.
+/// The number of released rows at which they are removed from the order, which takes a millisecond
+/// or two.
 const GONE_MAX: usize = 4096;
 
 /// Returns the bytes of a row without its value.
@@ -137,7 +140,7 @@ fn row_bytes(row: &Row) -> u64 {
     ROW_BYTES + row.key.rest_bytes()
 }
 
-/// Spreads a hash over 64 bits, because the hash table uses the first and the last bits.
+/// Spreads a hash over 64 bits, because the hash table uses its highest and its lowest bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -148,15 +151,15 @@ impl Rows {
     }
 
     /// Returns the position of the row whose key was the `number`-th of a prefetch. The caller
-    /// ensures that no row with this key was inserted since.
+    /// ensures that no row with this key was inserted after the prefetch.
     pub(super) fn find_fetched(
         &self,
         key: &Key,
         fetched: &ProbablePositions,
         number: usize,
     ) -> Option<RowPosition> {
-        // A removal from the order frees positions for other rows, so earlier positions are not
-        // used after it.
+        // A removal frees positions, which other rows may take, so positions from before a removal
+        // are not used.
         let likely = fetched.places.get(number).filter(|_| fetched.removals == self.removals);
         let is_there =
             |place: RowPosition| self.blocks.get(place).is_some_and(|row| row.key == *key);
@@ -204,8 +207,8 @@ impl Rows {
             let value = row.versions.value().unwrap_or_default();
             let value = value.get(..value_bytes).unwrap_or(value);
             let bytes = value.iter().step_by(LINE_BYTES);
-            // A caller that needs no value bytes compares only the beginnings of keys, so the rest
-            // of long keys is not loaded.
+            // A caller that needs no value bytes compares only key prefixes, so the remaining bytes
+            // of long keys are not loaded.
             let ends = (value_bytes > 0).then(|| row.key.rest_lines()).into_iter().flatten();
             black_box(bytes.chain(ends).fold(0, |all, byte| all ^ byte));
         }
@@ -263,7 +266,7 @@ impl Rows {
         blocks.free.push(place);
     }
 
-    /// Returns whether every row is in the order, and none waits for removal.
+    /// Returns whether every row is in the key order, and no released row waits for removal.
     pub(super) fn is_in_order(&self) -> bool {
         self.unordered.is_empty() && self.released.is_empty()
     }
@@ -308,7 +311,7 @@ impl Rows {
         beginnings
     }
 
-    /// Removes the released rows, except those that have been written again.
+    /// Removes the released rows from the order, except those that have been written again.
     fn remove_gone(&mut self) {
         self.removals += 1;
         let mut gone = mem::take(&mut self.released);
@@ -345,9 +348,9 @@ impl Rows {
             .filter_map(|place| self.blocks.get(*place))
     }
 
-    /// Returns the positions of the rows whose first byte is wanted, in key order, without rows
-    /// that need no tombstone. If rows wait to be put in order, it sorts copies of the positions,
-    /// so that other threads need not wait until all rows are in order.
+    /// Returns the positions of the rows whose first byte is wanted, in key order, without removed
+    /// rows that need no tombstone. If rows wait to be put in order, sorts a copy of their
+    /// positions instead, so that other threads do not wait until all rows are in order.
     pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<RowPosition> {
         let is_wanted = |[first, ..]: &KeyPrefix| {
             let [first, ..] = first.to_be_bytes();
@@ -399,8 +402,8 @@ impl Range {
         }
     }
 
-    /// Returns the range of key prefixes. Keys with the prefix of a bound can be on either side of
-    /// it.
+    /// Returns the range of key prefixes. Keys whose prefix equals a bound's prefix may be inside
+    /// or outside of the range.
     fn beginnings(&self) -> Bounds<KeyPrefix> {
         let inclusive = |bound: &Bound<Key>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key.beginning()),

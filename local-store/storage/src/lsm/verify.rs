@@ -14,7 +14,7 @@ use super::queue::damaged;
 use crate::disk::descriptors::wait_for_one;
 use crate::engine::{Pace, StoredFile};
 
-/// Bytes that are read between two calls of `pace`: less than a millisecond of disk time.
+/// Bytes that are read between two calls of `pace`. Reading them takes less than a millisecond.
 const PIECE_BYTES: usize = 128 * 1024;
 
 /// Verifies the file after `after`. See [`super::super::Storage::verify_next`].
@@ -33,7 +33,7 @@ pub(super) fn verify_next(
     let next = behind.min_by_key(|table| table.id()).cloned();
     drop(version);
     if let Some(table) = next {
-        // `table` keeps its file on disk, even if a merge replaces the table meanwhile.
+        // `table` keeps its file on disk, even if a merge replaces the table in the meantime.
         verify_table(&table.path, table.checksum().into_u128(), pace)?;
         return Ok(Some(StoredFile::Table(table.id())));
     }

@@ -7,7 +7,7 @@ use partition::Value;
 /// Bytes of an older version of a row without its value.
 const VERSION_BYTES: u64 = 48;
 
-/// A value, or none for a deletion, and the number of its batch.
+/// A value, or `None` for a deletion, and the number of the batch that wrote it.
 #[cfg_attr(test, derive(Default))]
 pub(super) struct Version {
     pub(super) number: u64,
@@ -25,7 +25,7 @@ impl Version {
 #[cfg_attr(test, derive(Default))]
 pub(super) struct Versions {
     pub(super) newest: Version,
-    /// Versions that views still see, the newest last.
+    /// Older versions that views may still see, the newest last.
     pub(super) older: Box<[Version]>,
 }
 
@@ -43,7 +43,7 @@ impl Versions {
         self.newest.number
     }
 
-    /// Returns whether every view sees the key as deleted.
+    /// Returns whether the key is deleted in every view.
     pub(super) fn is_nothing(&self) -> bool {
         self.newest.value.is_none() && self.older.is_empty()
     }
@@ -59,8 +59,8 @@ impl Versions {
         versions.find(|version| version.number < below)
     }
 
-    /// Adds the newest version, and drops those that no view sees. Returns the bytes added and
-    /// removed.
+    /// Adds the newest version, and drops those that no view sees. Returns the number of bytes
+    /// added and removed.
     pub(super) fn change(&mut self, version: Version, open_views: &OpenViews) -> (u64, u64) {
         let (mut came, mut went) = (version.bytes(), 0);
         let before = mem::replace(&mut self.newest, version);
@@ -93,8 +93,8 @@ pub(super) struct OpenViews {
 }
 
 impl OpenViews {
-    /// Returns whether an open view may see the change of the batch with this number after a later
-    /// batch has replaced it.
+    /// Returns whether an open view may see the change of the batch with this number although a
+    /// later batch has replaced it.
     pub(super) fn sees(&self, number: u64) -> bool {
         number < self.newest
     }

@@ -1,5 +1,5 @@
 //! Views: the storage as of one batch, and the set of open views, whose versions must be kept. Most
-//! reads open a view, so opening one is cheap: it takes a lock for a short time and increments a
+//! reads open a view, so opening a view is cheap: it acquires a lock briefly and increments a
 //! reference count.
 
 use std::collections::VecDeque;
@@ -22,9 +22,9 @@ use super::{READ, State, is_exhausted};
 use crate::disk::descriptors::Backoff;
 use crate::engine::{KEY_BYTES_MAX, OWN_KEYS};
 
-/// The state that a view sees. Holding a reference keeps the view open.
+/// The state that a view sees. The view is open as long as references to the state exist.
 pub(super) struct ViewState {
-    /// The view sees the batches with lower numbers.
+    /// The end of the batches that the view sees, exclusive.
     pub(super) number: u64,
     pub(super) tables: Memtables,
     pub(super) queues: Arc<Queues>,
@@ -58,7 +58,7 @@ impl ViewStates {
     }
 
     /// Sets the state of later views. Returns the states that no view sees any more. The caller
-    /// drops them after it has released the lock, because dropping them may remove files.
+    /// must release the lock before it drops them, because dropping them may remove files.
     #[must_use]
     pub(super) fn publish(&mut self, next: ViewState) -> Vec<Arc<ViewState>> {
         let before = mem::replace(&mut self.current, Arc::new(next));
@@ -74,7 +74,7 @@ impl ViewStates {
         unseen
     }
 
-    /// Returns the range of open views. The caller ensures that no view is opened meanwhile.
+    /// Returns the range of open views. The caller ensures that no view is opened in the meantime.
     pub(super) fn open_views(&self) -> OpenViews {
         let mut held =
             self.earlier.iter().chain([&self.current]).filter(|view_state| is_held(view_state));
@@ -84,8 +84,8 @@ impl ViewStates {
     }
 }
 
-/// Returns whether a view holds the state. For an earlier state the result `false` is final,
-/// because only an existing holder can share it.
+/// Returns whether a view holds the state. For an earlier state, the result `false` is final,
+/// because only a view that holds the state can share it.
 fn is_held(view_state: &Arc<ViewState>) -> bool {
     Arc::strong_count(view_state) > 1
 }
@@ -108,7 +108,7 @@ impl LsmView {
         ReadError(self.state.sort(READ, error).to_string())
     }
 
-    /// Reads, and retries while no descriptor is left for a file, within the view's patience.
+    /// Reads. While no file descriptor is left, retries for as long as this view waits.
     fn read<T>(
         &self,
         mut read: impl FnMut() -> Result<T, lsm_tree::Error>,
@@ -124,8 +124,8 @@ impl LsmView {
         }
     }
 
-    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is
-    /// recreated after the current row.
+    /// Advances to the next row on disk. If no file descriptor is left, waits and recreates the
+    /// cursor after the current row.
     fn advance(
         &self,
         stored: &mut DiskRows,
@@ -152,11 +152,11 @@ impl LsmView {
 /// A lower and an upper bound.
 pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// Converts the range from `from` (inclusive) to `to` (exclusive) to bounds that are not longer
-/// than a key, because the tree panics at longer bounds. Returns `None` if the range can have no
+/// Clamps the bounds of a range from `from` (inclusive) to `to` (exclusive) to the maximum length
+/// of a key, because the tree panics at longer bounds. Returns `None` if the range cannot contain a
 /// key.
 fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
-    // A key that equals the beginning of a longer bound is less than the bound.
+    // A key that equals a truncated bound is less than the whole bound.
     let (start, lower) = match from.get(..KEY_BYTES_MAX) {
         Some(start) if from.len() > KEY_BYTES_MAX => (start, Bound::Excluded(start)),
         _ => (from, Bound::Included(from)),
@@ -223,7 +223,7 @@ impl View for LsmView {
                 _ => {}
             }
             let Some(newest) = first_of(&cursors, stored.row(), reverse) else {
-                // No row in memory comes before the stored row, so the stored row is next.
+                // No row in memory comes before the row on disk.
                 if stored.row().is_some_and(|(key, value)| visit(key, value).is_break()) {
                     return Ok(());
                 }
@@ -256,9 +256,9 @@ impl View for LsmView {
     }
 }
 
-/// Returns the cursor whose row comes first in the order of the scan; if several cursors have a row
-/// with that key, the one with the newest version. Returns `None` if the stored row comes before
-/// all of them.
+/// Returns the cursor whose row comes first in the order of the scan. If several cursors are at the
+/// same key, returns the one with the newest version. Returns `None` if the row on disk comes
+/// before all of them.
 fn first_of(
     cursors: &[Cursor<'_>],
     stored: Option<(&[u8], &[u8])>,

@@ -1,9 +1,9 @@
 //! Membership repair: replaces the previous identity of a rebuilt node in every group.
 //!
-//! The leader of each arc repairs its group. A node with a new identity first receives the state as a
-//! learner, then becomes a voter in place of its previous identity. After a crash, the next leader resumes
-//! the repair. Only the first arc assigns new identities. The leaders of the other arcs learn the identities
-//! from the nodes.
+//! The leader of each arc repairs its group. A node with a new identity first receives the state as
+//! a learner, then becomes a voter in place of its previous identity. After a crash, the next
+//! leader resumes the repair. Only the first arc assigns new identities. The leaders of the other
+//! arcs learn them from the nodes' own reports.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -15,8 +15,8 @@ use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
 /// The interval between two checks of the members.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The time for a rebuilt node to receive its data and become a voter. After it, the members are checked
-/// again.
+/// The time-out of a membership change, in which a rebuilt node receives its data and becomes a
+/// voter. After a time-out, the members are checked again.
 const CHANGE: Duration = Duration::from_secs(60);
 
 /// Repairs the membership of a group for as long as the node runs.
@@ -30,8 +30,8 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         if !node.leads() || (is_first && node.status().learners.is_empty()) {
             continue;
         }
-        // In the first arc, assigning a new identity also changes the members. These changes must not
-        // overlap.
+        // In the first arc, assigning a new identity also changes the members, and such changes
+        // must not overlap.
         let _turn = if is_first { Some(peer_service.begin_change().await) } else { None };
         let Some(members) = find_members(&node, &peer_service).await else { continue };
         let status = node.status();
@@ -48,9 +48,9 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     }
 }
 
-/// Returns the members that the group should have: for each slot, the identity that its process reports. The
-/// group must know this identity. An arc that does not assign identities may instead know an earlier one.
-/// Returns `None` while a process is unreachable, or has no identity yet and may soon receive one.
+/// Returns the members that the group should have: for each slot, the identity that its process
+/// reports. The group of the first arc must already know this identity; other groups may know an
+/// earlier one of the slot. Returns `None` while a process is unreachable, or has no identity yet.
 async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSet<NodeId>> {
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);

@@ -1,9 +1,10 @@
 //! One node of a store whose other nodes are separate processes: how it starts and joins.
 //!
-//! A node with data uses its data. A node without data asks its peers. If a peer has data, the leader gives
-//! the node a new identity and sends it the data. If no peer has data and all are reachable, the node in the
-//! lowest slot creates the cluster and invites the others. This way a cluster is created once, by one node,
-//! and only if there certainly is none. The slots and their addresses never change.
+//! A node with data starts from its data. A node without data asks its peers. If a peer has data,
+//! the leader gives the node a new identity and sends it the data. If no peer has data and all are
+//! reachable, the node in the lowest slot creates the cluster and invites the others. Therefore
+//! only one node can create a cluster, and only if there certainly is none. The slots and their
+//! addresses never change.
 
 mod membership_repair;
 mod peer_service;
@@ -35,20 +36,20 @@ use node::clock::Clock;
 use node::status::{Role, Status};
 use node::{Node, NodeId, OnFatal, Settings, incarnation_of, node_id, slot_of};
 
-/// The interval between two rounds of messages while a node waits for its peers.
+/// The interval at which a waiting node sends messages to its peers.
 const ROUND: Duration = Duration::from_millis(100);
 /// The time-out of the request for a peer's identity or status.
 const QUESTION: Duration = Duration::from_millis(300);
-/// The time-out for a peer to become a node, or for the leader to assign an identity. The time allows some
-/// slow syncs.
+/// The time-out for a peer to become a node, or for the leader to assign an identity. It is long
+/// enough for some slow syncs.
 const JOINING: Duration = Duration::from_secs(10);
 /// The interval between two log lines about the wait.
 const PROGRESS: Duration = Duration::from_secs(2);
-/// The maximum time that a node with data waits for a leader. After it, the node serves requests without a
-/// leader.
+/// The maximum time for which the start of a node with data waits for a leader. After it, the node
+/// serves requests even without one.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
-/// The time for which a misconfigured peer is tolerated before the start fails. In this time, a restart of
-/// either process can correct the configuration.
+/// The time for which a misconfigured peer is tolerated before the start fails. This allows time to
+/// restart either process with a corrected configuration.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The node that a process runs.
@@ -153,7 +154,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
 }
 
-/// Returns the reason why a node with set-aside directories does not create a cluster.
+/// Returns the reason why a node with set-aside directories cannot create a cluster.
 fn set_aside_before(aside: &[String]) -> String {
     format!(
         "the data of this node was damaged and set aside ({}): the node waits for a rebuild from its peers and creates no new cluster; to start with an empty store, move the set-aside directories elsewhere",
@@ -178,7 +179,8 @@ async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFi
         };
     };
     if files.log.is_fresh() && !files.has_empty_states()? {
-        // Without its log the node does not know how it voted, so it must not vote again under this identity.
+        // Without its log, the node does not know how it voted, so it must not vote under this
+        // identity again.
         drop(files);
         cluster::set_aside(data, slot, "the node's log is missing")?;
         return Ok(None);
@@ -197,7 +199,7 @@ struct StartingMember<'a> {
     host: &'a Host,
 }
 
-/// For each slot, the answer of the peer about its identity, or the reason why there is none.
+/// For each slot, the answer of the peer about its identity, or the reason why it did not answer.
 type IdentityAnswers = BTreeMap<u64, Result<Who, String>>;
 
 impl StartingMember<'_> {
@@ -225,8 +227,8 @@ impl StartingMember<'_> {
         Ok(replicas)
     }
 
-    /// Creates the group of each arc that has none, if this node created the cluster. The node may have died
-    /// before all groups were created.
+    /// If this node created the cluster, creates the groups that are missing. The node may have
+    /// died before it created all of them.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
@@ -248,14 +250,15 @@ impl StartingMember<'_> {
         loop {
             let aside = directory::list_damaged(&self.data, self.local.slot);
             if let Ok((invitation, answer)) = invited.try_recv() {
-                // A node that had data belongs to a cluster, so it must not join a new cluster.
+                // A node that had data belongs to an existing cluster, so it must not join a new
+                // one.
                 if !aside.is_empty() && incarnation_of(invitation.identity.node) == 0 {
                     let _ = answer.send(Answer::Refused(set_aside_before(&aside)));
                     continue;
                 }
                 let files = self.adopt_identity(&invitation, files)?;
                 let replicas = self.start_node(files).await?;
-                // If the answer is lost, the peer asks again.
+                // If the answer is lost, the peer retries the invitation.
                 let _ = answer.send(Answer::Joined);
                 return Ok(replicas);
             }
@@ -307,11 +310,11 @@ impl StartingMember<'_> {
         }
     }
 
-    /// Returns whether the processes died while the cluster was created. Called for a node that was invited
-    /// but has no data. All nodes must be reachable, and each node that knows the cluster must have no log
-    /// entry after the members. In this case no leader wrote anything, so it does not matter if this node has
-    /// lost a vote. The node must start with its identity, because without it the others may have no majority
-    /// to elect a leader that could assign a new identity.
+    /// Returns whether the processes died while the cluster was created. Called for a node that was
+    /// invited but has no data. All nodes must be reachable, and each node that knows the cluster
+    /// must have no log entry after the members. Then no leader has written anything, so it does
+    /// not matter if this node has lost a vote. In that case it must start under its old identity:
+    /// without it, the others may have no majority to elect a leader that could assign a new one.
     async fn has_died_early(&self, answers: &IdentityAnswers, own: &Identity) -> bool {
         if incarnation_of(own.node) > 0 {
             return false;
@@ -329,8 +332,8 @@ impl StartingMember<'_> {
         true
     }
 
-    /// Returns whether the peer in a slot runs, leads no arc, and has no entry after the members, which have
-    /// the index 0.
+    /// Returns whether the peer in a slot is running, leads no arc, and has no entry except the one
+    /// with the members, whose index is 0.
     async fn knows_members_alone(&self, slot: u64, arcs: u32) -> bool {
         let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
         let Ok(Answer::Status(replicas, _)) = answer else { return false };
@@ -383,8 +386,8 @@ impl StartingMember<'_> {
             let arcs = own.arcs;
             let invitation = Invitation { identity, arcs, token_key: token_key.clone() };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
-            // When the peer adopts its identity, the connection ends, and the answer may be lost. The next
-            // round finds out whether the peer has joined.
+            // A peer that joins adopts an identity, which ends the connection, so its answer may be
+            // lost. The next round shows whether it has joined.
             if let Ok(Answer::Refused(reason)) = asked {
                 progress.log(&format!("node {slot} does not join: {reason}"));
             }
@@ -392,7 +395,7 @@ impl StartingMember<'_> {
         Ok(all)
     }
 
-    /// Requests a new identity from the peers until the leader among them assigns one.
+    /// Requests a new identity from each peer in turn, until the leader assigns one.
     async fn rejoin(&self) -> Result<Invitation, String> {
         let mut reasons = Vec::new();
         for slot in self.peers.slots() {
@@ -435,8 +438,8 @@ impl StartingMember<'_> {
         let mut refused_since = None;
         let read = || join_all(replicas.iter().map(Node::read_index));
         while tokio::time::timeout(ROUND, read()).await.is_err() {
-            // If only one of two peers refuses, that peer may be misconfigured. If both refuse, it is this
-            // node.
+            // If only one of two peers refuses, that peer may be misconfigured. If both refuse,
+            // this node is misconfigured.
             let refusals = self.peers.refusals();
             let waited = begun.elapsed() > LEADER_WAIT;
             if let Some(reason) = refusals.first()
@@ -468,7 +471,7 @@ impl StartingMember<'_> {
         Ok(())
     }
 
-    /// Returns the identity that replaced this node, if the leader of an arc knows one.
+    /// Returns the identity that has replaced this node's, if the leader of an arc knows one.
     async fn find_successor(&self, own: NodeId) -> Option<NodeId> {
         for slot in self.peers.slots() {
             let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
@@ -476,8 +479,8 @@ impl StartingMember<'_> {
             for status in replicas.iter().filter(|status| status.role == Role::Leader) {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
-                // An arc that has not admitted this node yet still has its previous identity, so only later
-                // identities count.
+                // An arc that has not admitted this node yet still has its previous identity, so
+                // earlier identities do not count.
                 let is_later = |member: &NodeId| {
                     slot_of(*member) == slot_of(own)
                         && incarnation_of(*member) > incarnation_of(own)
@@ -510,7 +513,7 @@ fn waiting_for(answers: &IdentityAnswers, all_needed: bool) -> String {
     }
 }
 
-/// The log lines about the wait, at most one per interval. Contains the time of the last line.
+/// The log lines about the wait, limited to one per interval. Contains the time of the last line.
 struct WaitReport(Instant);
 
 impl WaitReport {

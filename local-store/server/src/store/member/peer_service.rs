@@ -56,9 +56,9 @@ impl PeerService {
         (Arc::new(peer_service), invited)
     }
 
-    /// From now on, passes messages to the node.
+    /// Starts passing messages to the node, which has started.
     pub(super) fn attend(&self, replicas: &[Node]) {
-        // A process starts its node only once, so the value is never set twice.
+        // A process starts its node only once, so setting the value never fails.
         let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());
     }
 
@@ -184,8 +184,8 @@ impl PeerService {
         match question {
             Question::Node(message) => match self.replica(message.arc) {
                 Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
-                // The sender of a write or a read tries again until a leader is found, which may be this
-                // node.
+                // Without a node, nothing was done: the sender of a write or a read retries until
+                // it finds a leader, which may be this node.
                 None => match message.request {
                     Request::Submit(_) | Request::ReadIndex => {
                         Answer::Node(Box::new(Response::NotLeader))

@@ -1,9 +1,9 @@
 //! Detects a data directory that was restored from an older copy, if the current leader knows about it.
 //!
-//! A node that lacks entries that it acknowledged must not vote. With its vote, a node that lacks the same
-//! entries could become the leader, and acknowledged writes would be lost. Only the leader knows what each
-//! node acknowledged during its term. A restored copy is therefore not detected while there is no leader, or
-//! after the leader has changed.
+//! A node that lacks entries that it acknowledged must not vote. Otherwise another node that lacks
+//! the same entries could become the leader with its vote, and acknowledged writes would be lost.
+//! Only the leader knows what each node acknowledged during its term. A restored copy is therefore
+//! not detected while there is no leader, or after the leader has changed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use node::ring::ArcId;
 use node::slot_of;
 use node::status::{Role, Status};
 
-/// The maximum time for finding the leaders before a node with data starts without them. The whole time
-/// passes only if a peer is unreachable and no other node leads.
+/// The maximum time for finding the leaders before a node with data starts without them. The start
+/// takes this long only if a peer is unreachable and no other node leads.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Asks the leaders which entries this node acknowledged. Called before a node with data starts.
+/// Refuses to start a node whose log lacks entries that it acknowledged, according to the leaders.
 ///
 /// # Errors
 /// A leader knows that the node acknowledged entries that are not in its log.

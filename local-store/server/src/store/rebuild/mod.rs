@@ -29,9 +29,9 @@ use storage::disk::Damage;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between two log lines about a damaged node that cannot be set aside yet.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
-/// The time for requests on a stopped node to end: twice the maximum time of a request.
+/// The time that requests on a stopped node have to end: twice the maximum duration of a request.
 const RELEASE: Duration = Duration::from_secs(20);
-/// The interval between two attempts to create the new directory.
+/// The pause between two attempts to create the new directory.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The parameters of a rebuilt node's start.
@@ -98,7 +98,8 @@ impl Rebuild {
     /// Stops a damaged node and sets its directory aside. Returns the new identity of the node.
     ///
     /// # Errors
-    /// The reason why the node has to wait. Nothing has changed, but a new identity may have been assigned.
+    /// The reason why the node cannot be set aside yet. Nothing has changed, except that a new
+    /// identity may have been assigned.
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
@@ -113,7 +114,7 @@ impl Rebuild {
         let leader =
             of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
-        // From now on no request uses the damaged node.
+        // From now on, requests no longer use the damaged node.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();
         store.shared.nodes.send_replace(Arc::new(members));
         for replica in damaged {
@@ -128,8 +129,8 @@ impl Rebuild {
         Ok(Identity::new(self.cluster.clone(), admitted, arcs))
     }
 
-    /// Waits until a stopped node has closed all files of its directory. A reader with the old paths must not
-    /// find the new node's files.
+    /// Waits until a stopped node has closed all files of its directory. Otherwise a reader that
+    /// opens files by path could read those of the new node.
     async fn wait_for_release(&self, slot: u64) {
         let path = directory::path(&self.data, slot);
         let begun = Instant::now();
@@ -144,7 +145,8 @@ impl Rebuild {
         }
     }
 
-    /// Starts an empty node, which then receives its data. Gives up when the store is dropped.
+    /// Starts an empty node, which then receives its data. Retries until it succeeds or the store
+    /// is dropped.
     async fn begin_again(&self, store: &WeakStore, identity: Identity) {
         let slot = slot_of(identity.node);
         loop {
@@ -163,7 +165,7 @@ impl Rebuild {
         cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await
     }
 
-    /// Adds a new node to the store. When it has its data, it is also added to each group.
+    /// Adds a new node to the store, and makes it a voter of each group once it has its data.
     fn repair_groups(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());

@@ -1,5 +1,5 @@
-//! The handling of a node whose state is damaged while it runs. When the other nodes can continue without
-//! this node, it restarts with an empty disk. `server::store` does the same.
+//! The handling of a node whose state is damaged while it runs. When the other nodes can continue
+//! without this node, it restarts with an empty disk. `server::store` does the same in production.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::Cluster;
 
 /// The pause between two checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
-/// The number of checks after which the whole state of a damaged node is read, if no read has found the
-/// damage before.
+/// The number of checks after which the whole state of a damaged node is read, if no read has found
+/// the damage by then.
 const CHECKS_TO_VERIFY: u32 = 15;
 
 /// Runs until its runtime ends.

@@ -1,5 +1,6 @@
-//! Membership: keeps the members of the groups equal to the existing nodes. A node with an empty disk is
-//! rebuilt, and then replaces its previous identity as a voter. `server::store` does the same.
+//! Membership: keeps the members of the groups equal to the existing nodes. A node with an empty
+//! disk is rebuilt, and then replaces its previous identity as a voter. `server::store` does the
+//! same in production.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub async fn run(cluster: Cluster) {
     }
 }
 
-/// Asks the leader of an arc to make these nodes its members. Returns whether they are the members.
+/// Asks the leader of an arc to make these nodes its members. Returns whether they now are the
+/// members.
 async fn change(cluster: &Cluster, arc: ArcId, wanted: &[u64]) -> bool {
     let mut replicas = cluster.nodes().filter_map(|node| cluster.replica(node));
     let Some(leader) = replicas.find(|replica| replica.leads(arc)) else { return false };

@@ -22,7 +22,7 @@ use super::replica::Replica;
 use super::single::SingleNode;
 use super::ticks;
 
-/// The down time of a process that ended by itself.
+/// The time for which a process that ended by itself stays down.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
 /// The pause before another attempt to start a node.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -41,7 +41,8 @@ struct Running {
 #[derive(Default)]
 struct Process {
     running: Option<Running>,
-    /// The number of the process. The number distinguishes tasks of an earlier process of the node.
+    /// The number of the current process, which distinguishes its tasks from those of earlier
+    /// processes of the node.
     epoch: u64,
     /// The number of faults that keep the node down.
     down_faults: u32,
@@ -54,8 +55,8 @@ struct Process {
 struct Slot {
     machinery: Arc<Machinery>,
     process: Mutex<Process>,
-    /// Locked while a process starts, like the lock of a real directory. Without the lock, two processes
-    /// could use the same disk.
+    /// Held while a process starts, like the lock of a real directory, because otherwise two
+    /// processes could use the same disk.
     starting: tokio::sync::Mutex<()>,
 }
 
@@ -71,7 +72,7 @@ pub struct Cluster {
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
     defects: Arc<Mutex<Vec<String>>>,
-    /// The known members. All of them have their data.
+    /// The last known members, all of which have their data.
     members: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -119,7 +120,7 @@ impl Cluster {
         node_id(node as u64, incarnation)
     }
 
-    /// Records the members. All of them have their data.
+    /// Records the members, all of which have their data.
     pub fn note_members(&self, ids: Vec<u64>) {
         *self.members.lock() = ids;
     }
@@ -137,7 +138,7 @@ impl Cluster {
         in_state || self.process(node).is_some_and(|process| process.is_damaged)
     }
 
-    /// Returns whether these are the members.
+    /// Returns whether the nodes with these ids are the recorded members.
     #[must_use]
     pub fn is_member_list(&self, ids: &[u64]) -> bool {
         *self.members.lock() == ids
@@ -229,14 +230,14 @@ impl Cluster {
         true
     }
 
-    /// Keeps a node down. For each call, [`Cluster::release`] must be called once.
+    /// Keeps a node down. Each call must be balanced by a call of [`Cluster::release`].
     pub fn keep_down(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
             process.down_faults += 1;
         }
     }
 
-    /// Undoes one call of [`Cluster::keep_down`]. Starts the node if this was the last remaining call.
+    /// Undoes one call of [`Cluster::keep_down`]. Starts the node if no other call keeps it down.
     pub async fn release(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
             process.down_faults = process.down_faults.saturating_sub(1);
@@ -272,13 +273,13 @@ impl Cluster {
             let reason = match self.start_once(slot, node, epoch).await {
                 Ok(true) => return,
                 Ok(false) => {
-                    // The process ended before its start was complete.
+                    // The process ended before it had started completely.
                     drop(lock);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
                 Err(_) if self.process(node).is_none_or(|process| process.epoch != epoch) => {
-                    // The process was ended during recovery.
+                    // The process was ended during its recovery.
                     drop(lock);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
@@ -312,7 +313,7 @@ impl Cluster {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment.note(&format!("node {node} ends itself: {reason}"));
-            // Sending fails only at the end of the run, when no task restarts processes.
+            // Sending fails only at the end of the run, when processes are no longer restarted.
             let _ = fatal.send((node, epoch));
         });
         let replica: Arc<dyn Replica> = if self.slots.len() == 1 {
@@ -334,7 +335,7 @@ impl Cluster {
             replica.crash();
             return Ok(false);
         }
-        // The start has read all data without an error, so no earlier damage is left.
+        // The start has read all data without an error, so none of it is damaged.
         process.is_damaged = false;
         process.running = Some(Running { replica, tasks });
         drop(process);

@@ -1,7 +1,7 @@
 //! A replica among several: the server's own node over simulated disks, messages and time.
 //!
-//! A crash must be as sudden as a real one. Some tasks of a dead process end a little later, but their
-//! operations must not reach its disk, its state or its peers.
+//! A simulated crash must be as sudden as a real one. Some tasks of a dead process end slightly
+//! later, but they must no longer reach its disk, its state or its peers.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -43,8 +43,8 @@ const SNAPSHOT_ENTRIES: u64 = 150;
 /// snapshot.
 const ENTRIES_KEPT: u64 = 40;
 
-/// The time-out of a snapshot part. The time-out is short, because a state is small and a lost message is not
-/// sent again as in TCP.
+/// The time-out of a snapshot part. The time-out is short, because a state is small, and because
+/// lost messages are not retransmitted, unlike in TCP.
 const SNAPSHOT_PART: Duration = Duration::from_secs(2);
 
 /// The time without a new entry after which a node purges its log. It is short, because clients rarely pause.
@@ -87,7 +87,7 @@ impl SimulatedWorker {
 
 impl Worker for SimulatedWorker {
     fn run(&self, job: Job) {
-        // After a crash, no task receives jobs, so the send may fail.
+        // After a crash, no task receives jobs, so sending may fail.
         let _ = self.jobs.send((Duration::ZERO, job));
     }
 
@@ -186,7 +186,7 @@ impl StateLocation for GuardedLocation {
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
-        // If the process is dead, this call fails, and the snapshot is not adopted.
+        // Fails if the process is dead, so that a dead process adopts no snapshot.
         staged.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
         self.machinery.home(self.arc).adopt(staged)
@@ -205,7 +205,8 @@ fn place(node: u64) -> usize {
     usize::try_from(slot_of(node)).unwrap_or(usize::MAX)
 }
 
-/// Delivers a message to its node after a delay. If the node's process ends, the work is aborted.
+/// Delivers a message to its node after a delay. If the node's process ends, its work on the
+/// message is aborted.
 async fn deliver(
     directory: Directory,
     cluster: Cluster,
@@ -258,7 +259,7 @@ impl Transport for SimulatedTransport {
             match tokio::time::timeout(timeout, answered).await {
                 Ok(Some(response)) => Ok(response),
                 Ok(None) => {
-                    // The sender notices a missing response only at the time-out.
+                    // Without a response, the sender waits until the time-out.
                     tokio::time::sleep_until(begun + timeout).await;
                     Err(lost())
                 }
@@ -267,8 +268,9 @@ impl Transport for SimulatedTransport {
         })
     }
 
-    /// Returns the vote of a node in every second world. In these worlds the nodes see each other's votes,
-    /// like the nodes of one process.
+    /// Returns the vote of a node in every second world, where nodes see each other's votes without
+    /// messages, like the nodes of one process. In the other worlds they need messages, like nodes
+    /// in different processes.
     fn ballot_of(&self, node: u64, arc: ArcId) -> Option<Ballot> {
         let environment = &self.cluster.environment;
         if environment.seed.is_multiple_of(2) || !self.alive.load(Ordering::SeqCst) {
@@ -459,7 +461,7 @@ impl Replica for ReplicatedNode {
 
     fn verify(&self) {
         for replica in &self.replicas {
-            // The result is ignored, because the view itself reports damage.
+            // The result is not needed, because the view reports damage by itself.
             let _ =
                 replica.view().scan(&[0], &[u8::MAX], false, &mut |_, _| ControlFlow::Continue(()));
         }
@@ -476,7 +478,7 @@ impl Replica for ReplicatedNode {
         }
         self.workers.iter().for_each(|worker| worker.task.abort());
         let replicas = self.replicas.clone();
-        // The remaining tasks end by themselves, and no longer have an effect.
+        // The remaining tasks end by themselves and no longer have an effect.
         tokio::spawn(async move {
             for replica in replicas {
                 replica.shutdown().await;

@@ -1,5 +1,5 @@
-//! Reads the rows of all files in key order. A block is read only when one of its rows may be next,
-//! so a reader of a queue reads little more than it needs, however many files there are.
+//! Reads the rows of all files in key order. A block is read only when one of its rows may be the
+//! next one, so a reader of a queue reads few unnecessary blocks, however many files there are.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::engine::OWN_KEYS;
 
 /// The existing rows of a range, in order.
 pub(in super::super) struct Rows {
-    /// The cursors of all files. The last cursor is at the next row.
+    /// The cursors of all files. The last one in the list is at the next row.
     cursors: Vec<Cursor>,
     from: Box<[u8]>,
     to: Box<[u8]>,
@@ -56,8 +56,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Advances until the last cursor is at the next row. Every iteration except the first and the
-    /// last reads a block or drops a cursor, because a cursor that has a row already does not move.
+    /// Advances until the last cursor of the list is at the next row. Terminates, because every
+    /// iteration except the first and the last reads a block or drops a cursor.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
             let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };
@@ -107,8 +107,8 @@ impl Cursor {
         self.block.as_ref()?.row()
     }
 
-    /// Returns the key of the cursor's row. If the block is not read yet, returns a bound before
-    /// which the cursor has no row.
+    /// Returns the key of the cursor's row. If its block is not read yet, returns a bound: the
+    /// cursor has no row before it.
     fn next_key(&self, reverse: bool) -> Option<&[u8]> {
         if let Some((key, _)) = self.row() {
             return Some(key);
@@ -128,7 +128,8 @@ impl Cursor {
         }
     }
 
-    /// Reads on to the next existing row in the range. Returns whether there is one.
+    /// Advances to the next existing row in the range, reading blocks as needed. Returns whether
+    /// there is such a row.
     fn read(&mut self, from: &[u8], to: &[u8], reverse: bool) -> io::Result<bool> {
         let Self { queue, blocks, block } = self;
         let file = &queue.file;

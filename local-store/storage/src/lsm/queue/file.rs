@@ -32,22 +32,22 @@ const MAGIC: [u8; 8] = *b"weirqf01";
 const TRAILER_BYTES: usize = 20;
 /// Bytes of the lengths before a row.
 const HEAD_BYTES: usize = 6;
-/// Size at which a block ends: some hundred records in two or three rows. A reader mostly needs
+/// Size at which a block ends: some hundred records in two or three rows. A reader usually needs
 /// these together.
 const BLOCK_BYTES: usize = 32 * 1024;
-/// Size of the buffer at which blocks are written to the file.
+/// Size at which buffered blocks are written to the file.
 const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
-/// The least size of a block that ends at the end of its queue. Later keys of the queue are then
-/// outside the range of any block.
+/// The minimum size at which a block ends together with its queue, so that it contains no rows of
+/// the next queue. Later keys of the queue are then outside the range of every block.
 const LAST_BLOCK_BYTES: usize = 4 * 1024;
 
-/// A block, in the form of the file's list of blocks.
+/// A block, as the file's list of blocks describes it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Block {
     offset: u64,
     length: u32,
     checksum: u64,
-    /// The position of its first row in the file.
+    /// The position of the block's first row among the rows of the file.
     first_place: u32,
     rows: u32,
     first: Box<[u8]>,
@@ -67,7 +67,7 @@ impl Block {
         u64::from(self.length)
     }
 
-    /// Returns the positions of its rows.
+    /// Returns the positions of the block's rows among the rows of the file.
     pub(super) fn places(&self) -> Range<u32> {
         self.first_place..self.first_place.saturating_add(self.rows)
     }
@@ -89,7 +89,7 @@ impl QueueFile {
     /// Opens the file with a number, and checks it against its listing.
     ///
     /// # Errors
-    /// When it cannot be read, is missing or differs from its listing.
+    /// When the file cannot be read, is missing or differs from its listing.
     pub(super) fn open(folder: &Path, number: u64, listing: &Listing) -> io::Result<Self> {
         let Listing { salt, bytes, checksum, .. } = *listing;
         let path = folder.join(name_of(number, salt));
@@ -131,7 +131,7 @@ impl QueueFile {
     /// Reads a block.
     ///
     /// # Errors
-    /// When it cannot be read or is damaged.
+    /// When the block cannot be read or is damaged.
     pub(super) fn read(&self, block: &Block) -> io::Result<BlockRows> {
         let mut bytes = vec![0; length(block.length)];
         let file = self.reopen()?;
@@ -151,7 +151,7 @@ impl QueueFile {
     /// Verifies all of the file in chunks; `pace` may stop the verification between two chunks.
     ///
     /// # Errors
-    /// When it cannot be read or is damaged.
+    /// When the file cannot be read or is damaged.
     pub(super) fn verify(&self, pace: &mut Pace<'_>) -> io::Result<()> {
         read_list(&self.reopen()?, &self.path, self.bytes, self.checksum)?;
         for block in &self.blocks {
@@ -163,8 +163,8 @@ impl QueueFile {
         Ok(())
     }
 
-    /// Opens the file again. Retries for as long as no descriptor is left, because a cursor has to
-    /// start over after an error.
+    /// Opens the file again. Retries for as long as no descriptor is left, because after an error a
+    /// cursor would have to start over.
     fn reopen(&self) -> io::Result<File> {
         let mut backoff = Backoff::default();
         loop {
@@ -266,7 +266,7 @@ impl BlockRows {
         Some((self.bytes.get(start..key_end)?, self.bytes.get(key_end..end)?))
     }
 
-    /// Returns how many keys are less than the given key.
+    /// Returns the number of keys in the block that are less than the given key.
     pub(super) fn count_below(&self, key: &[u8]) -> usize {
         self.places.partition_point(|(start, key_end, _)| {
             self.bytes.get(*start..*key_end).is_some_and(|found| found < key)
@@ -274,14 +274,13 @@ impl BlockRows {
     }
 }
 
-/// Returns the name of a file. Numbers are reused after a restart. The random salt prevents that a
-/// reader of a closed storage opens a new file with the same number.
+/// Returns the name of a file. Numbers are reused after a restart. The random salt prevents a
+/// reader of a closed storage from opening a new file with the same number.
 pub(super) fn name_of(number: u64, salt: u64) -> String {
     format!("{number}-{salt:016x}")
 }
 
-/// The path of an incomplete file. The file is removed on drop, so that it wastes no space, which
-/// may be short.
+/// The path of an incomplete file. The file is removed on drop, because disk space may be short.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {
@@ -297,7 +296,7 @@ impl Drop for Unfinished {
 
 /// A writer of a file, row by row in key order.
 pub(super) struct FileWriter {
-    /// The path until the file is complete; the file is removed otherwise.
+    /// The path of the file until it is complete; an incomplete file is removed on drop.
     unfinished: Unfinished,
     number: u64,
     salt: u64,
@@ -306,7 +305,7 @@ pub(super) struct FileWriter {
     buffer: Vec<u8>,
     /// The start of the current block in the buffer.
     block_start: usize,
-    /// The first and the last key of the block.
+    /// The first and the last key of the current block.
     keys: (Vec<u8>, Vec<u8>),
     block_rows: u32,
     offset: u64,
@@ -318,7 +317,7 @@ impl FileWriter {
     /// Creates the file. The file is removed on drop, unless [`FileWriter::finish`] was called.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// When the file cannot be created.
     pub(super) fn new(folder: &Path, number: u64) -> io::Result<Self> {
         let mut salt = [0; 8];
         getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;

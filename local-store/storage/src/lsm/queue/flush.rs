@@ -1,8 +1,9 @@
-//! The change of the queue files when a table in memory is flushed: a new file with its rows, rows
-//! of other files that it removes, and files that are no longer needed.
+//! The change of the queue files when a table in memory is flushed: a new file with the table's
+//! rows, the rows of other files that the table deletes or replaces, and the files that are no
+//! longer needed.
 //!
-//! Small files are merged into the new one, because a read may have to search every file and there
-//! must not be many.
+//! Small files are merged into the new one, to keep their number low, because a read may have to
+//! search every file.
 
 use std::collections::HashSet;
 use std::io;
@@ -21,9 +22,9 @@ use super::{Listing, Queue, Queues, listing};
 const FILES_TOGETHER: usize = 8;
 
 /// Size classes of files by their existing rows in bytes (inclusive), and the number of files of a
-/// class that are merged. A full table in memory becomes a file of the last class with some 11 MB.
-/// From 2.8 GB of such files on, their rows are rewritten once. Larger files are never rewritten.
-/// The longest merge during a flush writes 256 MB.
+/// class that are merged. A full table in memory becomes a file of about 11 MB, which is in the
+/// last class. Once there are 2.8 GB of such files, their rows are rewritten once. Larger files are
+/// never rewritten. The longest merge during a flush writes 256 MB.
 const SIZES: [(u64, usize); 4] = [
     (64 * 1024, FILES_TOGETHER),
     (512 * 1024, FILES_TOGETHER),
@@ -34,7 +35,8 @@ const SIZES: [(u64, usize); 4] = [
 /// A key of a queue, and its value, or `None` if the key was deleted.
 pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// A prepared change of the queue files. The change takes effect when the tree stores its rows.
+/// A prepared change of the queue files. The change takes effect when the tree stores the rows of
+/// [`QueueFlush::rows`].
 pub(in super::super) struct QueueFlush {
     /// All files after the change.
     pub(in super::super) queues: Queues,
@@ -43,7 +45,7 @@ pub(in super::super) struct QueueFlush {
 }
 
 impl QueueFlush {
-    /// Writes the new file, and syncs it. The rows are in key order, no key twice.
+    /// Writes the new file, and syncs it. The rows must be in key order, without duplicate keys.
     ///
     /// # Errors
     /// When a file cannot be read or written.
@@ -71,8 +73,8 @@ impl QueueFlush {
             |queue: &Queue| queue.live_rows() == 0 || small.contains(&queue.file.number());
         let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.iter().cloned().partition(is_joined);
         let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
-            // The disk is full. A retry without the merge needs less space, and the removal of
-            // files will free some.
+            // The disk is full. Retry without the merge, which needs less space. The removal of
+            // files may then free some space.
             Err(error) if is_full(&error) && !small.is_empty() => {
                 let (removed, kept) =
                     marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);
@@ -92,7 +94,7 @@ impl QueueFlush {
         Ok(Self { queues: Queues { queues, next }, listed, unused })
     }
 
-    /// Returns the files whose listing changes or is deleted.
+    /// Returns the files whose listing changes, or is deleted (`None`).
     #[cfg(test)]
     pub(super) fn listed(&self) -> &[(u64, Option<Listing>)] {
         &self.listed
@@ -118,7 +120,7 @@ impl QueueFlush {
 }
 
 /// Returns the rows of a file that these keys replace or delete. New keys of a queue sort after
-/// those of the file, so only few keys and blocks have to be read.
+/// those of the file, so only a few keys have to be looked up and a few blocks have to be read.
 fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows> {
     let mut places = Vec::new();
     let (mut blocks, mut rest) = (queue.file.blocks(), rows);
@@ -141,8 +143,8 @@ fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows>
     Ok(if places.is_empty() { queue.removed.clone() } else { queue.removed.with(places) })
 }
 
-/// Returns which rows of a block have one of these keys. The search skips the rows between two
-/// keys, and the keys between two rows.
+/// Returns which rows of a block have one of these keys. Skips rows between two keys and keys
+/// between two rows with a search instead of one by one.
 fn indices_of<'a>(
     mut keys: &'a [QueueRow<'_>],
     block: &'a BlockRows,
@@ -162,8 +164,8 @@ fn indices_of<'a>(
     })
 }
 
-/// Returns the files to merge with the new one, if any: some of the smallest size class that has
-/// enough files. `files` has the number and the bytes of each file.
+/// Returns the files to merge with the new one, which may be none: some files of the smallest size
+/// class that has enough of them. `files` has the number and the bytes of each file.
 pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
     for (place, (_, many)) in SIZES.iter().enumerate() {
@@ -192,7 +194,7 @@ fn write(
         return Ok(None);
     }
     let mut file = FileWriter::new(folder, number)?;
-    // Each iteration writes a row, or is the last iteration.
+    // Terminates, because each iteration except the last writes a row.
     loop {
         let is_left_first = match (left.row(), put.peek()) {
             (Some((key, _)), Some((other, _))) => key < *other,

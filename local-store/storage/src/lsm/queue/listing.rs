@@ -1,6 +1,6 @@
-//! The tree's row about each file: its size, so that an incomplete file is detected, and its
-//! removed rows. Key: `[255] number:u64`. Value: a version byte and a [`Listing`] in postcard's
-//! encoding.
+//! The row in the tree that lists a queue file: the file's size, so that an incomplete file is
+//! detected, and its removed rows. Key: `[255] number:u64`. Value: a version byte and a [`Listing`]
+//! in postcard's encoding.
 
 use std::io;
 use std::ops::Bound;
@@ -43,7 +43,7 @@ fn number_of(key: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns the tree's row that lists a file, or deletes its listing.
+/// Returns the row that lists a file in the tree, or that deletes its listing.
 pub(super) fn row(
     number: u64,
     listing: Option<&Listing>,

@@ -3,12 +3,13 @@
 //! unless its file is small or there are very many rows (`flush`).
 //!
 //! A flush of a table in memory writes its rows of queues into one file (`file`). The tree stores
-//! which files are valid and which of their rows are removed (`listing`), and changes that
+//! which files are valid and which of their rows are removed (`listing`), and changes both
 //! atomically with the table's other rows. A file that the tree does not list is incomplete or no
 //! longer needed.
 //!
-//! Keys may be put, replaced and deleted in any order, but only queues are fast. Each existing key
-//! has one row in all files: a row that is replaced or deleted is marked as removed.
+//! Keys may be put, replaced and deleted in any order, but only the order of a queue is fast. An
+//! existing key has exactly one row in all files, because a row that is replaced or deleted is
+//! marked as removed.
 //!
 //! This module does not know the tables in memory, or when they are flushed.
 
@@ -40,7 +41,7 @@ use crate::engine::Pace;
 /// The name of the folder of the files, in the storage's folder.
 pub(super) const FOLDER: &str = "queues";
 
-/// A description of damage in a file. It is the source of an `io::Error`.
+/// A description of damage in a file, which becomes the source of an `io::Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Damage(String);
@@ -50,7 +51,7 @@ pub(super) fn damaged(path: &Path, reason: &str) -> io::Error {
     io::Error::other(Damage(format!("{}: {reason}", path.display())))
 }
 
-/// Returns whether an error is about damage.
+/// Returns whether an error was caused by damage.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<Damage>())
 }
@@ -67,7 +68,7 @@ impl Queue {
         self.file.rows().saturating_sub(self.removed.count())
     }
 
-    /// Returns the bytes of the blocks that have existing rows.
+    /// Returns the size of the blocks that still have existing rows, in bytes.
     fn live_bytes(&self) -> u64 {
         let has_any = |places: &Range<u32>| !self.removed.contains_all(places.start, places.end);
         let blocks = self.file.blocks().iter().filter(|block| has_any(&block.places()));
@@ -112,7 +113,7 @@ impl Queues {
                 continue;
             }
             match fs::remove_file(entry.path()) {
-                // The last reader of a closed storage has just removed the file.
+                // The last reader of a closed storage has removed the file in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
@@ -139,7 +140,7 @@ impl Queues {
     /// the last file.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// When the file cannot be read, or is damaged.
     pub(super) fn verify_next(
         &self,
         after: Option<u64>,

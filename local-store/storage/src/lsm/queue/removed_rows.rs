@@ -1,5 +1,5 @@
-//! The removed rows of a file, by position. Queues lose their rows from the front, so these are a
-//! few ranges, however many rows there are.
+//! The removed rows of a file, by position. Rows are removed from the front of queues, so the
+//! positions form a few ranges, however many rows there are.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Detects running migrations that conflict with a plan.
 //!
 //! Several migrations may read the same table, and several may write the same table if their keys
-//! differ. Two cases conflict. If two migrations move the same items into the same table, the end
+//! differ. Three cases conflict. If two migrations move the same items into the same table, the end
 //! of one removes marks that the other needs, because a mark names the source item and not the
 //! migration. If two change the items of a table in place, each could undo the other's changes
-//! forever.
+//! forever. A purge of a target would remove what a migration copies.
 //!
 //! To detect this, the control table has a single entry of active migrations. It contains, for each
 //! migration, the pairs of tables between which items move, from the first write to the last. Two
@@ -40,6 +40,11 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     for name in names {
         // A migration that is just starting has written its pairs of tables, but not its plan yet.
         let Ok((other, _)) = context.plan(&name).await else { continue };
+        if let Some(table) = purged_target(&other, plan).filter(|_| !ended.contains(&name)) {
+            return Ok(Some(format!(
+                "the running purge `{name}` removes items of `{table}`, a target of this plan; complete or abort it first"
+            )));
+        }
         let Some(way) = moves(plan).intersection(&moves(&other)).next().cloned() else { continue };
         return Ok(Some(match ended.contains(&name) {
             true => format!(
@@ -87,6 +92,16 @@ fn told(name: &str, way: &str) -> String {
     )
 }
 
+/// Returns a target of `plan` from which a purge removes items; `None` if `purge` is another kind of plan, or
+/// has no such table.
+fn purged_target(purge: &Plan, plan: &Plan) -> Option<String> {
+    if purge.kind != Kind::Purge || plan.kind.is_in_place() {
+        return None;
+    }
+    let mut targets = plan.from.iter().flat_map(|source| &source.items).map(|item| &item.to);
+    targets.find(|table| purge.from.iter().any(|source| source.table == **table)).cloned()
+}
+
 /// Returns the pairs of tables between which a plan moves items. A change in place has a pair of
 /// the same table twice. Purges have none: two purges never undo each other's changes.
 fn moves(plan: &Plan) -> BTreeSet<String> {
@@ -114,6 +129,24 @@ mod tests {
             Source { table: (*table).to_owned(), items: vec![output], split: None, archive: false }
         });
         Plan { from: from.collect(), ..plan(kind, false) }
+    }
+
+    #[test]
+    fn a_purge_of_a_target_is_in_the_way() {
+        let purge = moving(Kind::Purge, &[("shop", "shop"), ("lines", "lines")]);
+        for (kind, moves, expected) in [
+            (Kind::Restructure, &[("orders", "details"), ("orders", "shop")][..], Some("shop")),
+            (Kind::Split, &[("orders", "lines")], Some("lines")),
+            // A purge of a source is applied to the target like any other delete.
+            (Kind::Restructure, &[("shop", "details")], None),
+            (Kind::InPlace, &[("shop", "shop")], None),
+            (Kind::Purge, &[("shop", "shop")], None),
+        ] {
+            let plan = moving(kind, moves);
+            assert_eq!(purged_target(&purge, &plan).as_deref(), expected, "{kind:?} {moves:?}");
+        }
+        let other = moving(Kind::Restructure, &[("shop", "shop")]);
+        assert_eq!(purged_target(&other, &moving(Kind::Restructure, &[("a", "shop")])), None);
     }
 
     #[test]
