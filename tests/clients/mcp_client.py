@@ -160,7 +160,7 @@ def raw(folder):
 def refusals(folder):
     """Without a store, the reason is on standard error."""
     for flags, reason in [
-        ([], "start `weir up` in this folder, or name one with --endpoint URL; this folder is "),
+        ([], "start `weir up` in this folder, or name a store with --endpoint URL; this folder is "),
         (["--directory", str(folder)], "no `weir up` runs with the data folder"),
         (["--directory", "nowhere"], "--directory: `nowhere`: "),
         (["--endpoint", "127.0.0.1:8000"], "has no scheme: write http://127.0.0.1:8000"),

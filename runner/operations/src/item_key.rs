@@ -55,12 +55,24 @@ mod tests {
             assert_eq!(json::item_to_string(&parse(text).unwrap()), expected);
         }
         for (text, expected) in [
-            ("1", "the key `1`: not a JSON object; write, for example, {\"year\":2013,"),
-            ("{}", "the key `{}`: a key has one or two attributes of types S, N, B; write, "),
-            (r#"{"a":1,"b":2,"c":3}"#, r#"the key `{"a":1,"b":2,"c":3}`: a key has one or two "#),
-            (r#"{"a":true}"#, r#"the key `{"a":true}`: a key has one or two attributes of types "#),
-            ("productID", "the key `productID`: not JSON: "),
-            (r#"{"productID":{"X":"7"}}"#, r#"the key `{"productID":{"X":"7"}}`: "#),
+            (
+                "1",
+                "cannot parse the key `1`: not a JSON object; write, for example, {\"year\":2013,",
+            ),
+            (
+                "{}",
+                "cannot parse the key `{}`: a key has one or two attributes of types S, N, B; write, ",
+            ),
+            (
+                r#"{"a":1,"b":2,"c":3}"#,
+                r#"cannot parse the key `{"a":1,"b":2,"c":3}`: a key has one or two "#,
+            ),
+            (
+                r#"{"a":true}"#,
+                r#"cannot parse the key `{"a":true}`: a key has one or two attributes of types "#,
+            ),
+            ("productID", "cannot parse the key `productID`: not JSON: "),
+            (r#"{"productID":{"X":"7"}}"#, r#"cannot parse the key `{"productID":{"X":"7"}}`: "#),
         ] {
             let said = parse(text).unwrap_err();
             assert!(said.starts_with(expected), "{said}");

@@ -353,7 +353,11 @@ async fn what_can_never_be_started_fails_and_what_is_not_there_was_not_invoked()
     use std::os::unix::fs::PermissionsExt;
     for (text, mode, expected) in [
         ("not a program", 0o755, "exec format error: it is neither a Linux program"),
-        ("#!/no/python3\n", 0o755, "no such file or directory: its interpreter `/no/python3` is"),
+        (
+            "#!/no/python3\n",
+            0o755,
+            "no such file or directory: its interpreter `/no/python3` does not exist",
+        ),
         ("#!/bin/sh\n", 0o644, "permission denied"),
     ] {
         let fixture = Fixture::start(|settings| {

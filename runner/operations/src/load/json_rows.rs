@@ -345,7 +345,7 @@ mod tests {
                     r#"{{"Metadata":{{"WriteTimestampMicros":{{"N":"1"}}}},"Keys":{a},"NewImage":{a}}}"#
                 ) + "\n"
                     + &format!(r#"{{"Metadata":{{}},"Keys":{b},"OldImage":{b}}}"#),
-                vec![format!("1 {a}"), deleted.replace("1 it", "2 it")],
+                vec![format!("1 {a}"), deleted.replace("1 the", "2 the")],
             ),
         ] {
             for format in [Format::Json, Format::Ndjson, Format::DynamodbJson] {
@@ -371,7 +371,7 @@ mod tests {
                 "{\n\"pk\":\"a\"\n}\n{\n\"pk\":\"b\"}",
                 vec![r#"1 {"pk":{"S":"a"}}"#, r#"4 {"pk":{"S":"b"}}"#],
             ),
-            (r#"{"pk":"a","pk":"b"}"#, vec!["1 it has two values `pk`"]),
+            (r#"{"pk":"a","pk":"b"}"#, vec!["1 it has two values for `pk`"]),
         ] {
             for format in [Format::Json, Format::Ndjson] {
                 let read = read(format, content.as_bytes()).unwrap();

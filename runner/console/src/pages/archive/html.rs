@@ -294,7 +294,7 @@ mod tests {
             "href=\"/archive?table=movies&amp;skip=1\" rel=\"next\"",
             "First 1 rows of movies on 2026-11-21",
             "&lt;b&gt;",
-            "<a href=\"/archive.json?table=movies&amp;day=2026-11-21\">all 328 characters</a>",
+            "<a href=\"/archive.json?table=movies&amp;day=2026-11-21\">all 324 characters</a>",
             "cannot read part `x`",
             "name=\"do\" value=\"restore\"",
         ] {

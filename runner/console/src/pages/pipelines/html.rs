@@ -10,7 +10,7 @@ use crate::parts::{message, table, time};
 use crate::query::href;
 
 /// The maximum number of mappings on a page, which keeps it below 60 KB.
-const MAPPINGS_MAX: usize = 24;
+const MAPPINGS_MAX: usize = 16;
 
 /// Returns the content of the page.
 pub(crate) fn html(view: &View) -> Markup {

@@ -108,7 +108,7 @@ mod tests {
         for part in [
             "connection &lt;refused&gt;",
             "node-2.set-aside-1",
-            "its disk is damaged",
+            "disk damaged: the node is rebuilt",
             "no majority has responded for 5 s",
             "50 %",
             "<title>Arc 1, node 1: leader</title>",

@@ -60,8 +60,8 @@ mod tests {
         assert_eq!(events(&[7, 7, 7, 7, 7]), []);
         assert_eq!(events(&[8, 8, 8, 8]), [Arrived::Load]);
         assert_eq!(events(&[9, 10, 11]), [Arrived::Load]);
-        assert_eq!(events(&[5_000, 10_000, 15_000, 20_000]), [Arrived::Many(19_989)]);
-        assert_eq!(events(&[20_000; 9]), []);
+        assert_eq!(events(&[5_000, 10_000, 15_000, 20_000]), [Arrived::Many(9_991)]);
+        assert_eq!(events(&[20_000; 9]), [Arrived::Many(19_991)]);
         // `weir up` was started again.
         assert_eq!(events(&[3; 4]), [Arrived::Load]);
     }

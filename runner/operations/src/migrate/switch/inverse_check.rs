@@ -164,7 +164,7 @@ mod tests {
             assert_eq!(state.reverse_known_until(), known);
         }
         let told = line(&json!({ "known_at": 0, "next_check_by": 82_800 })).unwrap();
-        assert!(told.contains("until 1970-01-01T00:00:00Z") && told.contains("T23:00:00Z"));
+        assert!(told.contains("up to 1970-01-01T00:00:00Z") && told.contains("T23:00:00Z"));
         assert_eq!(line(&Value::Null), None);
         let forgotten = json!({ "known_at": 0, "next_check_by": 82_800, "may_be_trimmed": true });
         let told = line(&forgotten).unwrap();

@@ -562,6 +562,6 @@ async fn a_missing_table_is_reported_with_existing_ones() {
     let Err(PlanErrors::Plan(errors)) = check(&served.context, &plan).await else {
         panic!("a plan with a table that is not there was taken")
     };
-    let known = "there is no table `cat`; there are cats, pets, weir-migrations";
+    let known = "there is no table `cat`; existing tables are cats, pets, weir-migrations";
     assert!(errors.iter().any(|error| error.reason == known), "{errors:?}");
 }
