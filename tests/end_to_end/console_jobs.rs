@@ -138,7 +138,8 @@ fn paused_and_resumed(console: &Console, page: &str) {
     let twin = console.twin(page);
     assert_eq!(twin["paused"], true, "{twin}");
     assert!(has(&verbs(&twin).0, "resume") && !has(&verbs(&twin).0, "pause"), "{twin}");
-    assert!(console.page(page).contains("copying (paused)"));
+    let html = console.page(page);
+    assert!(html.contains("copying (paused)"), "{html}");
     assert_eq!(console.press(page, "/migrations/move/resume", "").status, 303);
     assert_eq!(console.twin(page)["paused"], false);
 }

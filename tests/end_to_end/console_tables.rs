@@ -202,10 +202,6 @@ fn odd_items(up: &Up, console: &Console) {
     let path = "/tables/a%2Eb_c-d%2Ejson";
     let page = console.page(path);
     assert!(
-        page.contains("it's &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot; &amp; more"),
-        "{page}"
-    );
-    assert!(
         page.contains("&lt;img src=x onerror=alert(1)&gt;") && page.contains("Columns after"),
         "{page}"
     );
@@ -215,7 +211,13 @@ fn odd_items(up: &Up, console: &Console) {
         (&json!(odd), 3)
     );
     let filter = format!("{path}?filter={}&filter_value={}", encoded(name), encoded(text));
-    assert!(console.page(&filter).contains("1 item returned, 3 read"));
+    let page = console.page(&filter);
+    assert!(page.contains("1 item returned, 3 read"), "{page}");
+    // Among the columns of all items, the thousand attributes come before it.
+    assert!(
+        page.contains("it's &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot; &amp; more"),
+        "{page}"
+    );
 
     for (key, parts) in [
         (json!({"p": {"S": text}}), ["&lt;img src=x", "AAH/"]),

@@ -384,7 +384,7 @@ mod tests {
         for (copies, part) in [
             (copies("id:S", "origin", "name"), None),
             (copies("id:S", "id", "name"), None),
-            (copies("id:N", "id", "name"), Some("has the type S")),
+            (copies("id:N", "id", "name"), Some("has type S")),
             (copies("id:S", "origin", "origin"), Some("with --attribute")),
             (copies("a:S", "origin", "id"), Some("with --attribute")),
         ] {

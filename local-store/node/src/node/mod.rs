@@ -98,18 +98,8 @@ impl Node {
     /// # Errors
     /// When the node's log or state cannot be read, or they are inconsistent.
     pub async fn start(parts: Parts) -> Result<Self, String> {
-        let Parts {
-            id,
-            arc,
-            log,
-            state_location: location,
-            worker,
-            transport,
-            clock,
-            settings,
-            ..
-        } = parts;
-        let (seed, damage) = (parts.seed, parts.damage);
+        let Parts { id, arc, log, worker, transport, clock, settings, .. } = parts;
+        let (seed, damage, location) = (parts.seed, parts.damage, parts.state_location);
         let on_failure = FailureHandler::new(damage.clone(), parts.on_fatal);
         let describe = |error: io::Error| error.to_string();
         let position = ArcPosition { arc, arcs: settings.arcs };

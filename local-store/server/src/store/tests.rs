@@ -463,7 +463,7 @@ async fn a_directory_in_another_place_is_refused() {
     std::fs::rename(node("x"), node("2")).unwrap();
     let refused = Store::open(config(folder.path()), Box::new(|_| {})).await;
     let error = refused.err().unwrap().to_string();
-    assert!(error.contains("node-1` belongs to node 2, and not to node 1"), "{error}");
+    assert!(error.contains("node-1` belongs to node 2, not to node 1"), "{error}");
 }
 
 /// Waits until the nodes of a dropped store have closed their files in the background.

@@ -16,9 +16,6 @@ use crate::error::PageError;
 use crate::pages::migration::failed;
 use crate::query::Query;
 
-/// The verbs that have a button.
-pub(crate) const BUTTONS: [&str; 3] = ["pause", "resume", "throttle"];
-
 /// Carries out a verb.
 ///
 /// # Errors

@@ -323,7 +323,7 @@ async fn the_admin_endpoint_deletes_all_tables_but_protected_ones() {
     assert_eq!(server.call("UpdateTable", &protect(true)).await.status, 200);
     let refused = delete().await;
     assert_eq!(refused.status, 409);
-    assert!(refused.json()["what"].as_str().unwrap().contains("keeps films"), "{refused:?}");
+    assert!(refused.json()["what"].as_str().unwrap().contains("deletion of films"), "{refused:?}");
     assert_eq!(server.call("ListTables", "{}").await.text(), r#"{"TableNames":["films"]}"#);
     assert_eq!(server.call("UpdateTable", &protect(false)).await.status, 200);
     assert_eq!(delete().await.text(), r#"{"deleted":1}"#);

@@ -14,9 +14,11 @@ use serde_json::Value;
 
 pub(crate) use self::html::html;
 use self::view::{Action, Backfill, Line, Stream, Verified, View, Workers};
-use crate::actions::migration::BUTTONS;
 use crate::context::Context;
 use crate::error::PageError;
+
+/// The verbs that have a button.
+const BUTTONS: [&str; 3] = ["pause", "resume", "throttle"];
 
 /// The maximum number of journal lines that the page shows. A migration has some ten.
 const LINES_MAX: usize = 50;

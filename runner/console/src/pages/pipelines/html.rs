@@ -178,7 +178,7 @@ mod tests {
     fn view(status: &serde_json::Value) -> View {
         let status: Status = serde_json::from_value(status.clone()).unwrap();
         let mappings = mappings(&status, &[], &crate::rates::PerSecond::new());
-        View { runs: true, mappings, ..View::default() }
+        View { runs: true, page: 1, mappings, ..View::default() }
     }
 
     /// Goal: the page says each state, escapes names, and leads to the tester of a filter that drops all.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::figures::{figure_texts, name};
-use super::view::{Mapping, Target};
+use super::status::Target;
+use super::view::Mapping;
 
 /// The height of the row of a mapping.
 const ROW: i64 = 78;

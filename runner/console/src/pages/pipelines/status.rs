@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
-
-use super::view::Target;
+use serde::{Deserialize, Serialize};
 
 /// The status of a running system, schema `weir.status/v1`.
 #[derive(Clone, Debug, Deserialize)]
@@ -96,4 +94,13 @@ impl Status {
         let found = self.functions.iter().find(|it| it.function == function);
         found.map(|it| it.targets.clone()).unwrap_or_default()
     }
+}
+
+/// A place where records or results go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub(crate) struct Target {
+    /// `table`, `bucket`, `queue` or `topic`.
+    pub(crate) kind: String,
+    /// Its name.
+    pub(crate) name: String,
 }

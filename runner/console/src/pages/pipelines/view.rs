@@ -1,10 +1,10 @@
 //! The data of the page, and its JSON twin.
 
 use local::journal::Failing;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::state::{self, State};
-use super::status::{MappingStatus, OtherMapping};
+use super::status::{MappingStatus, OtherMapping, Target};
 
 /// What the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -77,15 +77,6 @@ pub(crate) struct Figures {
     pub(crate) redriven: u64,
     /// How often records were trimmed before they were read.
     pub(crate) gaps: u64,
-}
-
-/// A place where records or results go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-pub(crate) struct Target {
-    /// `table`, `bucket`, `queue` or `topic`.
-    pub(crate) kind: String,
-    /// Its name.
-    pub(crate) name: String,
 }
 
 /// A function that does not run here.

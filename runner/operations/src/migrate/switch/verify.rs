@@ -161,12 +161,8 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
         )]);
         return Ok(Exit::Differences);
     }
-    let foreign = found.count("foreign");
-    if way.direction == Direction::Forward && foreign > 0 {
-        say(&format!(
-            "the migration did not write {} of the targets (`foreign`): clients see them after the cut-over, and the next `verify` then finds differences; delete them, unless they belong there",
-            counted(foreign, "item", "items")
-        ));
+    if way.direction == Direction::Forward {
+        warn_of_foreign(found.count("foreign"));
     }
     let phase = match way.direction {
         Direction::Forward => Phase::Ready,
@@ -198,6 +194,16 @@ async fn repair_lost(
         Direction::Forward => None,
     };
     drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
+}
+
+/// Warns of items in the targets that the migration did not write. They are no differences before the cut-over.
+fn warn_of_foreign(foreign: u64) {
+    if foreign > 0 {
+        say(&format!(
+            "the migration did not write {} of the targets (`foreign`): clients see them after the cut-over, and the next `verify` then finds differences; delete them, unless they belong there",
+            counted(foreign, "item", "items")
+        ));
+    }
 }
 
 fn report(context: &Context, name: &str, found: &Progress) {
