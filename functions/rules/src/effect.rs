@@ -166,7 +166,7 @@ impl Folded {
                 insert(&mut self.jobs, origin, revision, position);
             }
             Effect::CheckCopy { copy, arrival } => {
-                insert(&mut self.copy_checks, copy, arrival, position)
+                insert(&mut self.copy_checks, copy, arrival, position);
             }
             Effect::Registers { target, registers } => {
                 insert(&mut self.registers, target, registers, position);

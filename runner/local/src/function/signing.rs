@@ -78,7 +78,7 @@ impl Signing {
                 }
                 Ok(Err(error)) => reason = innermost(&error),
                 Err(_) => {
-                    reason = format!("no response from their source within {} s", limit.as_secs())
+                    reason = format!("no response from their source within {} s", limit.as_secs());
                 }
             }
             held.last_failure = (held.keys == before).then(Instant::now);

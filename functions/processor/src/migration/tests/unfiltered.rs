@@ -58,7 +58,7 @@ async fn a_record_of_the_control_table_that_is_no_work_makes_none() {
             let deadline = Deadline::after(Duration::from_secs(60));
             match function.begin(&batch, deadline).await.unwrap() {
                 BatchStart::Done(answer) => {
-                    assert!(answer.batch_item_failures.is_empty(), "{payload}")
+                    assert!(answer.batch_item_failures.is_empty(), "{payload}");
                 }
                 BatchStart::Frame(_) => assert!(payload.contains("table/other"), "{payload}"),
             }
