@@ -44,6 +44,12 @@ pub async fn serve(bound: BoundListener, store: Store, shutdown: impl Future<Out
     serve_with(bound, store, Access::default(), shutdown).await;
 }
 
+/// Begins to serve. It is a function of its own so that this crate compiles the service, as in `Store::open`.
+fn listen(bound: BoundListener, store: Store, access: Access) -> Listener {
+    let settings = Settings::new(access.allowed.clone(), Some(HEAD_TIMEOUT));
+    Listener::serve(bound, settings, Routes::new(store, access))
+}
+
 /// Serves requests until `shutdown` resolves, then lets running requests end.
 pub async fn serve_with(
     bound: BoundListener,
@@ -51,8 +57,7 @@ pub async fn serve_with(
     access: Access,
     shutdown: impl Future<Output = ()>,
 ) {
-    let settings = Settings::new(access.allowed.clone(), Some(HEAD_TIMEOUT));
-    let listener = Listener::serve(bound, settings, Routes::new(store, access));
+    let listener = listen(bound, store, access);
     shutdown.await;
     if !listener.shutdown(SHUTDOWN_TIMEOUT).await {
         tracing::warn!("aborted the requests that did not finish in time for the shutdown");

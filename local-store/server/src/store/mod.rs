@@ -30,6 +30,7 @@ pub(crate) mod transactions;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
+use futures::future::LocalBoxFuture;
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::{
     ARCS_MAX, CancellationReason, Catalogue, Command, ReadError, Reply, Table, TableName, View,
@@ -203,10 +204,14 @@ impl Store {
     ///
     /// # Errors
     /// The directory is in use or cannot be read or written, or the data of a majority of nodes is damaged.
-    pub async fn open(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
-        let store = Self::open_without_ticks(config, on_fatal).await?;
-        tokio::spawn(ticks::run(store.downgrade()));
-        Ok(store)
+    pub fn open(config: Config, on_fatal: OnFatal) -> LocalBoxFuture<'static, Result<Self, OpenError>> {
+        // The crate that polls a future compiles it, and with it all that it starts. The box makes that
+        // this crate: others are not optimised in a development build.
+        Box::pin(async move {
+            let store = Self::open_without_ticks(config, on_fatal).await?;
+            tokio::spawn(ticks::run(store.downgrade()));
+            Ok(store)
+        })
     }
 
     /// Opens one node of a store whose other nodes are separate processes, and waits until the node has an
