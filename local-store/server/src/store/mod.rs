@@ -204,11 +204,10 @@ impl Store {
     ///
     /// # Errors
     /// The directory is in use or cannot be read or written, or the data of a majority of nodes is damaged.
-    pub fn open(config: Config, on_fatal: OnFatal) -> LocalBoxFuture<'static, Result<Self, OpenError>> {
-        // The crate that polls a future compiles it, and with it all that it starts. The box makes that
-        // this crate: others are not optimised in a development build.
-        Box::pin(async move {
-            let store = Self::open_without_ticks(config, on_fatal).await?;
+    pub fn open(config: Config, exit: OnFatal) -> LocalBoxFuture<'static, Result<Self, OpenError>> {
+        // Boxed, so that this crate compiles it, not the crate that polls it, which may not be optimised.
+        Box::pin(async {
+            let store = Self::open_without_ticks(config, exit).await?;
             tokio::spawn(ticks::run(store.downgrade()));
             Ok(store)
         })

@@ -161,9 +161,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
         )]);
         return Ok(Exit::Differences);
     }
-    if way.direction == Direction::Forward {
-        warn_of_foreign(found.count("foreign"));
-    }
+    warn_of_foreign(way.direction, found.count("foreign"));
     let phase = match way.direction {
         Direction::Forward => Phase::Ready,
         Direction::Reverse => Phase::CutOver,
@@ -197,8 +195,8 @@ async fn repair_lost(
 }
 
 /// Warns of items in the targets that the migration did not write. They are no differences before the cut-over.
-fn warn_of_foreign(foreign: u64) {
-    if foreign > 0 {
+fn warn_of_foreign(direction: Direction, foreign: u64) {
+    if direction == Direction::Forward && foreign > 0 {
         say(&format!(
             "the migration did not write {} of the targets (`foreign`): clients see them after the cut-over, and the next `verify` then finds differences; delete them, unless they belong there",
             counted(foreign, "item", "items")
