@@ -40,6 +40,7 @@ fn a_migration_is_watched_and_adjusted_from_its_page() {
         let found = console.request("GET", "/migrations/move.json", &[], "");
         (found.status == 200 && found.body.contains("\"phase\":\"copying\"")).then_some(())
     });
+    until_phase(&console, "copying");
     paused_and_resumed(&console, page);
     let done = console.press(page, "/migrations/move/throttle", "rate=0");
     assert_eq!(done.status, 303, "{}", done.body);

@@ -1,5 +1,5 @@
-//! When an open page is told about new records: it is loaded again while records come one by one, and shows their
-//! number while they come fast. Pure.
+//! Decides when an open page is loaded again: at once while records come one by one. While they come fast, the page
+//! shows their number. Pure.
 
 /// The number of new records up to which the page is loaded again. A page that is loaded reads the stream, so
 /// that a fast stream must not cause it.
