@@ -298,8 +298,8 @@ fn is_region(part: &str) -> bool {
     is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
-/// The maximum lead of a local store's clock over this machine's clock that does not count as an advance
-/// (docs/replication.md).
+/// The minimum lead of a local store's clock over this machine's clock that counts as an advance, in
+/// seconds (docs/reference/replication.md).
 const CLOCK_AHEAD_SECONDS: i64 = 10;
 
 /// Returns the store's time in seconds since 1970, which determines record times and expiry. It is the

@@ -202,7 +202,7 @@ impl Archive {
     /// Returns the first rows of a day of a table.
     ///
     /// # Errors
-    /// When the day is none, or a part cannot be read.
+    /// When the archive cannot be listed, or a part cannot be read. A day without parts has no rows.
     pub async fn rows(&self, table: &str, day: &str, at_most: usize) -> Result<Rows, String> {
         let parts = self.0.parts(Some(table), Some(day)).await?;
         let (mut reading, mut seen) = (Reading::of(&self.0, parts), ReturnedEvents::default());

@@ -35,7 +35,7 @@ const MISSING_SAID_MAX: usize = 10;
 /// Arguments of `weir versions`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, `backfill` left items out or `ls` found a head that cannot be read, 4 refused: the item was just changed, TTL would delete the restored item, or the item at the time of `--as-of` is unknown"
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done; 1 failed; 3 `check` found differences, `backfill` left items out, or `ls` found a history whose head (`v0`) is unreadable; 4 refused: the item was just changed, TTL would delete the restored item, or the item at the time of `--as-of` is unknown"
 )]
 pub struct VersionsArguments {
     #[command(subcommand)]
