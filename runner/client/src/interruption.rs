@@ -4,7 +4,6 @@
 //! expect. Its completed work is kept, so the verb can be run again. `NATURES` has an entry for every verb; a
 //! test compares this list with the command line.
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use std::time::Duration;
@@ -13,45 +12,12 @@ use indicatif::ProgressBar;
 use locks::Mutex;
 use tokio::sync::oneshot;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Signal};
 use crate::output::say;
 
 /// Time limit for a verb to end after the signal. After the limit the process exits, because work that
 /// never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
-
-/// The signal that asked the process to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Ctrl-C.
-    Interrupt,
-    /// SIGTERM.
-    Terminate,
-}
-
-impl Signal {
-    /// Returns the exit code after a signal: 128 plus the signal's number, as in shells.
-    #[must_use]
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Interrupt => 130,
-            Self::Terminate => 143,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Interrupt => "interrupted",
-            Self::Terminate => "terminated",
-        }
-    }
-}
-
-impl From<Signal> for ExitCode {
-    fn from(signal: Signal) -> Self {
-        Self::from(signal.exit_code())
-    }
-}
 
 /// Exit code of the first signal; 0 before the first signal.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);

@@ -14,10 +14,8 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
+use crate::error_cause::{causes, innermost};
 use crate::keys;
-
-/// Maximum number of causes that are read from an error chain, which usually has about five.
-const CAUSES_MAX: usize = 32;
 
 /// Advice for a local endpoint that does not respond.
 pub const IS_UP_RUNNING: &str = "; is `weir up` still running?";
@@ -146,19 +144,6 @@ pub fn is_throttle(code: &str) -> bool {
             | "ProvisionedThroughputExceeded"
             | "RequestLimitExceeded"
     )
-}
-
-/// Returns an error and its causes, outermost first.
-fn causes<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> + 'a {
-    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
-        .take(CAUSES_MAX)
-}
-
-/// Returns the innermost cause.
-pub fn innermost(error: &(dyn Error + 'static)) -> String {
-    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]

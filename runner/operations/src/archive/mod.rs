@@ -46,6 +46,7 @@ use self::schema::Union;
 use self::source::{Part, Source};
 use self::table_argument::{OneOfAll, TableArgument};
 use crate::item_key;
+use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
 use client::output::say;
@@ -354,7 +355,7 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
 /// When no store is known, or it has to be named.
 fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String, String> {
     let url = endpoint::find(flag)?;
-    if is_on_aws && flag.is_none() && !endpoint::is_on_aws(&url) {
+    if is_on_aws && flag.is_none() && !aws_host::is_on_aws(&url) {
         return Err(format!(
             "the archive is on AWS, but the store at {url} is not: name the store with --endpoint, for example https://dynamodb.eu-central-1.amazonaws.com"
         ));

@@ -19,7 +19,7 @@ use parquet::file::reader::ChunkReader;
 use rules::archive::restored::archive_name;
 
 use super::paging::{self, COMPACTED, ObjectPage};
-use client::endpoint::is_on_aws;
+use client::aws_host::is_on_aws;
 use client::sdk_error::{error_text, is_not_found};
 
 /// Rows per decoded batch. An item has at most 400 KB, so a batch has at most some 50 MB.

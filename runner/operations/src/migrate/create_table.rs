@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::{
 
 use crate::migrate::control_table::Control;
 use crate::migrate::failure::{Failure, Result, fatal};
-use client::endpoint;
+use client::aws_host;
 
 /// Timeout for a new control table to become active. On AWS this takes some seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
@@ -121,7 +121,7 @@ impl Control {
 /// Returns true if a control table may be created automatically: on a local store, or if the
 /// operator requests it.
 fn may_make(endpoint: &str, is_asked_for: bool) -> bool {
-    is_asked_for || !endpoint::is_on_aws(endpoint)
+    is_asked_for || !aws_host::is_on_aws(endpoint)
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
     async fn a_missing_control_table_on_aws_is_reported_with_a_remedy() {
         let store = TestStore::open().await;
         let table = "weir-migrations".to_owned();
-        let control = Control { client: endpoint::client(&store.url), table };
+        let control = Control { client: client::endpoint::client(&store.url), table };
         let why = control.missing(AWS, false).await.unwrap().unwrap();
         for part in ["`weir-migrations`", AWS, "--control-table", "--create-control-table"] {
             assert!(why.contains(part), "{why}");
