@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use mapping::RETENTION_MS;
 use rules::archive::DeletedBy;
 use serde_json::json;
 
@@ -15,14 +16,12 @@ use super::place::Found;
 use super::reading::{together, while_parts_change};
 use super::source::{Part, Source};
 use super::store_for;
+use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
 use client::running::RunningState;
 
-/// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
-/// for DynamoDB Streams".
-const RETENTION_MS: i64 = 24 * 3600 * 1000;
 /// Seconds within which a `weir up` on this machine should have archived a delete.
 const GRACE: u32 = 30;
 /// The same limit on AWS, where Lambda gathers a batch for up to 300 seconds and retries take time.
@@ -80,7 +79,7 @@ pub(super) async fn check(
 ) -> Result<Exit, String> {
     let is_on_aws = matches!(&found, Found::Archive(source) if source.is_on_aws());
     let url = store_for(is_on_aws, store)?;
-    let grace = grace.unwrap_or(if endpoint::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
+    let grace = grace.unwrap_or(if aws_host::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
     let (client, dynamodb) = (endpoint::streams_client(&url), endpoint::client(&url));
     let is_named = table.is_some();
     let tables = tables_to_check(&found, table, &url).await?;
