@@ -9,7 +9,8 @@ use std::ops::Range;
 use model::AttributeType;
 use serde_json::value::RawValue;
 
-use super::input::{Input, Reading};
+use super::input::Input;
+use super::reading::Reading;
 use super::source::{Row, lines};
 use super::typing::{Members, item_from_plain_json};
 use super::{BadLine, Format};

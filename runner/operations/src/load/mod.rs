@@ -14,6 +14,7 @@ mod json_rows;
 mod lanes;
 pub(crate) mod mark;
 mod put_aside;
+mod reading;
 mod record;
 mod source;
 pub(crate) mod typing;

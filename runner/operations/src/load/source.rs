@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader, Read};
 use model::{AttributeType, AttributeValue, Item};
 
 use super::csv_file::CsvForm;
-use super::input::{Input, Reading};
+use super::input::Input;
+use super::reading::Reading;
 use super::{BadLine, Format, csv_file, json_rows};
 
 /// One line of a file.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
 
-use crate::migrate::context::{Context, LOOK_EVERY};
+use crate::migrate::context::{Context, LOOK_EVERY, TOLD_EVERY};
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::report::backfill::advance;
 use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
@@ -20,8 +20,6 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::say;
 
-/// Interval at which a waiting verb reports progress.
-pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// Time without progress after which a waiting verb reports that. A page of the backfill normally
 /// takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
