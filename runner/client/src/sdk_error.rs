@@ -114,8 +114,19 @@ pub fn is_not_found<E, R>(error: &SdkError<E, R>) -> bool
 where
     E: Error + ProvideErrorMetadata + 'static,
 {
-    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-    matches!(code, Some("ResourceNotFoundException" | "NoSuchBucket"))
+    matches!(code_of(error), Some("ResourceNotFoundException" | "NoSuchBucket"))
+}
+
+/// Returns true if the condition of a write was false, so that nothing was written.
+pub fn is_condition_failed<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: Error + ProvideErrorMetadata + 'static,
+{
+    code_of(error) == Some("ConditionalCheckFailedException")
+}
+
+fn code_of<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> Option<&str> {
+    error.as_service_error().and_then(ProvideErrorMetadata::code)
 }
 
 /// Returns true if a request was certainly not sent.

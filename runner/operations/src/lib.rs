@@ -12,4 +12,5 @@ pub mod fan_out;
 pub mod item_key;
 pub mod load;
 pub mod migrate;
+mod unchanged;
 pub mod versions;

@@ -8,26 +8,19 @@
 //! The marks of a migration are not part of an item: they are neither compared nor restored. A
 //! version with an expired time to live is refused, because TTL would delete the item at once.
 
-use std::collections::{BTreeMap, HashMap};
-
-use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
-use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{AttributeValue, Item, json};
 use rules::marks::without_marks;
 use rules::time_to_live;
 use rules::versions::Version;
 
 use super::Place;
-use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::unchanged::Unchanged;
+use client::attribute::{from_sdk_item, to_sdk_item};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{say, show};
-use client::sdk_error::error_text;
+use client::sdk_error::{error_text, is_condition_failed};
 use client::table_description::ttl_attribute;
-
-/// Maximum number of compared attributes. Each takes two operators: its comparison, and an `AND`
-/// before the next one.
-const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
 
 /// Restores `version`; with a dry run, shows what would be written.
 ///
@@ -76,16 +69,20 @@ pub(super) async fn run(
         say(&refusal);
         return Ok(Exit::Refused);
     }
-    let condition = match is_still(key, item.as_ref(), wanted.as_ref()) {
-        Ok(condition) => condition,
-        Err(why) => {
-            say(&why);
+    // A missing item has no key attribute, so one absent key attribute is enough.
+    let attribute = key.keys().next().map_or("", String::as_str);
+    let unchanged = match Unchanged::of(attribute, item.as_ref(), wanted.as_ref()) {
+        Ok(unchanged) => unchanged,
+        Err(attributes) => {
+            say(&format!(
+                "refused: the item and the version have {attributes} attributes together, more than a condition can compare, so a concurrent change would go unnoticed; stop its writers, and put the item that `--dry-run` shows yourself"
+            ));
             return Ok(Exit::Refused);
         }
     };
     let written = match &wanted {
-        Some(image) => put(place, image, condition).await?,
-        None => delete(place, key, condition).await?,
+        Some(image) => put(place, image, unchanged).await?,
+        None => delete(place, key, unchanged).await?,
     };
     // If the response to the write was lost, the SDK's retry fails although the write was applied.
     if !written && read(place, key).await?.as_ref().map(without_marks) != wanted {
@@ -125,93 +122,30 @@ async fn read(place: &Place, key: &Item) -> Result<Option<Item>, String> {
     answer.item.map(from_sdk_item).transpose()
 }
 
-/// The condition that an item is unchanged, with its names and values.
-struct Condition {
-    text: String,
-    names: BTreeMap<String, String>,
-    values: BTreeMap<String, SdkValue>,
-}
-
-/// Returns the condition that every attribute is unchanged, and that attributes which the write
-/// would add are absent. For a missing item, the condition is that it is still missing.
-///
-/// # Errors
-/// The message says why no condition can express this.
-fn is_still(
-    key: &Item,
-    current: Option<&Item>,
-    wanted: Option<&Item>,
-) -> Result<Condition, String> {
-    // A missing item has no key attribute, so one absent key attribute is enough. An existing item has its
-    // key, so only the attributes that the restore adds must be absent.
-    let new_names: Vec<&String> = match current {
-        None => key.keys().take(1).collect(),
-        Some(current) => {
-            let names = wanted.into_iter().flat_map(|item| item.keys());
-            names.filter(|name| !current.contains_key(*name)).collect()
-        }
-    };
-    let (mut terms, mut names, mut values) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-    for (number, (name, value)) in current.into_iter().flatten().enumerate() {
-        terms.push(format!("#n{number} = :v{number}"));
-        names.insert(format!("#n{number}"), name.clone());
-        values.insert(format!(":v{number}"), to_sdk_value(value));
-    }
-    for name in new_names {
-        let number = terms.len();
-        terms.push(format!("attribute_not_exists(#n{number})"));
-        names.insert(format!("#n{number}"), name.clone());
-    }
-    let compared = terms.len();
-    let text = terms.join(" AND ");
-    if compared > COMPARED_MAX || text.len() > EXPRESSION_BYTES_MAX {
-        return Err(format!(
-            "refused: the item and the version have {compared} attributes together, more than a condition can compare, so a concurrent change would go unnoticed; stop its writers, and put the item that `--dry-run` shows yourself"
-        ));
-    }
-    Ok(Condition { text, names, values })
-}
-
-async fn put(place: &Place, image: &Item, condition: Condition) -> Result<bool, String> {
+async fn put(place: &Place, image: &Item, unchanged: Unchanged) -> Result<bool, String> {
     let request = place.client.put_item().table_name(&place.table);
-    let values = Some(condition.values.into_iter().collect());
     let request = request
         .set_item(Some(to_sdk_item(image)))
-        .condition_expression(condition.text)
-        .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
-        // DynamoDB rejects an empty map of values.
-        .set_expression_attribute_values(
-            values.filter(|values: &HashMap<_, _>| !values.is_empty()),
-        );
+        .condition_expression(unchanged.expression)
+        .set_expression_attribute_names(Some(unchanged.names))
+        .set_expression_attribute_values(unchanged.values);
     match request.send().await {
         Ok(_) => Ok(true),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(false)
-        }
+        Err(error) if is_condition_failed(&error) => Ok(false),
         Err(error) => Err(format!("cannot write the item: {}", error_text(&error))),
     }
 }
 
-async fn delete(place: &Place, key: &Item, condition: Condition) -> Result<bool, String> {
+async fn delete(place: &Place, key: &Item, unchanged: Unchanged) -> Result<bool, String> {
     let request = place.client.delete_item().table_name(&place.table);
     let request = request
         .set_key(Some(to_sdk_item(key)))
-        .condition_expression(condition.text)
-        .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
-        .set_expression_attribute_values(Some(condition.values.into_iter().collect()));
+        .condition_expression(unchanged.expression)
+        .set_expression_attribute_names(Some(unchanged.names))
+        .set_expression_attribute_values(unchanged.values);
     match request.send().await {
         Ok(_) => Ok(true),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(false)
-        }
+        Err(error) if is_condition_failed(&error) => Ok(false),
         Err(error) => Err(format!("cannot delete the item: {}", error_text(&error))),
     }
 }
@@ -345,9 +279,8 @@ mod tests {
         assert_eq!(restored(0, &[]).await, (Exit::Refused, None));
         let whole = versions[1].image.clone();
         assert_eq!(restored(1, &[]).await, (Exit::Done, whole));
-        delete(&place, &key, is_still(&key, versions[1].image.as_ref(), None).unwrap())
-            .await
-            .unwrap();
+        let unchanged = Unchanged::of("p", versions[1].image.as_ref(), None).unwrap();
+        delete(&place, &key, unchanged).await.unwrap();
         let key_less = run(&place, &key, &versions, &versions[0], &["p".to_owned()], false).await;
         assert!(key_less.unwrap_err().starts_with("--without p: it is a key attribute"));
         assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
@@ -370,38 +303,5 @@ mod tests {
         ] {
             assert_eq!(is_over(value.as_ref(), now), expected, "{value:?}");
         }
-    }
-
-    #[test]
-    fn the_condition_compares_every_attribute() {
-        let (key, item) = (Item::new().with("k", "1"), Item::new());
-        let item = item.with("a", "x").with("b", Number::from(1u64));
-        let condition = is_still(&key, Some(&item), None).unwrap();
-        assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1");
-        assert_eq!(condition.names["#n1"], "b");
-        assert_eq!(condition.values[":v1"], SdkValue::N("1".to_owned()));
-        // Attributes that the restored version adds must still be absent.
-        let wanted = Item::new().with("a", "y").with("c", "z");
-        let condition = is_still(&key, Some(&item), Some(&wanted)).unwrap();
-        assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1 AND attribute_not_exists(#n2)");
-        assert_eq!((condition.names["#n2"].as_str(), condition.values.len()), ("c", 2));
-        let condition = is_still(&key, None, Some(&wanted)).unwrap();
-        assert_eq!(condition.text, "attribute_not_exists(#n0)");
-        assert_eq!((condition.names["#n0"].as_str(), condition.values.len()), ("k", 0));
-    }
-
-    #[test]
-    fn an_item_that_no_condition_can_compare_is_refused() {
-        let key = Item::new().with("k", "1");
-        let item = |count: usize| -> Item {
-            (0..count).map(|number| (format!("a{number:03}"), "x".into())).collect()
-        };
-        let most = item(COMPARED_MAX);
-        assert!(is_still(&key, Some(&most), Some(&most)).is_ok());
-        let refused = is_still(&key, Some(&item(COMPARED_MAX + 1)), None).err().unwrap();
-        assert!(refused.contains("151 attributes"), "{refused}");
-        // The text of the condition becomes too long before it has too many operators.
-        assert!(is_still(&key, Some(&key), Some(&most)).is_err());
-        assert!(is_still(&key, None, Some(&item(1000))).is_ok());
     }
 }

@@ -15,7 +15,6 @@ mod part_key;
 mod request;
 mod rows;
 mod selection;
-mod unchanged;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
@@ -35,7 +34,6 @@ use self::newest::{PutResult, RowResult, put_newest};
 pub use self::request::RestoreRequest;
 use self::rows::{Newest, Selected, selected, stamp_of};
 use self::selection::Selection;
-use self::unchanged::Unchanged;
 use super::cell::Row;
 use super::condition::Condition;
 use super::reading::{Reading, ReturnedEvents};
@@ -43,7 +41,8 @@ use super::source::{Content, Part, Source};
 use super::table_argument::TableArgument;
 use super::{of_day, of_days};
 use crate::item_key;
-use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::unchanged::Unchanged;
+use client::attribute::{from_sdk_item, to_sdk_item};
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
@@ -304,30 +303,27 @@ async fn target(
 
 /// Puts one item under the condition that the current item is still `live`.
 async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<PutResult, String> {
+    let unchanged = match Unchanged::of(target.form.partition_key(), live, Some(item)) {
+        Ok(unchanged) => unchanged,
+        Err(attributes) => return Ok(PutResult::Refused(too_many(attributes))),
+    };
     let request = target
         .client
         .put_item()
         .table_name(&target.table)
         .set_item(Some(to_sdk_item(item)))
-        .return_values_on_condition_check_failure(OnFailure::AllOld);
-    let Some(live) = live else {
-        let if_absent = request
-            .condition_expression("attribute_not_exists(#key)")
-            .expression_attribute_names("#key", target.form.partition_key());
-        return outcome(target, if_absent.send().await);
-    };
-    let unchanged = match Unchanged::of(live, item) {
-        Ok(unchanged) => unchanged,
-        Err(reason) => return Ok(PutResult::Refused(reason)),
-    };
-    let mut if_same = request.condition_expression(unchanged.expression);
-    for (placeholder, name) in unchanged.names {
-        if_same = if_same.expression_attribute_names(placeholder, name);
-    }
-    for (placeholder, value) in unchanged.values {
-        if_same = if_same.expression_attribute_values(placeholder, to_sdk_value(value));
-    }
-    outcome(target, if_same.send().await)
+        .return_values_on_condition_check_failure(OnFailure::AllOld)
+        .condition_expression(unchanged.expression)
+        .set_expression_attribute_names(Some(unchanged.names))
+        .set_expression_attribute_values(unchanged.values);
+    outcome(target, request.send().await)
+}
+
+/// Returns why an item cannot replace one with so many attributes.
+fn too_many(attributes: usize) -> String {
+    format!(
+        "an older row of the key was restored, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
+    )
 }
 
 fn outcome(
