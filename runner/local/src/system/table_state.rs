@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{TableDescription, TableStatus};
 
-use client::sdk_error::error_text;
+use client::sdk_error::{error_text, is_not_found};
 use template::Table;
 
 /// The maximum number of checks whether a table is active, and the pause between two checks. Together
@@ -20,11 +20,7 @@ pub(super) async fn describe(
 ) -> Result<Option<TableDescription>, String> {
     match client.describe_table().table_name(&table.name).send().await {
         Ok(answer) => Ok(answer.table),
-        Err(error)
-            if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) =>
-        {
-            Ok(None)
-        }
+        Err(error) if is_not_found(&error) => Ok(None),
         Err(error) => Err(error_text(&error)),
     }
 }

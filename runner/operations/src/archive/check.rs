@@ -21,6 +21,7 @@ use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
 use client::running::RunningState;
+use client::sdk_error::is_not_found;
 
 /// Seconds within which a `weir up` on this machine should have archived a delete.
 const GRACE: u32 = 30;
@@ -162,7 +163,5 @@ async fn read_archived(
 /// Returns true if the store reports that the table does not exist.
 async fn is_gone(client: &aws_sdk_dynamodb::Client, table: &str) -> bool {
     let described = client.describe_table().table_name(table).send().await;
-    described.is_err_and(|error| {
-        error.as_service_error().is_some_and(|error| error.is_resource_not_found_exception())
-    })
+    described.is_err_and(|error| is_not_found(&error))
 }

@@ -31,8 +31,7 @@ use super::{Place, PrepareArguments, prune, reading};
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
-use client::sdk_error::error_text;
-use client::sdk_error::is_throttle;
+use client::sdk_error::{error_text, is_condition_failed, is_throttle};
 use client::table_description::key_attributes;
 
 /// Maximum number of items in a request, set by DynamoDB.
@@ -362,7 +361,7 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
         );
     match request.send().await {
         Ok(_) => Ok(ready),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => {
+        Err(error) if is_condition_failed(&error) => {
             // If the response to the first attempt was lost, the retry fails because the edition is
             // already ready.
             match left_behind(place, &ready).await? {

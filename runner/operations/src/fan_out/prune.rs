@@ -4,7 +4,6 @@
 //! after a purge. It keeps open jobs, and jobs that were written since they were read.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rules::fan_out::{JOB_KEY, JOB_REVISION, Job, Origin};
@@ -14,7 +13,7 @@ use super::jobs;
 use client::exit::Exit;
 use client::interruption;
 use client::output::{self, Output, counted, say};
-use client::sdk_error::error_text;
+use client::sdk_error::{error_text, is_condition_failed};
 
 /// Number of concurrent deletes.
 const AT_ONCE: usize = 16;
@@ -86,7 +85,7 @@ async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Res
         .expression_attribute_values(":revision", SdkValue::N(revision.to_string()));
     match request.send().await {
         Ok(_) => Ok(true),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        Err(error) if is_condition_failed(&error) => Ok(false),
         Err(error) => Err(format!("cannot remove job `{key}`: {}", error_text(&error))),
     }
 }

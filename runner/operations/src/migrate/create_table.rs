@@ -10,6 +10,7 @@ use aws_sdk_dynamodb::types::{
 use crate::migrate::control_table::Control;
 use crate::migrate::failure::{Failure, Result, fatal};
 use client::aws_host;
+use client::sdk_error::is_not_found;
 
 /// Timeout for a new control table to become active. On AWS this takes some seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
@@ -56,13 +57,7 @@ impl Control {
     async fn status(&self) -> Result<Option<TableStatus>> {
         match self.client.describe_table().table_name(&self.table).send().await {
             Ok(answer) => Ok(answer.table.and_then(|table| table.table_status)),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(|error| error.is_resource_not_found_exception()) =>
-            {
-                Ok(None)
-            }
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => {
                 let doing = format!("cannot describe the control table `{}`", self.table);
                 Err(Failure::of_request(&doing, &error))
