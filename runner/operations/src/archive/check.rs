@@ -8,7 +8,7 @@ use mapping::RETENTION_MS;
 use rules::archive::DeletedBy;
 use serde_json::json;
 
-use super::cell::{self, rows_of};
+use super::cell;
 use super::completeness::{self, Archived, Window};
 use super::deletes::{self, Known};
 use super::output::Output;
@@ -144,20 +144,18 @@ async fn read_archived(
     part: &Part,
 ) -> Result<(Vec<Archived>, Vec<String>), String> {
     let columns = ["_event_id", "_stream_arn", "_deleted_at", "_deleted_by"];
-    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
     let content = source.content(part).await?;
-    let mut rows = Vec::new();
-    for batch in content.rows(Some(&columns)).map_err(|error| failed(error.to_string()))? {
-        let batch = batch.map_err(|error| failed(error.to_string()))?;
-        rows.extend(rows_of(&batch).map_err(failed)?.iter().map(|row| Archived {
+    let batches = content.rows(Some(&columns)).map_err(|error| part.failed(error))?;
+    let rows = part.rows(batches).map(|row| {
+        row.map(|row| Archived {
             event_id: row.text("_event_id").to_owned(),
             stream_arn: row.text("_stream_arn").to_owned(),
             deleted_at: row.deleted_at(),
             is_ttl: row.text("_deleted_by") == DeletedBy::TimeToLive.as_str(),
             is_compacted: part.is_compacted(),
-        }));
-    }
-    Ok((rows, content.erased().map_err(|error| failed(error.to_string()))?))
+        })
+    });
+    Ok((rows.collect::<Result<_, _>>()?, content.erased().map_err(|error| part.failed(error))?))
 }
 
 /// Returns true if the store reports that the table does not exist.

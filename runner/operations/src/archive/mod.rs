@@ -13,6 +13,7 @@ pub mod contents;
 mod ddl;
 mod deletes;
 mod erasure;
+mod item_match;
 mod listing;
 pub mod maintenance;
 mod output;
@@ -372,20 +373,13 @@ async fn known_key(source: &Source, table: &str) -> Option<Vec<(String, model::K
 
 /// Returns the columns of the table's key attributes; none if no such store has the table.
 async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<String> {
-    let Ok(url) = store_for(source.is_on_aws(), None) else {
-        return Vec::new();
-    };
-    let answer = endpoint::client(&url).describe_table().table_name(table).send().await;
-    let Ok(Some(description)) = answer.map(|answer| answer.table) else {
-        return Vec::new();
-    };
-    let columns = description.key_schema().iter().filter_map(|key| {
+    let key = known_key(source, table).await.unwrap_or_default();
+    let column_of = |(name, _): &(String, _)| {
         let of_path = |column: &&schema::UnionColumn| {
-            column.path.as_deref() == Some(key.attribute_name()) && !column.is_system()
+            column.path.as_ref() == Some(name) && !column.is_system()
         };
         union.columns.iter().find(of_path).map(|column| column.name.clone())
-    });
-    let columns: Vec<String> = columns.collect();
+    };
     // With only half of the key, the view would show one version for many items.
-    if columns.len() == description.key_schema().len() { columns } else { Vec::new() }
+    key.iter().map(column_of).collect::<Option<_>>().unwrap_or_default()
 }

@@ -9,11 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::try_join_all;
-use model::{Item, KeyAttributeType, json};
+use model::{Item, KeyAttributeType};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use rules::archive::{ColumnType, SYSTEM_COLUMNS, is_discovered};
 
-use super::super::cell::rows_of;
 use super::super::reading::{READS_AT_ONCE, while_parts_change};
 use super::super::schema::told_columns;
 use super::super::source::{Part, Source};
@@ -125,22 +124,17 @@ async fn are_joined(
     of_part: &PartKey,
     key: &Key,
 ) -> Result<bool, String> {
-    let content = source.content(part).await?;
-    let batches = content.rows(Some(&["_item"])).map_err(|error| part.failed(error))?;
+    let batches = source.open(part, Some(&["_item"])).await?;
     let mut has_key = false;
-    for batch in batches {
-        let batch = batch.map_err(|error| part.failed(error))?;
-        for row in rows_of(&batch).map_err(|reason| part.failed(reason))? {
-            let item = json::item_from_str(row.text("_item"));
-            let item = item.map_err(|error| part.failed(format!("`_item`: {error}")))?;
-            has_key |= has(&item, key);
-            let second = of_part.second.as_ref();
-            if !of_part.is_without(key) && second.is_some_and(|name| !item.contains_key(name)) {
-                return Ok(false);
-            }
-            if of_part.is_without(key) && has_key {
-                return Ok(true);
-            }
+    for row in part.rows(batches) {
+        let item = part.item(&row?)?;
+        has_key |= has(&item, key);
+        let second = of_part.second.as_ref();
+        if !of_part.is_without(key) && second.is_some_and(|name| !item.contains_key(name)) {
+            return Ok(false);
+        }
+        if of_part.is_without(key) && has_key {
+            return Ok(true);
         }
     }
     Ok(has_key)
