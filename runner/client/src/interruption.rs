@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use std::time::Duration;
 
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use locks::Mutex;
 use tokio::sync::oneshot;
 
@@ -65,10 +65,15 @@ pub fn reached(text: String) {
     set_reached(ShownProgress::Text(text));
 }
 
-/// Copies the progress text from a progress bar: the bar's message, and its position if `unit` is
-/// not empty.
-pub fn follow(bar: &ProgressBar, unit: &'static str) {
+/// Returns a progress bar; without a length, a spinner. A later signal copies the progress text from
+/// it: the bar's message, and its position if `unit` is not empty.
+pub fn progress_bar(length: Option<u64>, template: &str, unit: &'static str) -> ProgressBar {
+    let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
     set_reached(ShownProgress::Bar(bar.clone(), unit));
+    bar
 }
 
 fn text_of(reached: &ShownProgress) -> String {

@@ -20,7 +20,6 @@ use aws_sdk_dynamodb::types::{
     TransactWriteItem, Update,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
 use model::{AttributeValue, Item, Number};
 use rules::counters::{Counters, SUMMABLE, room_for};
 use rules::time_to_live;
@@ -106,11 +105,7 @@ impl Report {
 /// # Errors
 /// When the table cannot be read or written. Moved slots stay moved.
 pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report, String> {
-    let progress = ProgressBar::new_spinner().with_style(
-        ProgressStyle::with_template("{elapsed} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    interruption::follow(&progress, "");
+    let progress = interruption::progress_bar(None, "{elapsed} {msg}", "");
     let slots = Slots {
         place,
         ttl: ttl_attribute(&place.client, &place.slots_table).await?,

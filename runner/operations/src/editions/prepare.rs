@@ -15,7 +15,6 @@ use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, Put, PutRequest, TransactWriteItem, WriteRequest,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, json};
 use rules::versions::edition::{
     Digest, EDITION_ITEM, EDITION_PARTITION, EDITION_STATE, Edition, EditionState,
@@ -276,11 +275,8 @@ async fn write(
     edition: &Edition,
     items: mpsc::Receiver<Item>,
 ) -> Result<Digest, String> {
-    let progress = ProgressBar::new_spinner();
-    interruption::follow(&progress, "items");
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} items, {per_sec}") {
-        progress.set_style(style);
-    }
+    let template = "{spinner} {pos} items, {per_sec}";
+    let progress = interruption::progress_bar(None, template, "items");
     let (mut digest, mut seen) = (Digest::default(), HashSet::new());
     let items = stream::unfold(items, async |mut items| Some((items.recv().await?, items)));
     let requests = items.map(|item| {

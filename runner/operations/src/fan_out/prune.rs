@@ -94,24 +94,13 @@ async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Res
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use rules::Stamp;
     use rules::fan_out::OriginState;
 
     use super::*;
     use client::attribute::to_sdk_item;
     use testing::store::TestStore;
-
-    async fn jobs_table(store: &TestStore) {
-        let key = KeySchemaElement::builder().attribute_name(JOB_KEY).key_type(KeyType::Hash);
-        let attribute = AttributeDefinition::builder().attribute_name(JOB_KEY);
-        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-        let request = store.client.create_table().table_name("jobs");
-        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
-    }
 
     async fn keys(store: &TestStore) -> BTreeSet<String> {
         let mut keys = BTreeSet::new();
@@ -125,7 +114,7 @@ mod tests {
     #[tokio::test]
     async fn jobs_of_deleted_origins_go_and_all_others_stay() {
         let store = TestStore::open().await;
-        jobs_table(&store).await;
+        store.table_with("jobs", &[(JOB_KEY, ScalarAttributeType::S)]).await;
         let mut all = BTreeSet::new();
         for (name, deleted, done) in
             [("gone", true, true), ("going", true, false), ("there", false, true)]

@@ -14,9 +14,9 @@ use rules::time_to_live;
 use rules::versions::Version;
 
 use super::Place;
+use super::reading::current_item;
 use crate::unchanged::Unchanged;
-use client::attribute::{from_sdk_item, to_sdk_item};
-use client::endpoint;
+use client::attribute::to_sdk_item;
 use client::exit::Exit;
 use client::output::{say, show};
 use client::sdk_error::{error_text, is_condition_failed};
@@ -52,7 +52,7 @@ pub(super) async fn run(
         ));
         return Ok(Exit::Done);
     }
-    let item = read(place, key).await?;
+    let item = current_item(place, key).await?;
     if item.as_ref().map(without_marks) != current {
         say(
             "refused: the item differs from its current version, so it was just changed; run the command again",
@@ -85,7 +85,7 @@ pub(super) async fn run(
         None => delete(place, key, unchanged).await?,
     };
     // If the response to the write was lost, the SDK's retry fails although the write was applied.
-    if !written && read(place, key).await?.as_ref().map(without_marks) != wanted {
+    if !written && current_item(place, key).await?.as_ref().map(without_marks) != wanted {
         say(
             "refused: the item was changed concurrently; nothing was written, run the command again",
         );
@@ -98,8 +98,7 @@ pub(super) async fn run(
 /// Returns why TTL would delete the restored item at once; `None` if it would not.
 async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
     let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
-    let now =
-        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    let now = place.now().await;
     Ok(is_over(image.get(&name), now).then(|| {
         format!(
             "refused: the version's `{name}` is in the past, so TTL would delete the item at once; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
@@ -113,13 +112,6 @@ fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
     let Some(AttributeValue::N(number)) = value else { return false };
     let expiry = time_to_live::expiry_of(&number.to_string());
     expiry.is_some_and(|expiry| time_to_live::is_over(expiry, now))
-}
-
-async fn read(place: &Place, key: &Item) -> Result<Option<Item>, String> {
-    let request = place.client.get_item().table_name(&place.table).consistent_read(true);
-    let answer = request.set_key(Some(to_sdk_item(key))).send().await;
-    let answer = answer.map_err(|error| format!("cannot read the item: {}", error_text(&error)))?;
-    answer.item.map(from_sdk_item).transpose()
 }
 
 async fn put(place: &Place, image: &Item, unchanged: Unchanged) -> Result<bool, String> {
@@ -152,7 +144,6 @@ async fn delete(place: &Place, key: &Item, unchanged: Unchanged) -> Result<bool,
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
     use model::Number;
     use rules::Stamp;
     use rules::fan_out::{Mark, mark_attribute};
@@ -162,6 +153,7 @@ mod tests {
 
     use super::*;
     use crate::counters::testing::serve;
+    use client::endpoint;
     use testing::store::TestStore;
 
     #[tokio::test]
@@ -200,7 +192,7 @@ mod tests {
         let restored = async |item: Item| {
             stands(item).await;
             let exit = run(&place, &key, &versions, &versions[0], &[], false).await.unwrap();
-            (exit, read(&place, &key).await.unwrap())
+            (exit, current_item(&place, &key).await.unwrap())
         };
         let done = (Exit::Done, Some(film(2013)));
         assert_eq!(restored(film(2014).with(TOUCH, "new")).await, done);
@@ -210,7 +202,7 @@ mod tests {
         stands(film(2014).with(TOUCH, "new")).await;
         let same = run(&place, &key, &versions, &versions[1], &[], false).await;
         assert_eq!(same, Ok(Exit::Done));
-        assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
+        assert_eq!(current_item(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
     }
 
     /// The response to the write was lost. The retry is refused, because the item has already
@@ -255,9 +247,7 @@ mod tests {
     async fn an_expired_version_is_restored_without_its_expiry() {
         let store = TestStore::open().await;
         store.table("films").await;
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
-        let request = store.client.update_time_to_live().table_name("films");
-        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+        store.expire_by("films", "until").await;
         let place = Place {
             client: store.client.clone(),
             endpoint: store.url.clone(),
@@ -274,7 +264,7 @@ mod tests {
         let versions = [until(1, now - 60), until(2, now + 3600), gone];
         let restored = async |version: usize, without: &[String]| {
             let exit = run(&place, &key, &versions, &versions[version], without, false).await;
-            (exit.unwrap(), read(&place, &key).await.unwrap())
+            (exit.unwrap(), current_item(&place, &key).await.unwrap())
         };
         assert_eq!(restored(0, &[]).await, (Exit::Refused, None));
         let whole = versions[1].image.clone();

@@ -23,7 +23,7 @@ use aws_sdk_dynamodb::types::{
 };
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::Item;
 use rules::archive::restored::{self, Origin, RESTORED};
 
@@ -359,21 +359,13 @@ fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
 
 /// Returns a progress bar on the terminal, which a later signal reads.
 pub(super) fn progress() -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left",
-    )
-    .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let progress = ProgressBar::new(0).with_style(style);
-    interruption::follow(&progress, "bytes of the archive");
-    progress
+    let template = "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left";
+    interruption::progress_bar(Some(0), template, "bytes of the archive")
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-        TimeToLiveSpecification,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use clap::Parser;
     use model::json::item_from_str;
     use serde_json::json;
@@ -409,25 +401,13 @@ pub(super) mod tests {
     pub(in super::super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
         table_by_year(&store, "movies").await;
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
-        let request = store.client.update_time_to_live().table_name("movies");
-        let ttl = ttl.build().unwrap();
-        request.time_to_live_specification(ttl).send().await.unwrap();
+        store.expire_by("movies", "year").await;
         store
     }
 
     pub(super) async fn table_by_year(store: &TestStore, table: &str) {
-        let mut request = store.client.create_table().table_name(table);
-        for (name, attribute_type, key_type) in [
-            ("title", ScalarAttributeType::S, KeyType::Hash),
-            ("year", ScalarAttributeType::N, KeyType::Range),
-        ] {
-            let attribute = AttributeDefinition::builder().attribute_name(name);
-            let attribute = attribute.attribute_type(attribute_type).build().unwrap();
-            let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
-            request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-        }
-        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+        let keys = [("title", ScalarAttributeType::S), ("year", ScalarAttributeType::N)];
+        store.table_with(table, &keys).await;
     }
 
     pub(super) async fn run(

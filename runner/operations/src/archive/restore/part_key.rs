@@ -166,9 +166,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use parquet::arrow::ArrowWriter;
     use parquet::file::metadata::KeyValue;
     use parquet::file::properties::WriterProperties;
@@ -210,17 +208,6 @@ mod tests {
         writer.close().unwrap();
     }
 
-    async fn table_by(store: &TestStore, key: &str, key_type: ScalarAttributeType) {
-        let attribute = AttributeDefinition::builder().attribute_name(key);
-        let element = KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash);
-        let request = store.client.create_table().table_name(format!("by_{key}"));
-        let request = request
-            .attribute_definitions(attribute.attribute_type(key_type).build().unwrap())
-            .key_schema(element.build().unwrap())
-            .billing_mode(BillingMode::PayPerRequest);
-        request.send().await.unwrap();
-    }
-
     /// Goal: if the archived table is gone, a key that is only part of the old one does not merge
     /// items.
     #[tokio::test]
@@ -228,8 +215,8 @@ mod tests {
         let folder = archive();
         let source = Source::Folder(folder.path().to_owned());
         let store = TestStore::open().await;
-        table_by(&store, "title", ScalarAttributeType::S).await;
-        table_by(&store, "year", ScalarAttributeType::N).await;
+        store.table_with("by_title", &[("title", ScalarAttributeType::S)]).await;
+        store.table_with("by_year", &[("year", ScalarAttributeType::N)]).await;
         for (into, words) in [
             ("by_title", "does not show whether `year` was also in the key of the archived items"),
             ("by_year", "it lacks `title`, which was in the key of archived items"),
@@ -253,7 +240,7 @@ mod tests {
         let folder = archive_without_year();
         let source = Source::Folder(folder.path().to_owned());
         let store = TestStore::open().await;
-        table_by(&store, "title", ScalarAttributeType::S).await;
+        store.table_with("by_title", &[("title", ScalarAttributeType::S)]).await;
         let answer = run(&source, &store, &["--into", "by_title"]).await.unwrap();
         assert_eq!(answer["restored"], json!(1), "{answer}");
     }
