@@ -403,7 +403,6 @@ fn refusal(
 mod tests {
     use std::collections::BTreeMap;
 
-    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
 
     use super::super::testing::place;
     use super::*;
@@ -431,9 +430,7 @@ mod tests {
     async fn expiring_slots_expire_with_their_target_and_nothing_else_is_lost() {
         let store = TestStore::open().await;
         store.table("votes").await;
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
-        let request = store.client.update_time_to_live().table_name("votes");
-        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+        store.expire_by("votes", "until").await;
         let mut place = place(&store.url);
         place.rule.slot_key = "p".to_owned();
         let now = endpoint::store_seconds(&store.url, &store.client).await;
