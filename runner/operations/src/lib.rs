@@ -4,12 +4,10 @@
 //! Each module is one verb with its arguments and its report. All access to tables is through the
 //! AWS SDK.
 
-mod addition;
 pub mod archive;
 pub mod counters;
 pub mod editions;
 pub mod fan_out;
-pub mod item_key;
 pub mod load;
 pub mod migrate;
 mod unchanged;

@@ -23,9 +23,9 @@ use super::place::Found;
 use super::reading::Reading;
 use super::source::{Part, Source};
 use super::table_argument::NamedTable;
-use crate::item_key;
 use client::exit::Exit;
 use client::interruption;
+use client::item_key;
 use client::output::{counted, say};
 use client::running::Running;
 

@@ -46,10 +46,10 @@ use self::restore::{RestoreArguments, Restored};
 use self::schema::Union;
 use self::source::{Part, Source};
 use self::table_argument::{OneOfAll, TableArgument};
-use crate::item_key;
 use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
+use client::item_key;
 use client::output::say;
 
 /// Arguments of `weir archive`.

@@ -403,7 +403,6 @@ fn refusal(
 mod tests {
     use std::collections::BTreeMap;
 
-
     use super::super::testing::place;
     use super::*;
     use testing::store::TestStore;

@@ -21,7 +21,7 @@ use rules::counters::Counters;
 use serde_json::Value;
 
 use super::Place;
-use crate::addition::{self, Addition};
+use client::addition::{self, Addition};
 use client::attribute::to_sdk_value;
 use client::contention::{Attempts, NotApplied};
 use client::endpoint::attempt_limit;

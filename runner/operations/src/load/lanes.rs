@@ -22,7 +22,7 @@ use super::counting::{Counting, SlotUpdate};
 use super::put_aside::PutAside;
 use super::source::{Row, Source, value_text};
 use super::{BadLine, error_text, mark};
-use crate::addition::{self, Addition};
+use client::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::interruption;
 

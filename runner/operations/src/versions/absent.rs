@@ -89,7 +89,7 @@ fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String
 mod tests {
     use super::super::{backfill, check, kept, list_histories};
     use super::*;
-    use crate::item_key;
+    use client::item_key;
     use client::output::Output;
     use testing::store::TestStore;
 

@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 
 use self::reading::HEAD_DAMAGED;
 use crate::archive::cell::parse_time;
-use crate::item_key;
 use client::endpoint;
 use client::exit::Exit;
+use client::item_key;
 use client::output::{self, Output, say, show};
 
 /// Maximum number of histories that `ls` shows without a key.

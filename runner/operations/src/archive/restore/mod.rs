@@ -40,12 +40,12 @@ use super::reading::{Reading, ReturnedEvents};
 use super::source::{Content, Part, Source};
 use super::table_argument::TableArgument;
 use super::{of_day, of_days};
-use crate::item_key;
 use crate::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
+use client::item_key;
 use client::sdk_error::error_text;
 
 /// Number of concurrent puts. Each batch of rows is complete before the next one begins.
