@@ -10,7 +10,7 @@ const VERBS: &str = "runner/client/src/interruption.rs";
 /// The file of each long verb that keeps what is reported up to date.
 const REPORTED_BY: &[(&str, &str)] = &[
     ("demo", "runner/src/demo/mod.rs"),
-    ("load", "runner/operations/src/load/lanes.rs"),
+    ("load", "runner/load/src/lanes.rs"),
     ("streams redrive", "runner/src/streams/redrive.rs"),
     ("ttl sweep", "runner/src/clock.rs"),
     ("archive check", "runner/operations/src/archive/check.rs"),

@@ -24,8 +24,7 @@ use model::{AttributeValue, Item, Number};
 use rules::counters::{Counters, SUMMABLE, room_for};
 use rules::time_to_live;
 
-use super::Place;
-use crate::load::mark::MARK_PREFIX;
+use super::{LOAD_MARK_PREFIX, Place};
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::contention::{Attempts, is_contended};
 use client::endpoint;
@@ -199,13 +198,13 @@ impl Slots<'_> {
         let expiry = self.expiry(item);
         let is_moved = |name: &str| {
             let is_expiry = expiry.is_some() && self.ttl.as_deref() == Some(name);
-            let is_forgotten = self.forgets_loads && name.starts_with(MARK_PREFIX);
+            let is_forgotten = self.forgets_loads && name.starts_with(LOAD_MARK_PREFIX);
             is_expiry
                 || is_forgotten
                 || [&rule.slot_key, &rule.slot_value].iter().any(|own| *own == name)
         };
         match item.keys().find(|name| !is_moved(name)) {
-            Some(name) if name.starts_with(MARK_PREFIX) => Err(
+            Some(name) if name.starts_with(LOAD_MARK_PREFIX) => Err(
                 "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads".to_owned()
             ),
             Some(name) => Err(format!(

@@ -9,10 +9,10 @@ use std::ops::Range;
 use model::AttributeType;
 use serde_json::value::RawValue;
 
+use super::arguments::Format;
 use super::input::Input;
 use super::reading::Reading;
-use super::source::{Row, lines};
-use super::{BadLine, Format};
+use super::row::{BadLine, Row, lines};
 use client::output::say;
 use client::plain_json::{Members, item_from_plain_json};
 
