@@ -1,6 +1,6 @@
 //! Import cycles: files of a crate that import each other, directly or indirectly.
 //!
-//! A cycle may consist of a file and its parts: `foo.rs` or `foo/mod.rs`, and files below `foo/`.
+//! A cycle may consist of a file and its parts: `foo/mod.rs`, and files below `foo/`.
 //! Larger cycles are recorded in `import_cycles.txt`, and that list may only shrink. The crate's
 //! root counts as a file like any other: what it re-exports is below it, so a module must import an item
 //! from the file that defines it. `imports` reads the files.

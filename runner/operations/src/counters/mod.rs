@@ -34,7 +34,9 @@ use template::{Function, Stack};
 /// The function's environment variable with the number of slots of each counter.
 const COUNT: &str = "SLOT_COUNT";
 /// Value of SLOT_COUNT in the project's template.
-pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
+pub const SLOT_COUNT_DEFAULT: u32 = 20;
+/// The beginning of the attributes in which a counting load marks the lines that a slot has counted.
+pub const LOAD_MARK_PREFIX: &str = "_weir_load_";
 
 /// Arguments of `weir counters`.
 #[derive(Clone, Debug, Args)]
@@ -265,7 +267,7 @@ fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
 ///
 /// # Errors
 /// When more are requested than the function totals.
-pub(crate) fn slots_to_count_in(
+pub fn slots_to_count_in(
     stack: &impl Fn() -> Result<Option<Stack>, String>,
     slots_table: &str,
     asked: Option<u32>,

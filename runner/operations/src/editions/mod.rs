@@ -18,9 +18,9 @@ use model::json;
 use rules::versions::edition::{Edition, EditionHead, fits_into_an_edition};
 use serde_json::json;
 
-use crate::item_key;
 use client::endpoint;
 use client::exit::Exit;
+use client::item_key;
 use client::output::{self, Output, say, show};
 
 /// Arguments of `weir editions`.

@@ -15,7 +15,6 @@ use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, Put, PutRequest, TransactWriteItem, WriteRequest,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, json};
 use rules::versions::edition::{
     Digest, EDITION_ITEM, EDITION_PARTITION, EDITION_STATE, Edition, EditionState,
@@ -31,8 +30,7 @@ use super::{Place, PrepareArguments, prune, reading};
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
-use client::sdk_error::error_text;
-use client::sdk_error::is_throttle;
+use client::sdk_error::{error_text, is_condition_failed, is_throttle};
 use client::table_description::key_attributes;
 
 /// Maximum number of items in a request, set by DynamoDB.
@@ -277,11 +275,8 @@ async fn write(
     edition: &Edition,
     items: mpsc::Receiver<Item>,
 ) -> Result<Digest, String> {
-    let progress = ProgressBar::new_spinner();
-    interruption::follow(&progress, "items");
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} items, {per_sec}") {
-        progress.set_style(style);
-    }
+    let template = "{spinner} {pos} items, {per_sec}";
+    let progress = interruption::progress_bar(None, template, "items");
     let (mut digest, mut seen) = (Digest::default(), HashSet::new());
     let items = stream::unfold(items, async |mut items| Some((items.recv().await?, items)));
     let requests = items.map(|item| {
@@ -362,7 +357,7 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
         );
     match request.send().await {
         Ok(_) => Ok(ready),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => {
+        Err(error) if is_condition_failed(&error) => {
             // If the response to the first attempt was lost, the retry fails because the edition is
             // already ready.
             match left_behind(place, &ready).await? {

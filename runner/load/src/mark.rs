@@ -14,9 +14,7 @@ use model::Item;
 use xxhash_rust::xxh3::Xxh3;
 
 use client::attribute::from_sdk_item;
-
-/// Prefix of a mark's attribute, by which a fold recognises it.
-pub(crate) const MARK_PREFIX: &str = "_weir_load_";
+use operations::counters::LOAD_MARK_PREFIX;
 
 /// The condition that the slot has counted no line from this place on.
 pub(super) const GUARD: &str = "attribute_not_exists(#mark) OR #mark < :place";
@@ -48,7 +46,7 @@ pub(super) fn content_of(mut file: impl Read) -> std::io::Result<String> {
 /// Returns the name of a load's mark. It depends on the file's content, the count attribute and the
 /// name of the load.
 pub(super) fn attribute(content: &str, count_attribute: &str, name: &str) -> String {
-    format!("{MARK_PREFIX}{:016x}", hash_of(&[content, count_attribute, name]) >> 64)
+    format!("{LOAD_MARK_PREFIX}{:016x}", hash_of(&[content, count_attribute, name]) >> 64)
 }
 
 /// Returns a hash of several texts. The length of each text is hashed too, so that different splits
@@ -90,7 +88,10 @@ mod tests {
         assert_ne!(content(b"a,b\n1,2\n"), content(b"a,b\n1,3\n"));
         assert!(content(b"a,b\n").ends_with("-4"));
         let own = attribute("x-1", "votes", "");
-        assert!(own.starts_with(MARK_PREFIX) && own.len() == MARK_PREFIX.len() + 16, "{own}");
+        assert!(
+            own.starts_with(LOAD_MARK_PREFIX) && own.len() == LOAD_MARK_PREFIX.len() + 16,
+            "{own}"
+        );
         for other in [
             attribute("x-2", "votes", ""),
             attribute("x-1", "points", ""),

@@ -9,9 +9,9 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use csv::{ByteRecord, Position, Reader, ReaderBuilder, StringRecord};
 use model::{AttributeType, Item};
 
-use super::BadLine;
-use super::input::{Input, Reading};
-use super::source::{LINE_BYTES_MAX, Row};
+use super::input::Input;
+use super::reading::Reading;
+use super::row::{BadLine, LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
 use client::output::{counted, say};
 

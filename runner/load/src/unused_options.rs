@@ -3,8 +3,9 @@
 
 use aws_sdk_dynamodb::Client;
 
-use super::{Format, LoadArguments, ttl_attribute};
+use super::arguments::{Format, LoadArguments};
 use client::output::say;
+use client::table_description::ttl_attribute;
 
 /// Prints each option without effect.
 pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &Client) {

@@ -17,39 +17,43 @@
 //! - The batching window opens when the previous invocation is over. If no record arrives in it,
 //!   the next record opens a new window.
 
+mod discard;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::back_off;
-use super::command::{BatchId, Command, Event, InvokeOutcome, ShardId};
-use super::context::Context;
-use super::discard::FailureDelivery;
-use super::progress::Progress;
-use super::queue::{BatchLimits, Pending, Queue};
-use super::record::{Delivery, EVENT_BYTES_MAX};
-use super::response::{self, Answer};
-use super::tumbling::{OpenWindow, Window, WindowInvocation};
+use self::discard::FailureDelivery;
+use crate::back_off;
+use crate::checkpoint::CheckpointPosition;
+use crate::command::{Command, Event, InvokeOutcome};
+use crate::context::Context;
+use crate::id::{BatchId, ShardId};
+use crate::progress::Progress;
+use crate::queue::{BatchLimits, Pending, Queue};
+use crate::record::{Delivery, EVENT_BYTES_MAX};
+use crate::response::{self, Answer};
+use crate::tumbling::{OpenWindow, Window, WindowInvocation};
 
 /// Records of one attempt: a batch, or a part of a split batch.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Segment {
+struct Segment {
     /// The records; empty only if the segment closes its window.
-    pub(super) records: Vec<Pending>,
+    records: Vec<Pending>,
     /// Whether this is the last invocation of the window.
-    pub(super) closes_window: bool,
+    closes_window: bool,
     /// Number of failed attempts that reached the function, since the lane last made progress.
-    pub(super) failures: u32,
+    failures: u32,
     /// Number of consecutive attempts that did not reach the function.
-    pub(super) not_invoked: u32,
+    not_invoked: u32,
     /// Whether the segment was already delivered twice, as an injected fault.
     duplicated: bool,
     /// `X-Amz-Function-Error` of the last attempt.
-    pub(super) function_error: Option<String>,
+    function_error: Option<String>,
 }
 
 /// The state of the first segment.
 #[derive(Debug, Clone)]
-pub(super) enum Stage {
+enum Stage {
     /// The lane has no segment.
     Idle,
     Ready,
@@ -83,8 +87,8 @@ pub(super) struct Lane {
     number: u64,
     pub(super) queue: Queue,
     /// The segments of the current batch in ascending order; the first is being tried.
-    pub(super) segments: VecDeque<Segment>,
-    pub(super) stage: Stage,
+    segments: VecDeque<Segment>,
+    stage: Stage,
     window_opened: u64,
     /// The tumbling window that the function aggregates.
     pub(super) window: Option<OpenWindow>,
@@ -261,7 +265,7 @@ impl Lane {
     }
 
     /// Splits the first segment after `count` records. Both parts keep its retry count.
-    pub(super) fn cut_first(&mut self, count: usize) {
+    fn cut_first(&mut self, count: usize) {
         let Some(first) = self.segments.front_mut() else { return };
         if count == 0 || count >= first.records.len() {
             return;
@@ -406,7 +410,7 @@ impl Lane {
     }
 
     /// Ends the window of the first segment, and returns it.
-    pub(super) fn end_window(&mut self, context: &mut LaneContext<'_, '_>) -> Option<Window> {
+    fn end_window(&mut self, context: &mut LaneContext<'_, '_>) -> Option<Window> {
         let open = self.window.take()?;
         self.segments.pop_front();
         context.step.commands.push(Command::Save);
@@ -429,7 +433,7 @@ impl Lane {
         self.retry(1, context);
     }
 
-    pub(super) fn retry(&mut self, attempt: u32, context: &mut LaneContext<'_, '_>) {
+    fn retry(&mut self, attempt: u32, context: &mut LaneContext<'_, '_>) {
         let seed = self.seed(context);
         let delay_ms = context.step.settings.pace.retry.delay_ms(attempt, seed);
         let tick_ms = context.step.now.tick_ms.saturating_add(delay_ms);
@@ -438,17 +442,17 @@ impl Lane {
     }
 
     /// Returns the seed of this lane's jitter.
-    pub(super) fn seed(&self, context: &LaneContext<'_, '_>) -> u64 {
+    fn seed(&self, context: &LaneContext<'_, '_>) -> u64 {
         back_off::seed_of(context.shard.as_str()).wrapping_add(self.number)
     }
 
     /// Marks the first `count` records of the first segment as done or discarded.
-    pub(super) fn finish(&mut self, count: usize, context: &mut LaneContext<'_, '_>) {
+    fn finish(&mut self, count: usize, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front_mut() else { return };
         let finished = first.records.drain(..count.min(first.records.len()));
         let moved = context.progress.finish(finished.map(|pending| pending.place));
         if let Some(checkpoint) = context.progress.checkpoint().filter(|_| moved) {
-            let position = super::CheckpointPosition::After(checkpoint.clone());
+            let position = CheckpointPosition::After(checkpoint.clone());
             let shard = context.shard.clone();
             context.step.commands.push(Command::Checkpoint { shard, position });
         }
@@ -473,7 +477,7 @@ impl Segment {
         Self { records: Vec::new(), function_error: self.function_error.clone(), ..*self }
     }
 
-    pub(super) fn window_invocation(&self, open: &OpenWindow) -> WindowInvocation {
+    fn window_invocation(&self, open: &OpenWindow) -> WindowInvocation {
         WindowInvocation {
             open: open.clone(),
             is_final: self.closes_window,

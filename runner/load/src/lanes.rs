@@ -19,12 +19,14 @@ use model::{AttributeValue, KeyAttributeType, KeyValue, Number, Token};
 use tokio::sync::mpsc;
 
 use super::counting::{Counting, SlotUpdate};
+use super::mark;
 use super::put_aside::PutAside;
-use super::source::{Row, Source, value_text};
-use super::{BadLine, error_text, mark};
-use crate::addition::{self, Addition};
+use super::row::{BadLine, Row, value_text};
+use super::source::Source;
+use client::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::interruption;
+use client::sdk_error::error_text;
 
 /// Number of concurrent lanes: enough that their writes share the store's syncs, and few enough for
 /// a laptop.

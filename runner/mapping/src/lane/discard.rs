@@ -1,7 +1,7 @@
 //! Discards records whose retries or age are exceeded, and delivers them to the failure
 //! destination.
 //!
-//! `lane` forms and retries batches.
+//! The lane forms and retries batches.
 //!
 //! Choices where Lambda's documentation is silent:
 //!
@@ -13,13 +13,12 @@
 
 use std::sync::Arc;
 
-use super::command::{Command, DeliveryId, Event};
-use super::failure::{Condition, DiscardedRecords, FailureObject};
-use super::lane::{Lane, LaneContext, Stage};
-use super::queue::Pending;
-
-/// How long a stream keeps a record (DynamoDB), in milliseconds.
-pub const RETENTION_MS: i64 = 24 * 60 * 60 * 1000;
+use super::{Lane, LaneContext, Stage};
+use crate::command::{Command, Event};
+use crate::failure::{Condition, DiscardedRecords, FailureObject};
+use crate::id::DeliveryId;
+use crate::queue::Pending;
+use crate::record::RETENTION_MS;
 
 /// A failure record in flight.
 #[derive(Debug, Clone)]
@@ -125,7 +124,7 @@ impl Lane {
 
     /// Handles the result of a delivery. `refused` is the reason why the destination did not store the
     /// failure record. Returns true if the delivery belongs to this lane.
-    pub(super) fn delivered(
+    pub(crate) fn delivered(
         &mut self,
         delivery: DeliveryId,
         refused: Option<&str>,

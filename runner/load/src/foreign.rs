@@ -5,7 +5,7 @@ use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 
-use super::input::Reading;
+use super::reading::Reading;
 
 /// Number of leading bytes by which the format of a file is recognised.
 const BEGINNING_BYTES: usize = 8;

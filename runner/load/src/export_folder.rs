@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 use serde::Deserialize;
 
 use super::foreign;
-use super::input::Reading;
+use super::reading::Reading;
 
 const FILES: &str = "manifest-files.json";
 const SUMMARY: &str = "manifest-summary.json";

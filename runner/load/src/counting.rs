@@ -6,9 +6,9 @@ use std::path::Path;
 
 use model::{KeyAttributeType, KeyValue, Number, Token};
 
-use super::LoadArguments;
-use super::source::Row;
-use crate::counters::SLOT_COUNT_DEFAULT;
+use super::arguments::LoadArguments;
+use super::row::Row;
+use operations::counters::SLOT_COUNT_DEFAULT;
 
 /// The rule by which a load converts a line into an update of one slot.
 pub(crate) struct Counting {

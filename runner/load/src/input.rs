@@ -3,11 +3,11 @@
 //! Input that is compressed or can be read only once is copied into an unnamed temporary file.
 
 use std::fs::File;
-use std::io::{Error, ErrorKind, Read, Result as IoResult, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{Error, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::reading::Reading;
 use super::{export_folder, foreign};
 
 /// The byte order mark that editors on Windows write before UTF-8 text.
@@ -26,12 +26,6 @@ pub(super) enum Input {
         name: String,
         file: Arc<File>,
     },
-}
-
-/// A reader with its own position in a file, which other readers of the file do not move.
-pub(super) struct Reading {
-    file: Arc<File>,
-    at: u64,
 }
 
 impl Input {
@@ -99,7 +93,7 @@ impl Input {
             ),
             Self::Kept { file, .. } => Arc::clone(file),
         };
-        Ok(Reading { file, at: 0 })
+        Ok(Reading::of(file))
     }
 
     /// Opens the input's text, and skips a byte order mark at its beginning.
@@ -111,10 +105,7 @@ impl Input {
         let mut mark = Vec::new();
         let read = opened.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut mark);
         read.map_err(|error| format!("cannot read `{}`: {error}", self.name()))?;
-        if mark != BYTE_ORDER_MARK {
-            opened.at = 0;
-        }
-        Ok(opened)
+        Ok(if mark == BYTE_ORDER_MARK { opened } else { opened.rewound() })
     }
 
     /// Returns the size of the input in bytes.
@@ -127,41 +118,6 @@ impl Input {
         Ok(looked
             .map_err(|error| format!("cannot read the metadata of `{}`: {error}", self.name()))?
             .len())
-    }
-}
-
-impl Reading {
-    /// Opens a named file.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
-    pub(super) fn open(path: &Path) -> IoResult<Self> {
-        Ok(Self { file: Arc::new(File::open(path)?), at: 0 })
-    }
-
-    /// Returns another reader of the same file, at its beginning.
-    pub(super) fn rewound(&self) -> Self {
-        Self { file: Arc::clone(&self.file), at: 0 }
-    }
-}
-
-impl Read for Reading {
-    fn read(&mut self, into: &mut [u8]) -> IoResult<usize> {
-        let read = self.file.read_at(into, self.at)?;
-        self.at += u64::try_from(read).map_err(Error::other)?;
-        Ok(read)
-    }
-}
-
-impl Seek for Reading {
-    fn seek(&mut self, to: SeekFrom) -> IoResult<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-            SeekFrom::End(by) => self.file.metadata()?.len().checked_add_signed(by),
-        };
-        self.at = at.ok_or_else(|| Error::from(ErrorKind::InvalidInput))?;
-        Ok(self.at)
     }
 }
 

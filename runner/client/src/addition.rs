@@ -7,11 +7,11 @@ use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
-use client::sdk_error::{is_throttle, was_never_sent};
+use crate::sdk_error::{is_throttle, was_never_sent};
 
 /// The state of an `ADD` after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Addition {
+pub enum Addition {
     /// Not applied: another write to the item conflicted with it.
     Contended,
     /// Not applied: the request was throttled.
@@ -26,7 +26,7 @@ pub(crate) enum Addition {
 
 impl Addition {
     /// Classifies an error of one attempt.
-    pub(crate) fn after<E>(error: &SdkError<E>) -> Self
+    pub fn after<E>(error: &SdkError<E>) -> Self
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {
@@ -40,7 +40,7 @@ impl Addition {
     }
 
     /// Classifies an error response.
-    pub(crate) fn answered(code: Option<&str>, status: u16) -> Self {
+    pub fn answered(code: Option<&str>, status: u16) -> Self {
         match code {
             Some("TransactionConflictException" | "TransactionInProgressException") => {
                 Self::Contended
@@ -55,14 +55,14 @@ impl Addition {
 }
 
 /// Returns a client configuration without retries, because a retried `ADD` may count twice.
-pub(crate) fn once() -> Builder {
+pub fn once() -> Builder {
     Builder::new().retry_config(RetryConfig::disabled())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::endpoint;
+    use crate::endpoint;
     use testing::proxy;
 
     #[test]

@@ -15,6 +15,7 @@ pub use self::key_value::{StoredKeyValue, StoredValue};
 use crate::attribute_value::AttributeValue;
 use crate::encoding::{self, DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::item::Item;
+use crate::key::{KeyAttribute, KeyError, KeySchema, PrimaryKey};
 
 /// The bytes of `encoding::encode_item`, which contain the item's size. Equal items have equal
 /// bytes: attributes and members of sets are sorted, and a number has one form. Copies share the
@@ -70,6 +71,22 @@ impl EncodedItem {
             skip(&mut reader, DEPTH_MAX)?;
         }
         Ok(None)
+    }
+
+    /// Returns the primary key.
+    ///
+    /// # Errors
+    /// When the bytes are damaged. The inner result is that of [`KeySchema::key_of_item`].
+    pub fn primary_key(
+        &self,
+        schema: &KeySchema,
+    ) -> Result<Result<PrimaryKey, KeyError>, EncodingError> {
+        let mut values = Vec::with_capacity(2);
+        for KeyAttribute { name, .. } in schema.attributes() {
+            values.push(self.get(name)?);
+        }
+        let mut values = values.into_iter();
+        Ok(schema.key_of_values(|_| values.next().flatten()))
     }
 
     /// Decodes only the attributes whose names are wanted.

@@ -1,50 +1,22 @@
-//! Converts the text values of a file into attribute values, by declared types, inferred types, or
-//! plain JSON.
+//! Converts plain JSON, without types, into attribute values.
 //!
 //! Numbers are never converted to floating point: their text becomes a decimal number directly.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use model::{AttributeType, AttributeValue, Item, Number};
+use model::{AttributeValue, Item};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Maximum nesting of plain JSON: that of an attribute value, plus one level for the item.
 const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 
-/// Parses a CSV text as a value of a type.
-pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<AttributeValue, String> {
-    match attribute_type {
-        AttributeType::N => {
-            text.trim().parse().map(AttributeValue::N).map_err(|error| format!("{error}"))
-        }
-        AttributeType::Bool => match text.trim().to_ascii_lowercase().as_str() {
-            "true" | "1" => Ok(AttributeValue::Bool(true)),
-            "false" | "0" => Ok(AttributeValue::Bool(false)),
-            _ => Err(format!("`{text}` is not a BOOL: write true or false")),
-        },
-        AttributeType::B => STANDARD
-            .decode(text.trim())
-            .map(AttributeValue::B)
-            .map_err(|_| format!("`{text}` is not base64")),
-        _ => Ok(AttributeValue::S(text.to_owned())),
-    }
-}
-
-/// Returns true if a number is read back with the same text. This excludes leading zeros (postal
-/// codes, telephone numbers), a plus sign, and an exponent.
-pub(crate) fn is_plain_number(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let leading_zero = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    plain && !leading_zero && !digits.starts_with('.') && text.parse::<Number>().is_ok()
-}
-
 /// Parses a plain JSON object as an item. Strings become S, numbers N, arrays L, and objects M.
-pub(crate) fn item_from_plain_json(text: &str) -> Result<Item, String> {
+///
+/// # Errors
+/// When the text is not JSON, not an object, too deep, or has a number that DynamoDB cannot hold.
+pub fn item_from_plain_json(text: &str) -> Result<Item, String> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     match value_from_plain_json(raw, DEPTH_MAX)? {
@@ -54,7 +26,7 @@ pub(crate) fn item_from_plain_json(text: &str) -> Result<Item, String> {
 }
 
 /// The members of an object in text order, including duplicates.
-pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
+pub struct Members<'a>(pub Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -134,26 +106,5 @@ mod tests {
             assert_eq!(item_from_plain_json(twice), Err("it has two values for `a`".to_owned()));
         }
         assert!(item_from_plain_json(r#"{"a":1,"b":{"a":1}}"#).is_ok());
-    }
-
-    #[test]
-    fn only_texts_that_survive_are_inferred_as_numbers() {
-        for (text, expected) in [
-            ("0", true),
-            ("12", true),
-            ("-3.50", true),
-            ("0.5", true),
-            ("", false),
-            ("007", false),
-            ("+1", false),
-            ("1e3", false),
-            (".5", false),
-            ("1.2.3", false),
-            ("-", false),
-            ("12a", false),
-            ("123456789012345678901234567890123456789", false),
-        ] {
-            assert_eq!(is_plain_number(text), expected, "{text}");
-        }
     }
 }

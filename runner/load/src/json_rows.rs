@@ -9,11 +9,12 @@ use std::ops::Range;
 use model::AttributeType;
 use serde_json::value::RawValue;
 
-use super::input::{Input, Reading};
-use super::source::{Row, lines};
-use super::typing::{Members, item_from_plain_json};
-use super::{BadLine, Format};
+use super::arguments::Format;
+use super::input::Input;
+use super::reading::Reading;
+use super::row::{BadLine, Row, lines};
 use client::output::say;
+use client::plain_json::{Members, item_from_plain_json};
 
 /// Maximum size of a file that is parsed as a whole. A larger file must have one object per line.
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;

@@ -4,7 +4,7 @@
 
 use model::{AttributeValue, Item, json};
 
-use crate::load::typing::item_from_plain_json;
+use crate::plain_json::item_from_plain_json;
 
 /// Parses a key in plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
 ///

@@ -15,7 +15,6 @@ mod part_key;
 mod request;
 mod rows;
 mod selection;
-mod unchanged;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
@@ -24,7 +23,7 @@ use aws_sdk_dynamodb::types::{
 };
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::Item;
 use rules::archive::restored::{self, Origin, RESTORED};
 
@@ -35,18 +34,18 @@ use self::newest::{PutResult, RowResult, put_newest};
 pub use self::request::RestoreRequest;
 use self::rows::{Newest, Selected, selected, stamp_of};
 use self::selection::Selection;
-use self::unchanged::Unchanged;
 use super::cell::Row;
 use super::condition::Condition;
 use super::reading::{Reading, ReturnedEvents};
 use super::source::{Content, Part, Source};
 use super::table_argument::TableArgument;
 use super::{of_day, of_days};
-use crate::item_key;
-use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::unchanged::Unchanged;
+use client::attribute::{from_sdk_item, to_sdk_item};
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
+use client::item_key;
 use client::sdk_error::error_text;
 
 /// Number of concurrent puts. Each batch of rows is complete before the next one begins.
@@ -304,30 +303,27 @@ async fn target(
 
 /// Puts one item under the condition that the current item is still `live`.
 async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<PutResult, String> {
+    let unchanged = match Unchanged::of(target.form.partition_key(), live, Some(item)) {
+        Ok(unchanged) => unchanged,
+        Err(attributes) => return Ok(PutResult::Refused(too_many(attributes))),
+    };
     let request = target
         .client
         .put_item()
         .table_name(&target.table)
         .set_item(Some(to_sdk_item(item)))
-        .return_values_on_condition_check_failure(OnFailure::AllOld);
-    let Some(live) = live else {
-        let if_absent = request
-            .condition_expression("attribute_not_exists(#key)")
-            .expression_attribute_names("#key", target.form.partition_key());
-        return outcome(target, if_absent.send().await);
-    };
-    let unchanged = match Unchanged::of(live, item) {
-        Ok(unchanged) => unchanged,
-        Err(reason) => return Ok(PutResult::Refused(reason)),
-    };
-    let mut if_same = request.condition_expression(unchanged.expression);
-    for (placeholder, name) in unchanged.names {
-        if_same = if_same.expression_attribute_names(placeholder, name);
-    }
-    for (placeholder, value) in unchanged.values {
-        if_same = if_same.expression_attribute_values(placeholder, to_sdk_value(value));
-    }
-    outcome(target, if_same.send().await)
+        .return_values_on_condition_check_failure(OnFailure::AllOld)
+        .condition_expression(unchanged.expression)
+        .set_expression_attribute_names(Some(unchanged.names))
+        .set_expression_attribute_values(unchanged.values);
+    outcome(target, request.send().await)
+}
+
+/// Returns why an item cannot replace one with so many attributes.
+fn too_many(attributes: usize) -> String {
+    format!(
+        "an older row of the key was restored, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
+    )
 }
 
 fn outcome(
@@ -363,21 +359,13 @@ fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
 
 /// Returns a progress bar on the terminal, which a later signal reads.
 pub(super) fn progress() -> ProgressBar {
-    let style = ProgressStyle::with_template(
-        "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left",
-    )
-    .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let progress = ProgressBar::new(0).with_style(style);
-    interruption::follow(&progress, "bytes of the archive");
-    progress
+    let template = "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left";
+    interruption::progress_bar(Some(0), template, "bytes of the archive")
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-        TimeToLiveSpecification,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use clap::Parser;
     use model::json::item_from_str;
     use serde_json::json;
@@ -413,25 +401,13 @@ pub(super) mod tests {
     pub(in super::super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
         table_by_year(&store, "movies").await;
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
-        let request = store.client.update_time_to_live().table_name("movies");
-        let ttl = ttl.build().unwrap();
-        request.time_to_live_specification(ttl).send().await.unwrap();
+        store.expire_by("movies", "year").await;
         store
     }
 
     pub(super) async fn table_by_year(store: &TestStore, table: &str) {
-        let mut request = store.client.create_table().table_name(table);
-        for (name, attribute_type, key_type) in [
-            ("title", ScalarAttributeType::S, KeyType::Hash),
-            ("year", ScalarAttributeType::N, KeyType::Range),
-        ] {
-            let attribute = AttributeDefinition::builder().attribute_name(name);
-            let attribute = attribute.attribute_type(attribute_type).build().unwrap();
-            let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
-            request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-        }
-        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+        let keys = [("title", ScalarAttributeType::S), ("year", ScalarAttributeType::N)];
+        store.table_with(table, &keys).await;
     }
 
     pub(super) async fn run(

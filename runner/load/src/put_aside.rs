@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::BadLine;
+use super::row::BadLine;
 use client::output::counted;
 
 /// Maximum number of reasons that are shown on the terminal. The file has all of them.
