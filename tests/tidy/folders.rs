@@ -13,7 +13,7 @@ const LARGER: [(&str, usize, &str); 1] =
     [("local-store/server/src/api", usize::MAX, "one file for each operation")];
 
 /// Folders where a module with parts must be `foo/mod.rs`; elsewhere both styles exist.
-const ONE_MODULE_STYLE: [&str; 1] = ["local-store/"];
+const ONE_MODULE_STYLE: [&str; 2] = ["functions/", "local-store/"];
 
 /// Extensions of source files.
 const ENDINGS: [&str; 4] = ["rs", "py", "cjs", "sh"];
