@@ -17,7 +17,6 @@ mod known_schema;
 mod known_stream;
 mod misfit;
 mod plain_json;
-pub mod restored;
 mod row;
 
 pub use bucket::{Bucket, PART_NUMBER_MAX, UtcMinute};
@@ -43,9 +42,10 @@ use model::stream_record::{LambdaRecord, RecordView};
 use model::{AttributeType, EventName};
 
 use crate::effect::Effect;
-use crate::marks::stripped;
+use crate::marks::migration::{MARK, is_bare_tombstone_of};
+use crate::marks::{restored, stripped};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
-use crate::{migration, time_to_live};
+use crate::time_to_live;
 
 /// The seconds since 1970 of the years 1 to 9999: the range of timestamps in Athena, DuckDB and Python.
 const EXPIRY_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
@@ -128,10 +128,10 @@ fn whole_seconds(number: &str) -> Option<i64> {
 /// Returns whether the deleted item is the tombstone of a migration, which has only a key. The item
 /// itself was deleted earlier. If that delete had to give a row, the row already exists.
 fn is_tombstone(change: &RecordView<'_>) -> bool {
-    let marked = change.old_image.as_ref().filter(|item| item.get(migration::MARK).is_some());
+    let marked = change.old_image.as_ref().filter(|item| item.get(MARK).is_some());
     marked.is_some_and(|item| {
         let is_key = |name: &str| change.keys.get(name).is_some();
-        migration::is_bare_tombstone_of(&item.clone().into_item(), is_key)
+        is_bare_tombstone_of(&item.clone().into_item(), is_key)
     })
 }
 

@@ -17,15 +17,15 @@ mod check;
 mod copy;
 mod declaration;
 mod job;
-mod mark;
 mod tables;
 
 pub use check::{Problem, check};
 pub use copy::{CheckResult, CopyReads, OriginState, Update, is_as_wanted, look, update_of};
 pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
 pub use job::{DamagedJob, Job};
-pub use mark::{MARK_PREFIX, Mark, mark_attribute};
 pub use tables::{TableShape, check_jobs_table, check_tables};
+
+pub use crate::marks::copy::{MARK_PREFIX, Mark, mark_attribute};
 
 use std::collections::BTreeMap;
 

@@ -37,16 +37,17 @@ pub use key_template::KeyTemplate;
 pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
 pub use reads::Absent;
-pub use registers::{
-    ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, OnlyMark, Register, Registers,
-    TOUCH, TOUCH_OF_CUTOVER, is_bare_tombstone, is_bare_tombstone_of, key_of, unmarked, visible,
-};
+pub use registers::{ForeignItem, OnlyMark, Register, Registers, key_of};
 pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;
 pub use transform::{OUTPUTS_MAX, Transform};
 pub use unmatched::Unmatched;
 
 pub use crate::jq::ProgramError;
+pub use crate::marks::migration::{
+    MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, TOUCH, TOUCH_OF_CUTOVER, is_bare_tombstone,
+    is_bare_tombstone_of, unmarked, visible,
+};
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;

@@ -27,7 +27,7 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, json};
 
 use crate::effect::Effect;
-use crate::migration::{TOUCH, unmarked};
+use crate::marks::migration::{TOUCH, unmarked};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 

@@ -19,7 +19,7 @@ use crate::frame::Executor;
 use crate::object_store::ObjectStore as _;
 use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use crate::tables::in_memory::AT_ONCE;
-use rules::archive::restored::{self, Origin, RESTORED};
+use rules::marks::restored::{self, Origin, RESTORED};
 use rules::{Effect, Found, fold};
 
 pub(in crate::archive_sink) type Store = Arc<InMemoryObjectStore>;
