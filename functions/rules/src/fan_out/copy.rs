@@ -23,7 +23,7 @@ use std::iter;
 
 use model::{AttributeValue, Item};
 
-use super::declaration::{CopyRule, OnDelete};
+use super::copy_rule::{CopyRule, OnDelete};
 use super::{HOPS_MAX, Origin, value_text};
 use crate::marks::copy::Mark;
 use crate::stamp::Stamp;

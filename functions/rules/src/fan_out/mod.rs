@@ -15,13 +15,15 @@
 
 mod check;
 mod copy;
+mod copy_rule;
 mod declaration;
 mod job;
 mod tables;
 
 pub use check::{Problem, check};
 pub use copy::{CheckResult, CopyReads, OriginState, Update, is_as_wanted, look, update_of};
-pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
+pub use copy_rule::{CopyRule, OnDelete};
+pub use declaration::{DeclarationError, parse_and_check, parse_rules};
 pub use job::{DamagedJob, Job};
 pub use tables::{TableShape, check_jobs_table, check_tables};
 
