@@ -55,7 +55,7 @@ pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String),
     })
 }
 
-/// Returns the text of a value for a key that is built from columns.
+/// Returns a value as DynamoDB JSON. The texts of the key attributes, concatenated, select the lane of a row.
 pub(crate) fn value_text(value: &AttributeValue) -> String {
     let mut out = String::new();
     model::json::write_attribute_value(&mut out, value);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use model::KeyAttributeType;
 
 use super::JOB_KEY;
-use super::declaration::CopyRule;
+use super::copy_rule::CopyRule;
 
 /// The description of a table, as far as a rule needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::reader::ChunkReader;
-use rules::archive::restored::archive_name;
+use rules::marks::restored::archive_name;
 
 use super::cell::{Row, rows_of};
 use super::paging::{self, COMPACTED, ObjectPage};

@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::types::AttributeDefinition;
 use md5::{Digest as _, Md5};
 use model::limits::ITEM_BYTES_MAX;
 use model::{AttributeValue, Item, json};
-use rules::archive::restored::Origin;
+use rules::marks::restored::Origin;
 
 use super::newest::{KeepReason, RowDecision, RowResult, verdict};
 use super::{Target, too_many};

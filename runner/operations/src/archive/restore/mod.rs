@@ -1,7 +1,7 @@
 //! `weir archive restore`: restores archived items into the live table.
 //!
 //! Rows may be put in any order and repeatedly; the newest row of a key wins (`newest`). They are
-//! put newest first (`rows`). Each restored item gets the mark of `rules::archive::restored`, so
+//! put newest first (`rows`). Each restored item gets the mark of `rules::marks::restored`, so
 //! that the same archive does not archive it again. A row that DynamoDB does not accept as an item
 //! is reported and skipped. An event that an interrupted compaction has left in two objects is
 //! restored once.
@@ -25,7 +25,7 @@ use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
 use model::Item;
-use rules::archive::restored::{self, Origin, RESTORED};
+use rules::marks::restored::{self, Origin, RESTORED};
 
 use self::counts::Counts;
 use self::dry_run::DryRun;

@@ -33,7 +33,7 @@ use super::window::Window;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
-use crate::lambda::ANSWER_TIME_MAX;
+use crate::sdk::ANSWER_TIME_MAX;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 

@@ -9,7 +9,8 @@ use futures::future::join_all;
 use model::{AttributeValue, Number};
 use proptest::prelude::*;
 use rules::archive::Archive;
-use rules::counters::Counters;
+use rules::counters::{Cells, Counters, LoadedTotal};
+use rules::{Folded, Joined};
 
 use super::*;
 use crate::archive_sink::ArchiveSink;
@@ -104,7 +105,7 @@ async fn writers_of_one_total_do_not_hinder_each_other() {
 
 #[test]
 fn targets_are_applied_in_the_order_of_records() {
-    let joined = |records: &[usize]| rules::Joined { value: (), records: records.to_vec() };
+    let joined = |records: &[usize]| Joined { value: (), records: records.to_vec() };
     let targets =
         BTreeMap::from([("a", joined(&[4, 2])), ("b", joined(&[3])), ("c", joined(&[1]))]);
     let order: Vec<_> = in_order(targets).into_iter().map(|(name, _)| name).collect();
@@ -208,17 +209,24 @@ async fn the_loaded_part_of_a_batch_is_applied() {
 struct Slow;
 
 impl Executor for Slow {
-    async fn load(&self, _: Needs) -> Result<Found, Failure> {
+    type Rule = Counters;
+
+    async fn load(&self, _: Needs) -> Result<Found<LoadedTotal>, Failure> {
         Ok(Found::default())
     }
 
-    async fn apply(&self, folded: Folded, _: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
+    async fn apply(
+        &self,
+        folded: Folded<String, Cells>,
+        _: &Found<LoadedTotal>,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
         tokio::time::sleep(deadline.remaining()).await;
-        let late = |(target, records)| {
+        let late = |(target, joined): (String, Joined<Cells>)| {
             let result = Err(Failure::Retry("out of time".to_owned()));
-            TargetOutcome::new(target, records, result)
+            TargetOutcome::new(target, joined.records, result)
         };
-        folded.into_targets().map(late).collect()
+        folded.into_iter().map(late).collect()
     }
 }
 

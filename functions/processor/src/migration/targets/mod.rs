@@ -5,6 +5,7 @@
 //! tombstone is written. Collisions and foreign items are reported to operators and not changed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use model::json::item_to_string;
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{Item, KeySchema};
 use rules::migration::{
-    Direction, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target, key_of,
-    said_by_all,
+    Direction, Folded, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target,
+    key_of, said_by_all,
 };
-use rules::{Folded, Found, Needs, Stamp};
+use rules::{Found, Needs, Stamp};
 
 use super::PLAN_TABLE;
 use super::control_table::Control;
@@ -376,7 +377,7 @@ impl Targets {
         extent: WorkKind,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let Folded { registers, rewrites, assemblies, .. } = folded;
+        let Folded { registers, rewrites, assemblies } = folded;
         let window = &self.window(extent);
         let share = |is_last: bool| if is_last { deadline } else { deadline.half_way() };
         // Rewrites come first, because a rewrite may need time to evaluate its response.
@@ -410,11 +411,18 @@ pub(super) fn outcome(
 }
 
 impl Executor for Targets {
-    async fn load(&self, _: Needs) -> Result<Found, Failure> {
+    type Rule = Vec<Arc<Migration>>;
+
+    async fn load(&self, _: Needs) -> Result<Found<Infallible>, Failure> {
         Ok(Found::default())
     }
 
-    async fn apply(&self, folded: Folded, _: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
+    async fn apply(
+        &self,
+        folded: Folded,
+        _: &Found<Infallible>,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
         self.join_all(folded, WorkKind::Batch, deadline).await
     }
 }

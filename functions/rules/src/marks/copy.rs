@@ -1,4 +1,4 @@
-//! Marks: the attribute of a copy that names the source of its values.
+//! The marks of copies: the attribute of a copy that names the source of its values.
 //!
 //! A mark is one string, so that a write can compare it in one condition. Marks of one origin sort
 //! by stamp. Marks of different origins are never compared.

@@ -9,7 +9,7 @@
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::marks::without_marks;
+use super::without_marks;
 
 /// The attribute that holds the mark.
 pub const RESTORED: &str = "_restored";
@@ -135,7 +135,7 @@ mod tests {
         renewed.insert("ttl".to_owned(), AttributeValue::N("99".parse().unwrap()));
         assert!(is_as_restored(&renewed, "films", is_key));
         // An attribute that Weir writes does not change the item.
-        let touched = renewed.clone().with(crate::migration::TOUCH, "m");
+        let touched = renewed.clone().with(crate::marks::migration::TOUCH, "m");
         assert!(is_as_restored(&touched, "films", is_key));
         for change in
             [r#"{"n":{"N":"2"}}"#, r#"{"new":{"NULL":true}}"#, r#"{"_restored":{"S":"x"}}"#]

@@ -4,18 +4,19 @@
 //! restructuring migration or restored items. A user's attribute may have the name of a mark. Such
 //! an attribute is data and must be kept, so a mark is recognised by both its name and its content.
 
+pub(crate) mod copy;
+pub(crate) mod migration;
+pub mod restored;
+
 use model::json::ItemView;
 use model::{AttributeValue, Item};
-
-use crate::archive::restored;
-use crate::{fan_out, migration};
 
 /// Returns whether a name is reserved for a mark. Rules and plans must not write other values under a
 /// reserved name.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     [migration::MARK, migration::TOUCH, restored::RESTORED].contains(&name)
-        || name.starts_with(fan_out::MARK_PREFIX)
+        || name.starts_with(copy::MARK_PREFIX)
 }
 
 /// Returns whether an attribute is a mark, by its name and content.
@@ -28,8 +29,8 @@ fn is_mark(name: &str, value: &AttributeValue) -> bool {
         migration::MARK => has_text(migration::MARK_AT),
         migration::TOUCH => value.as_str().is_some(),
         restored::RESTORED => has_text(restored::STAMP),
-        _ if name.starts_with(fan_out::MARK_PREFIX) => {
-            value.as_str().and_then(fan_out::Mark::parse).is_some()
+        _ if name.starts_with(copy::MARK_PREFIX) => {
+            value.as_str().and_then(copy::Mark::parse).is_some()
         }
         _ => false,
     }
@@ -63,8 +64,7 @@ pub(crate) mod tests {
     /// Returns an item with every mark, and with attributes of the user whose names are similar.
     pub(crate) fn marked(user: &str) -> Item {
         let stamp = crate::Stamp::of_record("l", &"7".parse().unwrap());
-        let mark =
-            fan_out::Mark { origin: r#"{"S":"o"}"#.to_owned(), stamp: stamp.clone(), hops: 1 };
+        let mark = copy::Mark { origin: r#"{"S":"o"}"#.to_owned(), stamp: stamp.clone(), hops: 1 };
         let item = item_from_str(user).unwrap();
         let origin = restored::Origin { archive: None, table: "t", event_id: "e", stamp: "l#7" };
         let restored = restored::mark(&item, origin, None);
@@ -73,7 +73,7 @@ pub(crate) mod tests {
                 .map(|(n, v)| (n.to_owned(), v.into()))
                 .into(),
         );
-        item.with(&fan_out::mark_attribute("products"), mark.text())
+        item.with(&copy::mark_attribute("products"), mark.text())
             .with(migration::MARK, said)
             .with(migration::TOUCH, "shop")
             .with(restored::RESTORED, restored)
