@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use super::{LoadArguments, LoadReport, load};
+use super::{LoadArguments, LoadFailure, LoadReport, load};
 use client::endpoint;
 use mapping::mix;
 use testing::proxy;
@@ -51,7 +51,7 @@ impl Count {
         LoadArguments::from_arg_matches(&command.try_get_matches_from(all).unwrap()).unwrap()
     }
 
-    async fn run(&self, more: &[&str]) -> Result<LoadReport, String> {
+    async fn run(&self, more: &[&str]) -> Result<LoadReport, LoadFailure> {
         load(self.arguments(more), endpoint::client(&self.store.url), 0).await
     }
 
@@ -93,7 +93,7 @@ impl Count {
 
 const SUM: u64 = LINES * (LINES + 1) / 2;
 
-fn counted(loaded: u64, counted_before: u64) -> Result<LoadReport, String> {
+fn counted(loaded: u64, counted_before: u64) -> Result<LoadReport, LoadFailure> {
     Ok(LoadReport { loaded, counted_before, ..LoadReport::default() })
 }
 
@@ -136,14 +136,15 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     let count = Count::begin().await;
     count.interrupted_after(300).await;
     // Lanes of the dropped run may still complete their requests.
-    let refused = async |more: &[&str], words: &str| {
-        let refused = count.run(more).await.unwrap_err();
+    let check = |ended: Result<LoadReport, LoadFailure>, words: &str| {
+        let Err(LoadFailure::Refused(refused)) = ended else { panic!("{ended:?}") };
         assert!(refused.contains(words), "{refused}");
     };
+    let refused = async |more: &[&str], words: &str| check(count.run(more).await, words);
     refused(&["--slots", "5"], "was counted with --slots `20`").await;
     let other = LoadArguments { voter: Some("points".to_owned()), ..count.arguments(&[]) };
-    let other = load(other, endpoint::client(&count.store.url), 0).await.unwrap_err();
-    assert!(other.contains("was counted with --voter `v`"), "{other}");
+    let other = load(other, endpoint::client(&count.store.url), 0).await;
+    check(other, "was counted with --voter `v`");
     count.write(LINES + 1);
     refused(&[], "was changed after a load of it was interrupted").await;
     count.write(LINES);

@@ -58,6 +58,21 @@ pub struct LoadReport {
     pub put_aside_file: Option<PathBuf>,
 }
 
+/// The reason why a load did not begin or did not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadFailure {
+    /// The store, the file or a flag is wrong, or the store is unavailable.
+    Failed(String),
+    /// The load would count lines of an earlier load again.
+    Refused(String),
+}
+
+impl From<String> for LoadFailure {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
 impl LoadReport {
     fn text(&self, arguments: &LoadArguments, output: Output) -> String {
         let Self { loaded, counted_before, put_aside, put_aside_file } = self;
@@ -97,7 +112,14 @@ pub async fn run(
     let client = endpoint::client(&endpoint);
     let now = endpoint::store_seconds(&endpoint, &client).await;
     let flags = arguments.clone();
-    let report = load(arguments, client, now).await?;
+    let report = match load(arguments, client, now).await {
+        Ok(report) => report,
+        Err(LoadFailure::Failed(reason)) => return Err(reason),
+        Err(LoadFailure::Refused(reason)) => {
+            say(&format!("refused: {reason}"));
+            return Ok(Exit::Refused);
+        }
+    };
     show(&report.text(&flags, output));
     if report.counted_before > 0 {
         say(&format!(
@@ -120,12 +142,13 @@ pub async fn run(
 /// Loads a file.
 ///
 /// # Errors
-/// When nothing can be loaded: the file or the table is missing, or a flag is wrong.
+/// When nothing can be loaded: the file or the table is missing, or a flag is wrong. When lines would
+/// be counted twice.
 pub async fn load(
     arguments: LoadArguments,
     client: Client,
     now_seconds: i64,
-) -> Result<LoadReport, String> {
+) -> Result<LoadReport, LoadFailure> {
     let format = arguments.format.map_or_else(|| Format::of_file(&arguments.file), Ok)?;
     let keys = key_attributes(&client, &arguments.table).await?;
     unused_options::report(&arguments, format, &client).await;
@@ -182,7 +205,7 @@ impl CountingRun {
         input: &Input,
         format: Format,
         counting: &Counting,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, LoadFailure> {
         let into = Destination {
             endpoint: arguments.endpoint.clone().unwrap_or_default(),
             table: arguments.table.clone(),
@@ -206,7 +229,7 @@ impl CountingRun {
         let record = Record::new(into, file, content(input)?, how);
         let folder = arguments.records.clone();
         if let Some(earlier) = record.earlier(&folder)? {
-            record.check_after(&earlier)?;
+            record.check_after(&earlier).map_err(LoadFailure::Refused)?;
         }
         record.keep(&folder)?;
         Ok(Self { record, folder })

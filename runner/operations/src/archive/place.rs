@@ -190,7 +190,7 @@ impl PlaceArguments {
                 Some(bucket) => bucket,
                 None => {
                     return Ok(Found::Nothing(format!(
-                        "no bucket has an archive under `{}` yet; name the bucket with --bucket",
+                        "no bucket has an archive under `{}` yet: records may still wait (`weir status`), or name another bucket with --bucket",
                         self.prefix
                     )));
                 }

@@ -183,6 +183,8 @@ fn add(sum: &mut Number, more: Number) -> Result<(), String> {
 pub(super) struct Recount {
     pub(super) ballots: u64,
     pub(super) counters: usize,
+    /// Number of slots whose counter has no ballot. They are not compared.
+    pub(super) without_ballots: u64,
     pub(super) drifted: Vec<Drift>,
     /// Slots or counters that cannot be summed, with the reasons. These counters are not compared.
     pub(super) unreadable: Vec<String>,
@@ -411,18 +413,21 @@ impl Ballots<'_> {
         })
         .await?;
         let rule = Counters { slot_count: SLOT_COUNT_MAX, ..self.place.rule.clone() };
+        let mut without_ballots = 0;
         self.scan(&self.place.slots_table, |item| {
             let key = item.get(&rule.slot_key).and_then(AttributeValue::as_str);
             let slot = key.and_then(|key| rule.parse_slot_key(key).ok());
-            let Some((counter, slot)) = slot.filter(|(counter, _)| sums.compares(counter, prefix))
-            else {
+            let Some((counter, slot)) = slot else { return };
+            if !sums.compares(counter, prefix) {
+                without_ballots += u64::from(prefix.is_none());
                 return;
-            };
+            }
             let value = rule.value_of_slot(&item).map_err(|refusal| refusal.to_string());
             sums.add_slot(counter, slot, value);
         })
         .await?;
         recount.counters = sums.seen.len();
+        recount.without_ballots = without_ballots;
         let unreadable = sums.unreadable.values().flatten().chain(&sums.foreign);
         recount.unreadable = unreadable.cloned().collect();
         recount.is_unrepairable = sums.is_one_lost;
