@@ -67,7 +67,7 @@ assert written == [1000] * SECONDS, "start the store with --throughput enforce"
 
 # The store names the key. Its figures are averages over the last whole minute.
 weir("clock", "advance", "1m")
-print(weir("partitions", "hot", "match-events"))
+print(weir("partitions", "hot", "match-events"), end="")
 hottest = json.loads(weir("--output", "json", "partitions", "hot", "match-events"))
 assert [entry["key"] for entry in hottest] == [{"match_key": {"S": "final"}}]
 
