@@ -38,11 +38,7 @@ def take(job, now):
         Key={"job": job["job"]},
         UpdateExpression="SET visible_at = :until ADD attempts :one",
         ConditionExpression="visible_at = :seen",
-        ExpressionAttributeValues={
-            ":seen": job["visible_at"],
-            ":until": now + LEASE,
-            ":one": 1,
-        },
+        ExpressionAttributeValues={":seen": job["visible_at"], ":until": now + LEASE, ":one": 1},
         ReturnValues="ALL_NEW",
         ReturnConsumedCapacity="INDEXES",
     )
@@ -55,12 +51,14 @@ def take(job, now):
 
 def finish(job, now):
     """Finishes a job, if the lease that this worker took is still the last one."""
-    jobs.update_item(
+    answer = jobs.update_item(
         Key={"job": job["job"]},
         UpdateExpression="REMOVE waiting_in, visible_at SET done_at = :now",
         ConditionExpression="visible_at = :until",
         ExpressionAttributeValues={":until": job["visible_at"], ":now": now},
+        ReturnConsumedCapacity="TOTAL",
     )
+    assert answer["ConsumedCapacity"]["CapacityUnits"] == 2
 
 
 def refused(call, *arguments):
