@@ -171,11 +171,12 @@ fn run(mut shell: Command, command: &str) -> (i32, String) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if Instant::now() > deadline {
+        let is_late = Instant::now() > deadline;
+        if is_late {
             let group = format!("-{}", child.id());
             let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-            panic!("does not end within {COMMAND_LIMIT:?}: {command}");
         }
+        assert!(!is_late, "does not end within {COMMAND_LIMIT:?}: {command}");
         std::thread::sleep(Duration::from_millis(20));
     };
     (status.code().unwrap_or(-1), reader.join().unwrap())

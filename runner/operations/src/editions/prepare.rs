@@ -27,10 +27,10 @@ use tokio::sync::mpsc;
 
 use super::head_change::put_head;
 use super::{Place, PrepareArguments, prune, reading};
-use crate::item_key;
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
+use client::item_key;
 use client::sdk_error::{error_text, is_condition_failed, is_throttle};
 use client::table_description::key_attributes;
 
