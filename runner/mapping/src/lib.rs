@@ -61,8 +61,8 @@ pub use self::context::Totals;
 pub use self::discard::RETENTION_MS;
 pub use self::failure::{Condition, FailureObject};
 pub use self::filter::{
-    Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, PatternFault,
-    RecordShape, Remark, Verdict,
+    Clause, FilterCriteria, InvalidFilter, ItemValues, PATTERN_CHARACTERS_MAX, PATTERNS_MAX,
+    PatternFault, RecordShape, Remark, UnknownName, Verdict,
 };
 pub use self::machine::{BUFFER_BYTES_MAX, Mapping};
 pub use self::record::{Delivery, EVENT_BYTES_MAX, Record, event, event_bytes};

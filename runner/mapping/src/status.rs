@@ -4,6 +4,7 @@
 
 use super::command::ShardId;
 use super::context::Totals;
+use super::filter::UnknownName;
 use super::sequence::SequenceNumber;
 use super::shard::Phase;
 
@@ -26,6 +27,8 @@ pub struct Status {
     pub shards: Vec<ShardStatus>,
     /// Counts since the run began.
     pub totals: Totals,
+    /// The attribute that the filter names and the first filtered record lacks.
+    pub unknown_name: Option<UnknownName>,
 }
 
 /// The state of one shard.
