@@ -117,6 +117,9 @@ fn records_and_failure_objects_since_a_time() {
         |keys: &[&str]| -> BTreeSet<String> { keys.iter().map(|it| (*it).to_owned()).collect() };
     assert_eq!(seen("10m"), keys(&["two", "three"]));
     assert_eq!(seen("2h"), keys(&["one", "two", "three"]));
+    let nothing = weir(up.folder.path(), &["streams", "tail", "pets", "--no-follow"]);
+    let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert!(nothing.stdout.is_empty() && said.contains("--no-follow has no effect"), "{said}");
 
     let said = weir(up.folder.path(), &["status"]).stderr;
     let said = String::from_utf8_lossy(&said).into_owned();
