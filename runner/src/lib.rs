@@ -17,4 +17,5 @@ pub mod mcp;
 pub mod partitions;
 pub mod status;
 pub mod streams;
+mod unused_options;
 pub mod up;

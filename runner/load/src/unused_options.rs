@@ -4,13 +4,13 @@
 use aws_sdk_dynamodb::Client;
 
 use super::arguments::{Format, LoadArguments};
-use client::output::say;
+use client::output::no_effect;
 use client::table_description::ttl_attribute;
 
 /// Prints each option without effect.
 pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &Client) {
     for (option, reason) in of_file(arguments, format) {
-        say(&format!("warning: {option} has no effect: {reason}"));
+        no_effect(option, reason);
     }
     let Some(attribute) = &arguments.ttl_attribute else { return };
     let table = &arguments.table;
@@ -21,7 +21,7 @@ pub(super) async fn report(arguments: &LoadArguments, format: Format, client: &C
         Some(found) => format!("the TTL of `{table}` uses `{found}`, not `{attribute}`"),
         None => format!("the TTL of `{table}` is off, so nothing expires"),
     };
-    say(&format!("warning: --expires-in does not make the items expire: {reason}"));
+    no_effect("--expires-in", &reason);
 }
 
 /// Returns the options that have no effect on a file of this format, and why.

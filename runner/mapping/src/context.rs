@@ -3,6 +3,7 @@
 //! Only the counts outlive the step.
 
 use super::command::{Command, Event, Now};
+use super::filter::UnknownName;
 use super::id::{BatchId, DeliveryId};
 use super::settings::Settings;
 
@@ -33,6 +34,8 @@ pub(super) struct Context<'a> {
     pub(super) now: Now,
     pub(super) stopping: bool,
     pub(super) totals: &'a mut Totals,
+    /// The name that the first filtered record lacks.
+    pub(super) unknown_name: &'a mut Option<UnknownName>,
     pub(super) ids: &'a mut u64,
     pub(super) commands: &'a mut Vec<Command>,
 }

@@ -59,8 +59,8 @@ pub use self::command::{
 pub use self::context::Totals;
 pub use self::failure::{Condition, FailureObject};
 pub use self::filter::{
-    Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, PatternFault,
-    RecordShape, Remark, Verdict,
+    Clause, FilterCriteria, InvalidFilter, ItemValues, PATTERN_CHARACTERS_MAX, PATTERNS_MAX,
+    PatternFault, RecordShape, Remark, UnknownName, Verdict,
 };
 pub use self::id::{BatchId, DeliveryId, ShardId};
 pub use self::machine::{BUFFER_BYTES_MAX, Mapping};

@@ -247,6 +247,9 @@ impl Shard {
             if self.is_new_record(&record, context) {
                 self.work.accept(record.into(), context);
             } else {
+                if context.totals.filtered == 0 {
+                    *context.unknown_name = context.settings.filter.unknown_name(record.event());
+                }
                 context.totals.filtered += 1;
                 let (count, first) = passed_over
                     .map_or((0, record.sequence.clone()), |(count, first, _)| (count, first));

@@ -230,8 +230,8 @@ pub async fn run(
         allow_list: arguments.allowed()?,
     };
     refuse_beside_another()?;
-    for line in unused_options(arguments, &stack) {
-        output::say(&line);
+    for (option, why) in unused_options(arguments, &stack) {
+        output::no_effect(option, why);
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
     let console_port = console::take_port(arguments.console_port()).await?;
@@ -289,8 +289,8 @@ async fn shut_down(console: Console, system: System) {
     system.shutdown().await;
 }
 
-/// Returns a line for each option that has no effect on a template.
-fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
+/// Returns each option that has no effect on a template, and why.
+fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<(&'static str, &'static str)> {
     let has_mapping = stack.mappings.iter().any(|mapping| mapping.enabled);
     let no_mapping = "the template has no event source mapping that is enabled";
     let no_function = "the template has no function that runs here";
@@ -298,9 +298,14 @@ fn unused_options(arguments: &UpArguments, stack: &Stack) -> Vec<String> {
         ("--duplicate-deliveries", arguments.duplicate_deliveries && !has_mapping, no_mapping),
         ("--chaos", arguments.chaos.is_some() && !has_mapping, no_mapping),
         ("--invoke-url", arguments.invoke_url.is_some() && stack.functions.is_empty(), no_function),
+        (
+            "--allow-writes",
+            arguments.allow_writes && arguments.store == StoreChoice::Local,
+            "on the local store the console may always write",
+        ),
     ];
     let unused = options.into_iter().filter(|(_, is_unused, _)| *is_unused);
-    unused.map(|(name, _, why)| format!("warning: {name} has no effect: {why}")).collect()
+    unused.map(|(option, _, why)| (option, why)).collect()
 }
 
 /// Returns commands that the user may need next. Only the local store has a clock to advance.
@@ -455,18 +460,17 @@ mod tests {
         let whole = read("template.yaml", &text, &Context::default()).unwrap();
         let bare = Stack { mappings: Vec::new(), functions: Vec::new(), ..whole.clone() };
         let command = <UpArguments as Args>::augment_args(clap::Command::new("up"));
+        let url = "http://localhost:9";
         let flags =
-            ["up", "--chaos", "7", "--duplicate-deliveries", "--invoke-url", "http://localhost:9"];
+            ["up", "--chaos", "7", "--duplicate-deliveries", "--invoke-url", url, "--allow-writes"];
         let matches = command.try_get_matches_from(flags).unwrap();
         let arguments = <UpArguments as clap::FromArgMatches>::from_arg_matches(&matches).unwrap();
-        assert_eq!(unused_options(&arguments, &whole), Vec::<String>::new());
-        let lines = unused_options(&arguments, &bare);
-        for (line, option) in
-            lines.iter().zip(["--duplicate-deliveries", "--chaos", "--invoke-url"])
-        {
-            assert!(line.starts_with(&format!("warning: {option} has no effect: ")), "{line}");
-        }
-        assert_eq!(lines.len(), 3);
+        let unused = |stack: &Stack| -> Vec<&str> {
+            unused_options(&arguments, stack).into_iter().map(|(option, _)| option).collect()
+        };
+        assert_eq!(unused(&whole), ["--allow-writes"]);
+        let all = ["--duplicate-deliveries", "--chaos", "--invoke-url", "--allow-writes"];
+        assert_eq!(unused(&bare), all);
     }
 
     #[test]

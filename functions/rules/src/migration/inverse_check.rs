@@ -137,6 +137,7 @@ mod tests {
             gate_seconds: 1,
             settle_seconds: 5,
             function_seconds: FUNCTION_SECONDS,
+            route: None,
         }
     }
 

@@ -39,6 +39,7 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
+        route: None,
     }
 }
 

@@ -85,6 +85,7 @@ fn compile() -> Migration {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
+        route: None,
     };
     let schemas = [("slots", "slot"), ("targets", "pk")];
     let schemas = schemas.map(|(table, key)| (table.to_owned(), schema(key))).into();

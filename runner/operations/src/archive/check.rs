@@ -1,4 +1,5 @@
-//! `weir archive check`: compares the TTL deletes in the stream with the archive, table by table.
+//! `weir archive check`: compares the TTL deletes in the stream with the archive, table by table, and
+//! reports declared columns that are probably misspelt.
 //!
 //! This module reads the stream and the archive; `completeness` compares them.
 
@@ -15,11 +16,12 @@ use super::output::Output;
 use super::place::Found;
 use super::reading::{together, while_parts_change};
 use super::source::{Part, Source};
-use super::store_for;
+use super::{store_for, unknown_columns};
 use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
+use client::output::say;
 use client::running::RunningState;
 use client::sdk_error::is_not_found;
 
@@ -131,11 +133,20 @@ pub(super) async fn check(
         }
         let comparison = completeness::compare(&deletes, rows, &erased, window);
         output.line(&comparison.json(&table, deletes.restored).to_string())?;
-        if !comparison.is_equal() {
+        let has_unknown_columns = say_unknown_columns(&found, &table).await?;
+        if has_unknown_columns || !comparison.is_equal() {
             code = Exit::Differences;
         }
     }
     Ok(code)
+}
+
+/// Reports the declared columns of a table that no item has. Returns whether there is one.
+async fn say_unknown_columns(found: &Found, table: &str) -> Result<bool, String> {
+    let Found::Archive(source) = found else { return Ok(false) };
+    let misspelt = unknown_columns::misspelt(source, table).await?;
+    misspelt.iter().for_each(|line| say(line));
+    Ok(!misspelt.is_empty())
 }
 
 /// Returns the rows of a part, and the event ids of rows erased from it.

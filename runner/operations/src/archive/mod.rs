@@ -26,6 +26,7 @@ mod source;
 mod table_argument;
 #[cfg(test)]
 mod tests;
+mod unknown_columns;
 pub(crate) mod versions;
 
 use std::collections::BTreeSet;

@@ -176,16 +176,24 @@ impl Content {
         }
     }
 
+    /// Returns the footer.
+    ///
+    /// # Errors
+    /// When the content is not Parquet.
+    pub(super) fn footer(&self) -> Result<ArrowReaderMetadata, ParquetError> {
+        match self {
+            Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new()),
+            Self::Object(bytes) => ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new()),
+        }
+    }
+
     /// Returns the event ids of rows that were erased from the part (`weir.erased`,
     /// docs/formats/archive.md).
     ///
     /// # Errors
     /// When the content is not Parquet, or the list is malformed.
     pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
-        let footer = match self {
-            Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,
-            Self::Object(bytes) => ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new())?,
-        };
+        let footer = self.footer()?;
         let entries = footer.metadata().file_metadata().key_value_metadata();
         let erased = entries.into_iter().flatten().find(|entry| entry.key == "weir.erased");
         match erased.and_then(|entry| entry.value.as_deref()) {

@@ -14,10 +14,11 @@ use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, CancellationReason, ConditionCheck, Put, TransactWriteItem,
 };
 use control::{
-    Active, Entry, Expect, Followed, JournalLine, Move, PARTITION_KEY, REVISION, Revised, Route,
-    SORT_KEY, Side, State,
+    Active, Entry, Expect, Followed, JournalLine, Move, PARTITION_KEY, PlanEntry, REVISION,
+    Revised, Route, SORT_KEY, Side, State,
 };
 use rules::migration::Phase;
+use rules::migration::plan::Plan;
 
 use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::failure::{Failure, Result};
@@ -70,9 +71,19 @@ impl Control {
         Ok(state.unwrap_or_else(|| State::new(migration)))
     }
 
-    /// Reads the route of a migration; `None` before it is started.
+    /// Reads the route of a migration; `None` before it is started, and after another run has taken
+    /// the route over.
     pub(crate) async fn route(&self, migration: &str) -> Result<Option<Route>> {
-        self.get(migration, Route::NAME).await
+        let route: Option<Route> =
+            self.get(&self.route_name(migration).await?, Route::NAME).await?;
+        Ok(route.filter(|route| route.is_of(migration)))
+    }
+
+    /// Returns the name of a migration's route. Without a plan, no run has another one.
+    async fn route_name(&self, migration: &str) -> Result<String> {
+        let entry: Option<PlanEntry> = self.get(migration, PlanEntry::NAME).await?;
+        let plan = entry.and_then(|entry| serde_json::from_str::<Plan>(&entry.plan).ok());
+        Ok(plan.map_or_else(|| migration.to_owned(), |plan| plan.route().to_owned()))
     }
 
     /// Reads the entry that lists the active migrations.
@@ -444,21 +455,47 @@ impl Control {
         broken.map(|()| state)
     }
 
-    /// Opens, redirects or closes the route of a migration. Returns the route's epoch, which grows
-    /// with each change.
+    /// Opens, redirects or closes the route of a migration, unless another run has taken it over.
+    /// Returns the route's epoch, which grows with each change.
     pub(crate) async fn set_route(
         &self,
         migration: &str,
         expect: Expect<'_>,
         (read, write): (Side, Side),
     ) -> Result<u64> {
-        let absent = Route::new(migration);
+        let absent = Route::new(&self.route_name(migration).await?);
         let route = self.change_guarded(migration, expect, absent, |route| {
             let is_so = route.revision > 0 && (route.read, route.write) == (read, write);
+            if is_so || !route.is_of(migration) {
+                return false;
+            }
             (route.read, route.write) = (read, write);
-            !is_so
+            route.set_owner(migration);
+            true
         });
         Ok(route.await?.revision)
+    }
+
+    /// Takes a route for the run of a plan and opens it to the sources, if it is still as it was
+    /// seen. Returns whether it was.
+    ///
+    /// # Errors
+    /// When the state is not the expected one, or the table cannot be read or written.
+    pub(crate) async fn take_route(
+        &self,
+        plan: &Plan,
+        expect: Expect<'_>,
+        seen: &Route,
+    ) -> Result<bool> {
+        let (absent, mut is_as_seen) = (Route::new(plan.route()), true);
+        self.change_guarded(&plan.migration, expect, absent, |route| {
+            is_as_seen = route == seen;
+            (route.read, route.write) = (Side::Source, Side::Source);
+            route.set_owner(&plan.migration);
+            is_as_seen && (route != seen || seen.revision == 0)
+        })
+        .await?;
+        Ok(is_as_seen)
     }
 }
 

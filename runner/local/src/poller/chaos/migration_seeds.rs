@@ -52,6 +52,7 @@ fn migration() -> Migration {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
+        route: None,
     };
     let schemas = [("source", schema("id")), ("target", schema("pk"))];
     let schemas = schemas.map(|(table, schema)| (table.to_owned(), schema)).into();

@@ -336,6 +336,7 @@ pub(crate) mod tests {
             gate_seconds: 0,
             settle_seconds: 0,
             function_seconds: FUNCTION_SECONDS,
+            route: None,
         }
     }
 

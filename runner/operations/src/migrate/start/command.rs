@@ -19,10 +19,10 @@ use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::wait;
 use crate::migrate::start::record_time;
 use crate::migrate::start::unused_options::{self, StartFacts};
-use crate::migrate::start::{begin, workers};
+use crate::migrate::start::{begin, route, workers};
 use client::exit::Exit;
 use client::interruption;
-use client::output::{self, say};
+use client::output::{self, no_effect, say};
 use client::running::RunningState;
 use template::Wanted;
 
@@ -117,35 +117,30 @@ pub(crate) async fn run(
         PlanErrors::Plan(errors) => Failure::Fatal(file.show(&errors)),
         PlanErrors::Other(failure) => failure,
     })?;
+    let of_workers = arguments.workers.given();
+    let given = StartFacts {
+        name: &plan.migration,
+        is_dry: arguments.dry_run,
+        is_begun: false,
+        has_control_table: false,
+        creates_control_table: arguments.create_control_table,
+        rate: arguments.rate,
+        local_workers: arguments.local_workers,
+        of_workers: &of_workers,
+    };
     if arguments.dry_run {
+        say_unused(given);
         return dry_run(context, &file, &migration).await;
     }
     let is_asked_for = arguments.create_control_table;
+    let has_control_table =
+        is_asked_for && context.control.missing(&context.endpoint, false).await?.is_none();
     if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
         return Err(refused!("refused: {why}"));
     }
     context.control.ensure().await?;
-    let is_begun = match begun(context, plan).await? {
-        answer @ (VerbDecision::CarryOut | VerbDecision::TakeOver) => {
-            if answer == VerbDecision::CarryOut {
-                check_samples(context, &file, &migration).await?;
-            }
-            if let Some(why) = neighbours::in_the_way(context, plan).await? {
-                return Err(refused!("refused: {why}"));
-            }
-            false
-        }
-        VerbDecision::AlreadyDone => true,
-        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
-    };
-    let given = StartFacts {
-        name: &plan.migration,
-        is_begun,
-        rate: arguments.rate,
-        local_workers: arguments.local_workers,
-        of_workers: &arguments.workers.given(),
-    };
-    unused_options::lines(given).iter().for_each(|line| say(line));
+    let is_begun = is_begun(context, &file, &migration).await?;
+    say_unused(StartFacts { is_begun, has_control_table, ..given });
     if is_begun {
         let phase = context.state(&plan.migration).await?.phase;
         say(&format!("`{}` is already started; its phase is {}", plan.migration, phase.as_str()));
@@ -172,6 +167,35 @@ pub(crate) async fn run(
         say(&format!("`{}` has started", plan.migration));
     }
     attend(context, &plan.migration, host).await
+}
+
+/// Returns whether the plan is started already.
+///
+/// # Errors
+/// When it must not be started: it fits no item, or another migration is in its way.
+async fn is_begun(context: &Context, file: &PlanFile, migration: &Migration) -> Result<bool> {
+    let plan = &file.plan;
+    let answer = match begun(context, plan).await? {
+        VerbDecision::AlreadyDone => return Ok(true),
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
+        answer @ (VerbDecision::CarryOut | VerbDecision::TakeOver) => answer,
+    };
+    if answer == VerbDecision::CarryOut {
+        check_samples(context, file, migration).await?;
+    }
+    let why = match neighbours::in_the_way(context, plan).await? {
+        None => route::in_the_way(context, plan).await?,
+        why => why,
+    };
+    match why {
+        Some(why) => Err(refused!("refused: {why}")),
+        None => Ok(false),
+    }
+}
+
+/// Reports the options that have no effect on a start.
+fn say_unused(given: StartFacts<'_>) {
+    unused_options::of(given).iter().for_each(|(option, why)| no_effect(option, why));
 }
 
 /// Reports what a start would do, and writes nothing.

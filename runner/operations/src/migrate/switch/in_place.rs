@@ -28,7 +28,7 @@ use crate::migrate::switch::differences::in_the_way_of_an_end;
 use crate::migrate::switch::verify::ComparisonResult;
 use crate::migrate::switch::{sweep, verify};
 use client::exit::Exit;
-use client::output::{self, say, show};
+use client::output::{self, no_effect, say, show};
 
 /// Timeout of the comparison before the end. Writers are not blocked during it.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
@@ -285,6 +285,29 @@ async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap
     Ok(erased)
 }
 
+/// Reports answers of `--erased` that have no effect on the end of a plan.
+///
+/// # Errors
+/// When a file is no answer of the function.
+pub(crate) fn say_unused_answers(plan: &Plan, given: &[PathBuf]) -> Result<()> {
+    let archived: Vec<&str> =
+        plan.from.iter().filter(|it| it.archive).map(|it| it.table.as_str()).collect();
+    for path in given {
+        let name = plan.migration.as_str();
+        let receipt = read_answer(path)?;
+        if archived.is_empty() {
+            no_effect("--erased", "the plan erases from no archive");
+        } else if !archived.iter().any(|table| is_of(&receipt, name, table)) {
+            let why = format!(
+                "it is not the answer to an erasure of `{name}` in {}",
+                archived.join(", ")
+            );
+            no_effect(&format!("--erased {}", path.display()), &why);
+        }
+    }
+    Ok(())
+}
+
 /// Returns true if a receipt belongs to this migration and a table's archive.
 fn is_of(receipt: &Value, name: &str, table: &str) -> bool {
     let text = |member: &str| receipt.get(member).and_then(Value::as_str).unwrap_or_default();
@@ -334,21 +357,11 @@ async fn receipt(
     erased: &[PathBuf],
 ) -> Result<()> {
     let archive = archives(name, plan, erased).await?;
-    let tasks = context.tasks(name).await?;
-    let mut tables = BTreeMap::new();
-    for table in plan.source_tables(Direction::Forward) {
-        let of_work = |work: Work| {
-            Progress::of(tasks.iter().filter(|task| task.table == table && task.work == work))
-        };
-        let (backfill, checks) = (of_work(Work::Backfill), of_work(Work::CheckSource));
-        tables.insert(
-            table,
-            json!({
-                "read": backfill.count("read"),
-                "removed": backfill.count("written") + checks.count("repaired"),
-            }),
-        );
-    }
+    let tables: BTreeMap<&str, Value> = removals(context, plan)
+        .await?
+        .into_iter()
+        .map(|(table, (read, removed))| (table, json!({ "read": read, "removed": removed })))
+        .collect();
     let verified = state.verified.unwrap_or_default();
     let receipt = json!({
         "schema": "weir.migration.receipt/v1",
@@ -369,6 +382,42 @@ async fn receipt(
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };
     // An earlier command may have written the receipt already. In that case it is kept.
     context.control.replace(entry).await.map(drop)
+}
+
+/// Returns, for each table of a purge, the items that the backfill has read, and those that the
+/// backfill and repairs have removed.
+async fn removals<'p>(context: &Context, plan: &'p Plan) -> Result<BTreeMap<&'p str, (u64, u64)>> {
+    let tasks = context.tasks(&plan.migration).await?;
+    let of_table = |table: &'p str| {
+        let of_work = |work: Work| {
+            Progress::of(tasks.iter().filter(|task| task.table == table && task.work == work))
+        };
+        let (backfill, checks) = (of_work(Work::Backfill), of_work(Work::CheckSource));
+        (table, (backfill.count("read"), backfill.count("written") + checks.count("repaired")))
+    };
+    Ok(plan.source_tables(Direction::Forward).into_iter().map(of_table).collect())
+}
+
+/// Reports what a purge has removed from its tables so far. If that is nothing, and no archive is to
+/// be erased, returns the exit code of differences.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(crate) async fn removed_so_far(context: &Context, plan: &Plan) -> Result<Exit> {
+    let mut all = 0;
+    for (table, (read, removed)) in removals(context, plan).await? {
+        let read = output::counted(read, "item", "items");
+        show(&format!("{table}: {removed} removed so far, of {read} that the backfill has read\n"));
+        all += removed;
+    }
+    if all > 0 || plan.from.iter().any(|source| source.archive) {
+        return Ok(Exit::Done);
+    }
+    say(&format!(
+        "`{}` has removed nothing: no item matched its condition; check the names in `where`",
+        plan.migration
+    ));
+    Ok(Exit::Differences)
 }
 
 /// Returns the number of items that a purge has removed from its tables and archives, from its

@@ -4,8 +4,9 @@
 
 use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
-use control::{Expect, Switch};
+use control::{Expect, State, Switch};
 use rules::migration::Phase;
+use rules::migration::plan::Plan;
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
@@ -16,7 +17,7 @@ use crate::migrate::switch::executor::{Executor, SwitchRequest};
 use crate::migrate::switch::verb_hooks;
 use crate::migrate::switch::{in_place, inverse_check};
 use client::exit::Exit;
-use client::output::say;
+use client::output::{no_effect, say};
 
 /// Arguments of `weir migrate revert`.
 #[derive(Clone, Debug, Args)]
@@ -67,6 +68,9 @@ pub(crate) async fn revert(
             "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration without a way back"
         ));
     }
+    if let Some(why) = in_vain(&plan, &state).filter(|_| *with_differences) {
+        no_effect("--with-differences", why);
+    }
     let stale = inverse_check::forgotten(context, name, &plan, &state).await;
     if phase == Phase::CutOver {
         if let Some(why) = &stale {
@@ -92,4 +96,37 @@ pub(crate) async fn revert(
         limit: arguments.limit(),
     };
     Executor::new(context, Switch::REVERT, (&plan, &fingerprint), &state, asked).run().await
+}
+
+/// Returns why `--with-differences` has no effect; `None` if it has one.
+fn in_vain(plan: &Plan, state: &State) -> Option<&'static str> {
+    if plan.kind.is_in_place() {
+        return Some("items that cannot be changed back are never skipped");
+    }
+    // The result of an unfinished comparison is unknown, and the option accepts that too.
+    let may_differ = state.back_differences.is_some_and(|found| found > 0);
+    let is_known = state.comparing.is_none() && !may_differ;
+    is_known.then_some("no comparison on the way back has found a difference")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrate::switch::switching_tests::{NAME, plan_in_place, plan_with_way_back};
+    use control::Comparing;
+
+    #[test]
+    fn differences_are_accepted_only_if_there_may_be_some() {
+        let comparing = Some(Comparing { run: 1, since: None });
+        for (back_differences, comparing, is_in_vain) in [
+            (None, None, true),
+            (Some(0), None, true),
+            (Some(2), None, false),
+            (Some(0), comparing, false),
+        ] {
+            let state = State { back_differences, comparing, ..State::new(NAME) };
+            assert_eq!(in_vain(&plan_with_way_back(), &state).is_some(), is_in_vain);
+            assert!(in_vain(&plan_in_place(NAME), &state).is_some());
+        }
+    }
 }

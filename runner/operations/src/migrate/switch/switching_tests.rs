@@ -90,6 +90,7 @@ pub(crate) fn plan() -> Plan {
         gate_seconds: 0,
         settle_seconds: 0,
         function_seconds: 1,
+        route: None,
     }
 }
 

@@ -84,10 +84,11 @@ impl Prices {
 }
 
 impl SampleResults {
-    /// Counts the bytes of an item that the migration writes.
-    fn made(&mut self, item: &model::Item) {
+    /// Counts the bytes of an item that the migration writes into a table.
+    fn made(&mut self, table: &str, item: &model::Item) {
         self.bytes += item.size() as u64;
         self.after.add(item);
+        self.of_targets.entry(table.to_owned()).or_default().push(item.clone());
     }
 }
 
@@ -129,6 +130,8 @@ struct SampleResults {
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
+    /// The items of each target table afterwards, from which `inverse` reads.
+    of_targets: BTreeMap<String, Vec<model::Item>>,
 }
 
 /// Checks a plan, transforms samples, and reports the result.
@@ -157,6 +160,9 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         whole.add(basis, table, &sample, all.bytes - bytes);
     }
     whole.cost.per_source(all.sources);
+    if let Some(inverse) = &inverse {
+        whole.add_inverse(inverse, &all);
+    }
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
     let prices: Prices = serde_json::from_str(PRICES)
         .map_err(|error| format!("cannot parse the list of prices: {error}"))?;
@@ -208,6 +214,17 @@ impl EstimatedTotals {
         for found in basis.migration.unmatched(table, sample) {
             self.is_slip |= unmatched::is_slip(&found);
             self.unmatched.push(unmatched::line(table, sample.len(), &found));
+        }
+    }
+
+    /// Adds the names in `inverse` that no item has which the plan makes of the samples.
+    fn add_inverse(&mut self, inverse: &Migration, all: &SampleResults) {
+        for (table, items) in &all.of_targets {
+            for found in inverse.unmatched(table, items) {
+                self.is_slip |= unmatched::is_slip(&found);
+                let line = unmatched::line(table, items.len(), &found);
+                self.unmatched.push(format!("inverse: {line}"));
+            }
         }
     }
 }
@@ -264,14 +281,17 @@ fn try_one(
     if migration.kind().is_in_place() {
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),
-            Ok(Rewrite::Keep) => all.kept += 1,
+            Ok(Rewrite::Keep) => {
+                all.kept += 1;
+                all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
+            }
             Ok(Rewrite::Delete) => {
                 all.outputs += 1;
                 after.push(format!("{table}: removed"));
             }
             Ok(Rewrite::Change(made)) => {
                 all.outputs += 1;
-                all.made(&made);
+                all.made(table, &made);
                 after.push(format!("{table}: {}", item_to_string(&made)));
             }
         }
@@ -279,7 +299,7 @@ fn try_one(
     all.dropped += u64::from(outputs.is_empty() && !migration.kind().is_in_place());
     for (target, made) in outputs {
         all.outputs += 1;
-        all.made(&made);
+        all.made(&target.table, &made);
         let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
         let partition = format!("{} {}", target.table, partition_text(&target.key.partition));
         *all.partitions.entry(partition).or_default() += 1;

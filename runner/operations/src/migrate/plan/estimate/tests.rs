@@ -29,6 +29,7 @@ fn said(plan: &str, items: &[&str]) -> (Value, String) {
     let mut whole = EstimatedTotals::default();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &BTreeMap::new() };
     whole.add(basis, "orders", &items, all.bytes);
+    inverse.iter().for_each(|inverse| whole.add_inverse(inverse, &all));
     let prices: Prices = serde_json::from_str(PRICES).unwrap();
     let report = report(&file, &all, &BTreeMap::new(), &whole, &prices);
     let text = as_text(&report);
@@ -83,6 +84,34 @@ fn names_that_no_item_has_are_reported() {
         assert_eq!(report["unmatched"].as_array().unwrap().len(), 1, "{report}");
     }
     assert_eq!(said(&plan(".name = .customer"), &items).0["unmatched"], json!([]));
+}
+
+#[test]
+fn names_in_keys_and_in_the_inverse_are_reported() {
+    let plan = |key: &str, inverse: &str| {
+        format!(
+            "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{{to: shop, transform: '.kind = 1', key: {{pk: '{key}'}}}}]\ninverse:\n  - table: shop\n    items: [{{to: orders, transform: '{inverse}'}}]\n"
+        )
+    };
+    let right = ("O#{id}{kind}", "del(.pk, .kind)");
+    let items = [r#"{"id":{"S":"1"},"customer":{"S":"7"}}"#];
+    assert_eq!(said(&plan(right.0, right.1), &items).0["unmatched"], json!([]));
+    for (key, inverse, told) in [
+        (
+            "O#{custmer}",
+            right.1,
+            "unknown attribute: `.custmer`, which a key names, is in none of the items that become of 1 item of `orders`; did you mean `customer`?",
+        ),
+        (
+            right.0,
+            "del(.pk, .kind) | .name = .custmer",
+            "unknown attribute: inverse: `.custmer` is in none of 1 item of `shop`; did you mean `customer`?",
+        ),
+    ] {
+        let (report, text) = said(&plan(key, inverse), &items);
+        assert!(text.contains(told), "{text}");
+        assert_eq!(report["unmatched"].as_array().unwrap().len(), 1, "{report}");
+    }
 }
 
 #[test]

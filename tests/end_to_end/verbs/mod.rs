@@ -1,5 +1,7 @@
 //! Each verb of `weir` with a running `weir up`: its data on standard output, its exit code.
 
+mod since;
+
 use std::fs;
 use std::process::{Output, Stdio};
 use std::thread::sleep;
