@@ -1,6 +1,7 @@
 //! Plans: parses the file, checks it against its tables, estimates effects and costs. Nothing is
 //! written.
 
+pub(crate) mod archives;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod cost;

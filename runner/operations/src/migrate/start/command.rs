@@ -14,7 +14,7 @@ use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
 use crate::migrate::plan::check::{PlanErrors, check, followed};
 use crate::migrate::plan::plan_file::PlanFile;
-use crate::migrate::plan::{estimate, neighbours, tables, targets};
+use crate::migrate::plan::{archives, estimate, neighbours, tables, targets};
 use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::wait;
 use crate::migrate::start::record_time;
@@ -45,6 +45,10 @@ pub(crate) struct StartArguments {
     /// On AWS, create the control table if it is missing; no deployed function follows it
     #[arg(long)]
     create_control_table: bool,
+    /// Start a change in place that loses updates of single attributes; safe only if clients always
+    /// replace whole items
+    #[arg(long)]
+    with_lost_updates: bool,
     /// Report what would happen, without changing anything
     #[arg(long)]
     dry_run: bool,
@@ -118,7 +122,7 @@ pub(crate) async fn run(
         PlanErrors::Other(failure) => failure,
     })?;
     if arguments.dry_run {
-        return dry_run(context, &file, &migration).await;
+        return dry_run(context, &file, &migration, arguments).await;
     }
     let is_asked_for = arguments.create_control_table;
     if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
@@ -128,7 +132,7 @@ pub(crate) async fn run(
     let is_begun = match begun(context, plan).await? {
         answer @ (VerbDecision::CarryOut | VerbDecision::TakeOver) => {
             if answer == VerbDecision::CarryOut {
-                check_samples(context, &file, &migration).await?;
+                check_samples(context, &file, &migration, arguments).await?;
             }
             if let Some(why) = neighbours::in_the_way(context, plan).await? {
                 return Err(refused!("refused: {why}"));
@@ -152,6 +156,7 @@ pub(crate) async fn run(
         workers::wake_set_aside(context, &plan.migration).await?;
     }
     if !is_begun {
+        say(&format!("preparing `{}`, which takes some seconds", plan.migration));
         record_time::check(context).await?;
     }
     if arguments.local_workers == 0 {
@@ -175,8 +180,13 @@ pub(crate) async fn run(
 }
 
 /// Reports what a start would do, and writes nothing.
-async fn dry_run(context: &Context, file: &PlanFile, migration: &Migration) -> Result<Exit> {
-    check_samples(context, file, migration).await?;
+async fn dry_run(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+    arguments: &StartArguments,
+) -> Result<Exit> {
+    check_samples(context, file, migration, arguments).await?;
     let plan = &file.plan;
     say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
     Ok(match says_what_is_in_the_targets(context, plan).await? {
@@ -211,18 +221,36 @@ fn purpose(plan: &Plan) -> String {
     }
 }
 
-/// Checks that a plan can transform at least one sampled item.
+/// Checks that a plan can transform at least one sampled item, that its archives can be erased, and
+/// that a change in place loses no update of the samples.
 ///
 /// # Errors
-/// The message says why the plan can transform no sampled item, or that a table cannot be read.
-async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration) -> Result<()> {
-    match estimate::all_refused(context, &file.plan, migration).await? {
-        None => Ok(()),
-        Some(why) => Err(refused!(
+/// The message says why the plan can transform no sampled item, which archive is missing, which
+/// updates the plan loses, or that a table cannot be read.
+async fn check_samples(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+    arguments: &StartArguments,
+) -> Result<()> {
+    if let Some(why) = estimate::all_refused(context, &file.plan, migration).await? {
+        return Err(refused!(
             "refused: none of the sampled items can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
             file.name
-        )),
+        ));
     }
+    let unreachable = archives::unreachable(&file.plan, &context.endpoint);
+    if !unreachable.is_empty() {
+        return Err(refused!("refused: {}", unreachable.join("\n")));
+    }
+    let lost = estimate::all_lost_writes(context, &file.plan, migration).await?;
+    if lost.is_empty() || arguments.with_lost_updates {
+        return Ok(());
+    }
+    Err(refused!(
+        "refused: the plan loses updates:\n  {}\ncorrect the plan; if clients always replace whole items, add --with-lost-updates",
+        lost.join("\n  ")
+    ))
 }
 
 /// Warns of streams that the running system does not send to the migration function. For another

@@ -24,7 +24,7 @@ use crate::migrate::plan::cost::{Basis, Cost};
 use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
-use crate::migrate::plan::{targets, unmatched};
+use crate::migrate::plan::{archives, targets, unmatched};
 use crate::migrate::report::application;
 use crate::migrate::report::pointer::at;
 use client::exit::Exit;
@@ -105,6 +105,8 @@ struct EstimatedTotals {
     is_slip: bool,
     /// Existing items in the targets.
     occupied: Vec<String>,
+    /// Archives that a purge could not erase.
+    archives: Vec<String>,
 }
 
 #[derive(Default)]
@@ -125,6 +127,8 @@ struct SampleResults {
     collisions: Vec<String>,
     /// Items that the way back does not restore exactly.
     not_invertible: Vec<String>,
+    /// Updates of the old shape that a change in place loses.
+    lost_writes: Vec<String>,
     /// Tables that are changed in place, and whose items the plan may read in full.
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
@@ -154,10 +158,12 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         for item in &sample {
             try_one((&migration, inverse.as_ref()), table, item, &mut all, &mut owners);
         }
+        all.lost_writes.extend(lost_writes(&migration, inverse.as_ref(), table, &sample));
         whole.add(basis, table, &sample, all.bytes - bytes);
     }
     whole.cost.per_source(all.sources);
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
+    whole.archives = archives::unreachable(&file.plan, &context.endpoint);
     let prices: Prices = serde_json::from_str(PRICES)
         .map_err(|error| format!("cannot parse the list of prices: {error}"))?;
     let report = report(&file, &all, &found, &whole, &prices);
@@ -174,7 +180,14 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         return Ok(Exit::Differences);
     }
     application::remind(file.plan.kind);
-    let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
+    let is_wrong = [
+        &all.refused,
+        &all.collisions,
+        &all.not_invertible,
+        &all.lost_writes,
+        &whole.occupied,
+        &whole.archives,
+    ];
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
     if !is_right {
         output::say(
@@ -237,6 +250,38 @@ pub(crate) async fn all_refused(
         }
     }
     Ok(all.refused.first().filter(|_| all.refused.len() as u64 == all.sources).cloned())
+}
+
+/// Returns the updates of single attributes that a change in place would lose, tried on samples.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(crate) async fn all_lost_writes(
+    context: &Context,
+    plan: &Plan,
+    migration: &Migration,
+) -> Result<Vec<String>> {
+    if plan.kind != Kind::InPlace {
+        return Ok(Vec::new());
+    }
+    let client = &context.control.client;
+    let inverse = inverse_of(plan, &tables::describe(client, plan).await?)?;
+    let mut lost = Vec::new();
+    for table in plan.source_tables(Direction::Forward) {
+        let sample = tables::sample(client, table, TRIED_AT_START).await?;
+        lost.extend(lost_writes(migration, inverse.as_ref(), table, &sample));
+    }
+    Ok(lost)
+}
+
+/// Describes the updates that a change in place loses, tried on items of a table.
+fn lost_writes(
+    migration: &Migration,
+    inverse: Option<&Migration>,
+    table: &str,
+    sample: &[model::Item],
+) -> Vec<String> {
+    migration.lost_writes(inverse, table, sample).iter().map(ToString::to_string).collect()
 }
 
 fn try_one(
@@ -371,11 +416,13 @@ fn report(
         "hot_partitions": hot,
         "unmatched": whole.unmatched,
         "occupied": whole.occupied,
+        "archives": whole.archives,
         "reads_any_attribute": all.reads_any_attribute,
         "has_way_back": !file.plan.inverse.is_empty(),
         "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
         "not_invertible": all.not_invertible.iter().take(10).collect::<Vec<_>>(),
         "not_invertible_count": all.not_invertible.len(),
+        "lost_writes": all.lost_writes,
         "samples": all.shown.iter().map(|(before, after)| json!({ "before": before, "after": after })).collect::<Vec<_>>(),
     })
 }
@@ -455,9 +502,11 @@ fn findings_text(report: &Value) -> String {
         ("refused", "cannot be transformed"),
         ("collisions", "two items for one key"),
         ("not_invertible", "not restored by the way back"),
+        ("lost_writes", "lost update"),
         ("hot_partitions", "hot partition"),
         ("unmatched", "unknown attribute"),
         ("occupied", "not empty"),
+        ("archives", "no archive"),
         (
             "reads_any_attribute",
             "the program may read any attribute; name those that it needs if possible",
