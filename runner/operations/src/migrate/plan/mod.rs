@@ -7,6 +7,7 @@ pub(crate) mod compile;
 pub(crate) mod cost;
 pub(crate) mod estimate;
 pub(crate) mod indexes;
+pub(crate) mod lost_writes;
 pub(crate) mod neighbours;
 pub(crate) mod plan_file;
 pub(crate) mod tables;

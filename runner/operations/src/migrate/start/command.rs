@@ -14,7 +14,7 @@ use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
 use crate::migrate::plan::check::{PlanErrors, check, followed};
 use crate::migrate::plan::plan_file::PlanFile;
-use crate::migrate::plan::{archives, estimate, neighbours, tables, targets};
+use crate::migrate::plan::{archives, estimate, lost_writes, neighbours, tables, targets};
 use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::wait;
 use crate::migrate::start::record_time;
@@ -243,7 +243,7 @@ async fn check_samples(
     if !unreachable.is_empty() {
         return Err(refused!("refused: {}", unreachable.join("\n")));
     }
-    let lost = estimate::all_lost_writes(context, &file.plan, migration).await?;
+    let lost = lost_writes::of_plan(context, &file.plan, migration).await?;
     if lost.is_empty() || arguments.with_lost_updates {
         return Ok(());
     }

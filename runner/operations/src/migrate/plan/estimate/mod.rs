@@ -24,7 +24,7 @@ use crate::migrate::plan::cost::{Basis, Cost};
 use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
-use crate::migrate::plan::{archives, targets, unmatched};
+use crate::migrate::plan::{archives, lost_writes, targets, unmatched};
 use crate::migrate::report::application;
 use crate::migrate::report::pointer::at;
 use client::exit::Exit;
@@ -45,7 +45,7 @@ const HOT_WRITES_MIN: u64 = 40;
 /// item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
 /// Number of items of each table that are transformed as a test before a start.
-const TRIED_AT_START: u64 = 100;
+pub(crate) const TRIED_AT_START: u64 = 100;
 /// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
 
@@ -158,7 +158,7 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         for item in &sample {
             try_one((&migration, inverse.as_ref()), table, item, &mut all, &mut owners);
         }
-        all.lost_writes.extend(lost_writes(&migration, inverse.as_ref(), table, &sample));
+        all.lost_writes.extend(lost_writes::tried(&migration, inverse.as_ref(), table, &sample));
         whole.add(basis, table, &sample, all.bytes - bytes);
     }
     whole.cost.per_source(all.sources);
@@ -252,38 +252,6 @@ pub(crate) async fn all_refused(
     Ok(all.refused.first().filter(|_| all.refused.len() as u64 == all.sources).cloned())
 }
 
-/// Returns the updates of single attributes that a change in place would lose, tried on samples.
-///
-/// # Errors
-/// When a table cannot be read.
-pub(crate) async fn all_lost_writes(
-    context: &Context,
-    plan: &Plan,
-    migration: &Migration,
-) -> Result<Vec<String>> {
-    if plan.kind != Kind::InPlace {
-        return Ok(Vec::new());
-    }
-    let client = &context.control.client;
-    let inverse = inverse_of(plan, &tables::describe(client, plan).await?)?;
-    let mut lost = Vec::new();
-    for table in plan.source_tables(Direction::Forward) {
-        let sample = tables::sample(client, table, TRIED_AT_START).await?;
-        lost.extend(lost_writes(migration, inverse.as_ref(), table, &sample));
-    }
-    Ok(lost)
-}
-
-/// Describes the updates that a change in place loses, tried on items of a table.
-fn lost_writes(
-    migration: &Migration,
-    inverse: Option<&Migration>,
-    table: &str,
-    sample: &[model::Item],
-) -> Vec<String> {
-    migration.lost_writes(inverse, table, sample).iter().map(ToString::to_string).collect()
-}
-
 fn try_one(
     (migration, inverse): (&Migration, Option<&Migration>),
     table: &str,
@@ -334,6 +302,9 @@ fn try_one(
         after.push(format!("{}: {}", target.table, item_to_string(&made)));
     }
     all.not_invertible.extend(inverse.and_then(|inverse| lost(migration, inverse, table, item)));
+    if after.is_empty() && migration.kind() == Kind::Purge {
+        after.push(format!("{table}: stays"));
+    }
     let is_new_table =
         !all.shown.iter().any(|(before, _)| before.starts_with(&format!("{table}:")));
     if all.shown.len() < SHOWN || is_new_table {
@@ -456,11 +427,13 @@ fn as_text(report: &Value) -> String {
             format!("{targets:.2} targets each ({tried} tried)")
         }
     };
+    let way = match at(report, "/removed").is_null() {
+        true => format!("{} -> {}", list("sources"), list("targets")),
+        false => list("sources"),
+    };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  total: about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        "{}: {way}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  total: about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
-        list("sources"),
-        list("targets"),
         at(report, "/source_items"),
         bytes_text("/source_bytes"),
         bytes_text("/target_bytes"),

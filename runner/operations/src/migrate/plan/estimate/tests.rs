@@ -26,7 +26,7 @@ fn said(plan: &str, items: &[&str]) -> (Value, String) {
     for item in &items {
         try_one((&migration, inverse.as_ref()), "orders", item, &mut all, &mut owners);
     }
-    all.lost_writes.extend(lost_writes(&migration, inverse.as_ref(), "orders", &items));
+    all.lost_writes.extend(lost_writes::tried(&migration, inverse.as_ref(), "orders", &items));
     let mut whole = EstimatedTotals::default();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &BTreeMap::new() };
     whole.add(basis, "orders", &items, all.bytes);
@@ -48,6 +48,7 @@ fn a_purge_estimates_the_removed_items() {
     let (report, text) = said(&plan(".tenant == \"3\""), &items);
     assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
+    assert!(text.starts_with("leaves: orders\n") && text.contains("-> orders: stays\n"), "{text}");
     assert!(!text.contains("inverse"), "{text}");
     // A condition with a typing error matches nothing, which is reported.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
