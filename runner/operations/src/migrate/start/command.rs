@@ -159,9 +159,7 @@ pub(crate) async fn run(
         say(&format!("preparing `{}`, which takes some seconds", plan.migration));
         record_time::check(context).await?;
     }
-    if arguments.local_workers == 0 {
-        warn_of_unfollowed(context, plan);
-    }
+    warn_of_unfollowed(context, plan, arguments.local_workers);
     // Local workers start first, because they have to apply changes as soon as the migration is
     // active.
     let host = local(context, plan, arguments.local_workers, &arguments.workers, start).await?;
@@ -253,9 +251,12 @@ async fn check_samples(
     ))
 }
 
-/// Warns of streams that the running system does not send to the migration function. For another
-/// store this is unknown, but `status` reports changes that are not applied.
-fn warn_of_unfollowed(context: &Context, plan: &Plan) {
+/// Without local workers, warns of streams that the running system does not send to the migration
+/// function. For another store this is unknown, but `status` reports changes that are not applied.
+fn warn_of_unfollowed(context: &Context, plan: &Plan, local_workers: usize) {
+    if local_workers > 0 {
+        return;
+    }
     let RunningState::Running(running) = RunningState::here() else { return };
     if running.dynamodb != context.endpoint {
         return;
