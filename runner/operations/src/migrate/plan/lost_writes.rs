@@ -7,7 +7,6 @@ use rules::migration::plan::{Direction, Kind, Plan};
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use crate::migrate::plan::compile::compile;
-use crate::migrate::plan::estimate::TRIED_AT_START;
 use crate::migrate::plan::tables;
 
 /// Describes the updates that a plan loses, tried on samples of its tables.
@@ -28,7 +27,7 @@ pub(crate) async fn of_plan(
     };
     let mut lost = Vec::new();
     for table in plan.source_tables(Direction::Forward) {
-        let sample = tables::sample(&context.control.client, table, TRIED_AT_START).await?;
+        let sample = tables::sample(&context.control.client, table, tables::TRIED_AT_START).await?;
         lost.extend(tried(migration, inverse.as_ref(), table, &sample));
     }
     Ok(lost)

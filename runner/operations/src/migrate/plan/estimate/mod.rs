@@ -44,8 +44,6 @@ const HOT_WRITES_MIN: u64 = 40;
 /// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of a single
 /// item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
-/// Number of items of each table that are transformed as a test before a start.
-pub(crate) const TRIED_AT_START: u64 = 100;
 /// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
 
@@ -245,7 +243,7 @@ pub(crate) async fn all_refused(
 ) -> Result<Option<String>> {
     let (mut all, mut owners) = (SampleResults::default(), BTreeMap::new());
     for table in plan.source_tables(Direction::Forward) {
-        for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {
+        for item in tables::sample(&context.control.client, table, tables::TRIED_AT_START).await? {
             try_one((migration, None), table, &item, &mut all, &mut owners);
         }
     }
