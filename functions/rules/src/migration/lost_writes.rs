@@ -108,7 +108,7 @@ impl Migration {
             {
                 let Some(way) = way else { continue };
                 let loses = |shapes: &&&Shapes<'_>| {
-                    let values = values.iter().filter(|value| shapes.old.get(name) != Some(value));
+                    let values = values.iter().filter(|value| shapes.old.get(name) != Some(*value));
                     values.take(VALUES_MAX).any(|value| match direction {
                         Direction::Forward => self.drops(table, shapes, name, value),
                         Direction::Reverse => self.overwrites(way, table, shapes, name, value),
@@ -189,7 +189,7 @@ impl Shapes<'_> {
     fn changed(&self) -> impl Iterator<Item = &String> {
         let attributes = self.old.iter();
         attributes
-            .filter(|(name, value)| self.new.get(*name) != Some(*value) && !is_reserved(name))
+            .filter(move |(name, value)| self.new.get(*name) != Some(*value) && !is_reserved(name))
             .map(|(name, _)| name)
     }
 }
@@ -230,8 +230,8 @@ fn other(value: &AttributeValue) -> AttributeValue {
         // A digit keeps a number a number.
         AttributeValue::S(text) => AttributeValue::S(format!("{text}1")),
         AttributeValue::N(number) => {
-            let one = Number::from(1);
-            AttributeValue::N(if *number == one { Number::from(2) } else { one })
+            let one = Number::from(1_u64);
+            AttributeValue::N(if *number == one { Number::from(2_u64) } else { one })
         }
         AttributeValue::Bool(is_true) => AttributeValue::Bool(!is_true),
         AttributeValue::L(members) if members.is_empty() => {
