@@ -1,7 +1,7 @@
 //! The library of the binary `weir`: the command line, and the verbs for the template and the running
 //! system.
 //!
-//! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations`.
+//! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations` and `load`.
 
 pub mod check;
 pub mod clock;

@@ -9,7 +9,7 @@ use crate::{assert_none, root};
 
 /// Every crate of this project, and the project's crates that it may use. The same as in
 /// ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("locks", &[]),
     ("model", &[]),
     ("rules", &["model", "locks"]),
@@ -31,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
         "operations",
         &["client", "template", "mapping", "control", "rules", "model", "platform", "locks"],
     ),
+    ("load", &["operations", "client", "template", "model"]),
     (
         "console",
         &[
@@ -49,6 +50,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
         "runner",
         &[
             "console",
+            "load",
             "local",
             "operations",
             "client",

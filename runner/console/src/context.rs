@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use client::aws_host;
 use client::endpoint;
 use client::output::Output;
 use client::running::{Running, RunningState};
@@ -92,7 +93,7 @@ impl Context {
 
     /// Returns whether the store is DynamoDB on AWS, which has no clock to advance and no admin endpoint.
     pub(crate) fn is_on_aws(&self) -> bool {
-        endpoint::is_on_aws(&self.place.endpoint)
+        aws_host::is_on_aws(&self.place.endpoint)
     }
 
     /// Returns the client of the tables.

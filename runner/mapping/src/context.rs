@@ -2,7 +2,8 @@
 //!
 //! Only the counts outlive the step.
 
-use super::command::{BatchId, Command, DeliveryId, Event, Now};
+use super::command::{Command, Event, Now};
+use super::id::{BatchId, DeliveryId};
 use super::settings::Settings;
 
 /// Counts over the life of one run of the mapping.

@@ -4,8 +4,9 @@
 
 use super::back_off;
 use super::checkpoint::{CheckpointPosition, ShardCheckpoint};
-use super::command::{Command, Event, ReadFailure, ReadFrom, ShardId};
+use super::command::{Command, Event, ReadFailure, ReadFrom};
 use super::context::Context;
+use super::id::ShardId;
 use super::lane::Reading;
 use super::record::Record;
 use super::sequence::SequenceNumber;

@@ -2,8 +2,8 @@
 //!
 //! A status is a copy, so observers cannot change the mapping.
 
-use super::command::ShardId;
 use super::context::Totals;
+use super::id::ShardId;
 use super::sequence::SequenceNumber;
 use super::shard::Phase;
 

@@ -4,9 +4,9 @@ mod arrivals;
 mod html;
 mod view;
 
+use client::item_key;
 use local::explain::{Found, Verdict, verdicts_of_newest};
 use model::{Item, json};
-use operations::item_key;
 
 pub(crate) use self::arrivals::{Arrivals, Arrived};
 pub(crate) use self::html::{class, html, key};

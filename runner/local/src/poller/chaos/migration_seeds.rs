@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use model::{Item, KeyAttribute, KeyAttributeType, KeySchema, Number, json};
 use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Kind, Output, Source};
-use rules::migration::{Direction, Migration, Plan, Registers, TOUCH, Target};
-use rules::{Effect, Found, Rule, fold};
+use rules::migration::{Direction, Effect, Migration, Plan, Registers, TOUCH, Target};
+use rules::{Found, Rule, fold};
 
 use super::fan_out_seeds::{ARN, BEGUN_S, LABEL, Table};
 use super::seeds::{World, number, records_of};

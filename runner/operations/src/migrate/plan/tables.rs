@@ -7,16 +7,14 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
 };
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use model::json::{item_from_str, write_string};
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::indexes::IndexFacts;
-use client::sdk_error::error_text;
+use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
+use client::sdk_error::{error_text, is_not_found};
 
 /// Maximum number of consecutive responses without any requested item. After these the table counts
 /// as throttled.
@@ -57,10 +55,7 @@ pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<St
                     })?;
                     tables.insert(name.to_owned(), facts);
                 }
-                Err(error)
-                    if error
-                        .as_service_error()
-                        .is_some_and(|error| error.is_resource_not_found_exception()) => {}
+                Err(error) if is_not_found(&error) => {}
                 Err(error) => {
                     return Err(fatal!("cannot describe table `{name}`: {}", error_text(&error)));
                 }
@@ -137,7 +132,7 @@ pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<V
         let answer = answer
             .map_err(|error| format!("cannot scan table `{table}`: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
-            items.push(from_sdk(&item)?);
+            items.push(from_sdk_item(item)?);
         }
         start = answer.last_evaluated_key;
         if start.is_none() {
@@ -162,13 +157,13 @@ pub(crate) async fn partition(
             .consistent_read(true)
             .key_condition_expression("#p = :p")
             .expression_attribute_names("#p", attribute)
-            .expression_attribute_values(":p", client::attribute::to_sdk_value(value))
+            .expression_attribute_values(":p", to_sdk_value(value))
             .set_exclusive_start_key(start)
             .send()
             .await
             .map_err(|error| format!("cannot query table `{table}`: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
-            items.push(from_sdk(&item)?);
+            items.push(from_sdk_item(item)?);
         }
         start = answer.last_evaluated_key;
         if start.is_none() {
@@ -180,12 +175,12 @@ pub(crate) async fn partition(
 /// Reads one item, strongly consistent.
 pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>> {
     let request = client.get_item().table_name(table).consistent_read(true);
-    let request = request.set_key(Some(client::attribute::to_sdk_item(key)));
+    let request = request.set_key(Some(to_sdk_item(key)));
     let answer = request.send().await;
     let answer = answer.map_err(|error| {
         format!("cannot read an item of table `{table}`: {}", error_text(&error))
     })?;
-    answer.item.as_ref().map(from_sdk).transpose()
+    Ok(answer.item.map(from_sdk_item).transpose()?)
 }
 
 /// Reads items by their keys, strongly consistent. Missing items are left out.
@@ -195,7 +190,7 @@ pub(crate) async fn get_all(
     schema: &KeySchema,
     keys: impl IntoIterator<Item = &PrimaryKey>,
 ) -> Result<BTreeMap<PrimaryKey, Item>> {
-    let keys = keys.into_iter().map(|key| client::attribute::to_sdk_item(&key.to_item(schema)));
+    let keys = keys.into_iter().map(|key| to_sdk_item(&key.to_item(schema)));
     let mut missing: Vec<HashMap<String, Sdk>> = keys.collect();
     let (mut items, mut without_progress) = (BTreeMap::new(), 0);
     while !missing.is_empty() {
@@ -208,7 +203,7 @@ pub(crate) async fn get_all(
             format!("cannot read items of table `{table}`: {}", error_text(&error))
         })?;
         for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-            let item = from_sdk(&item)?;
+            let item = from_sdk_item(item)?;
             let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
             items.insert(key, item);
         }
@@ -224,72 +219,4 @@ pub(crate) async fn get_all(
         missing.extend(left);
     }
     Ok(items)
-}
-
-/// Converts an item of the SDK by way of DynamoDB JSON.
-pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item> {
-    let mut text = String::new();
-    write_members(&mut text, item);
-    item_from_str(&text).map_err(|error| fatal!("cannot parse an item: {error}"))
-}
-
-fn write_members(out: &mut String, members: &HashMap<String, Sdk>) {
-    out.push('{');
-    for (position, (name, value)) in members.iter().enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        write_string(out, name);
-        out.push(':');
-        write_value(out, value);
-    }
-    out.push('}');
-}
-
-fn write_value(out: &mut String, value: &Sdk) {
-    let tagged = |out: &mut String, tag: &str, write: &dyn Fn(&mut String)| {
-        out.push_str("{\"");
-        out.push_str(tag);
-        out.push_str("\":");
-        write(out);
-        out.push('}');
-    };
-    let list = |out: &mut String, members: &mut dyn Iterator<Item = String>| {
-        out.push('[');
-        out.push_str(&members.collect::<Vec<_>>().join(","));
-        out.push(']');
-    };
-    let quoted = |text: &str| {
-        let mut out = String::new();
-        write_string(&mut out, text);
-        out
-    };
-    match value {
-        Sdk::S(text) => tagged(out, "S", &|out| write_string(out, text)),
-        Sdk::N(text) => tagged(out, "N", &|out| write_string(out, text)),
-        Sdk::B(blob) => tagged(out, "B", &|out| write_string(out, &STANDARD.encode(blob))),
-        Sdk::Bool(flag) => tagged(out, "BOOL", &|out| out.push_str(&flag.to_string())),
-        Sdk::M(members) => tagged(out, "M", &|out| write_members(out, members)),
-        Sdk::L(members) => tagged(out, "L", &|out| {
-            list(
-                out,
-                &mut members.iter().map(|member| {
-                    let mut text = String::new();
-                    write_value(&mut text, member);
-                    text
-                }),
-            );
-        }),
-        Sdk::Ss(members) => tagged(out, "SS", &|out| {
-            list(out, &mut members.iter().map(|m| quoted(m)));
-        }),
-        Sdk::Ns(members) => tagged(out, "NS", &|out| {
-            list(out, &mut members.iter().map(|m| quoted(m)));
-        }),
-        Sdk::Bs(members) => tagged(out, "BS", &|out| {
-            list(out, &mut members.iter().map(|m| quoted(&STANDARD.encode(m))));
-        }),
-        // The value is NULL, or has a type of a later SDK, which this version cannot express.
-        _ => out.push_str("{\"NULL\":true}"),
-    }
 }

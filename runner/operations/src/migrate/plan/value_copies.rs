@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use client::attribute::from_sdk_item;
-use client::sdk_error::error_text;
-use client::sdk_error::is_not_found;
+use client::sdk_error::{error_text, is_not_found};
 
 /// The control table's name in the template, after the prefix.
 const CONTROL_TABLE: &str = "weir-migrations";
@@ -116,9 +115,7 @@ async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
 mod tests {
     use std::path::Path;
 
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use client::attribute::to_sdk_item;
     use rules::Stamp;
     use rules::fan_out::{JOB_KEY, Origin, OriginState};
@@ -145,12 +142,7 @@ mod tests {
         let store = TestStore::open().await;
         let found = async || jobs_with_values(&store.client, "fan-out-jobs").await.unwrap();
         assert_eq!(found().await, None, "there is no such table");
-        let key = KeySchemaElement::builder().attribute_name(JOB_KEY).key_type(KeyType::Hash);
-        let attribute = AttributeDefinition::builder().attribute_name(JOB_KEY);
-        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-        let request = store.client.create_table().table_name("fan-out-jobs");
-        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+        store.table_with("fan-out-jobs", &[(JOB_KEY, ScalarAttributeType::S)]).await;
         assert_eq!(found().await, Some(0));
         for (key, deleted, values) in
             [("gone", true, true), ("bare", true, false), ("there", false, true)]

@@ -18,7 +18,7 @@ const SWITCHES: [&str; 4] =
 const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
 /// The facts about a migration on which its next commands depend.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MigrationFacts<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
@@ -63,27 +63,7 @@ pub(crate) struct MigrationFacts<'s> {
 impl<'s> MigrationFacts<'s> {
     /// Returns the facts of a migration that has just entered a phase, without obstacles.
     pub(crate) fn new(name: &'s str, phase: Phase, plan: Option<&'s Plan>) -> Self {
-        Self {
-            name,
-            phase,
-            plan,
-            is_paused: false,
-            needs_cleaning: false,
-            is_blocked: false,
-            is_still_followed: false,
-            differences: 0,
-            refused: 0,
-            stale_seconds: None,
-            is_compared: false,
-            is_not_noted: false,
-            is_of_end: false,
-            is_untaken: false,
-            is_unfollowed: false,
-            is_hopeless: false,
-            back_differences: 0,
-            is_unfit: false,
-            is_beginning: false,
-        }
+        Self { name, phase, plan, ..Self::default() }
     }
 
     /// Returns the facts from a state; `now` is the store's time.

@@ -10,7 +10,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::{Value, json};
 
-use crate::migrate::context::Context;
+use crate::migrate::context::{Context, TOLD_EVERY};
 use crate::migrate::drain::stream_lag;
 use crate::migrate::drain::stream_lag::{Streams, Watcher};
 use crate::migrate::failure::Result;
@@ -24,7 +24,6 @@ use crate::migrate::report::problems::ProblemNotes;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::report::status_line::line;
 use crate::migrate::report::throttling::throttled;
-use crate::migrate::report::wait::TOLD_EVERY;
 use crate::migrate::start::workers;
 use crate::migrate::switch::{comparison, inverse_check};
 use client::exit::Exit;

@@ -10,9 +10,8 @@ use control::{
 use futures::FutureExt as _;
 use http::Method;
 use model::json::item_from_str;
-use rules::Effect;
-use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
+use rules::migration::{Effect, Phase};
 use serde_json::{Value, json};
 
 use crate::migrate::adjust::abort;
