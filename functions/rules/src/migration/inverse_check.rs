@@ -181,7 +181,7 @@ mod tests {
     fn the_way_back_in_place_restores_an_item_that_can_be_made_again() {
         let finished = r#"{"id":{"S":"7"},"state":{"S":"open"},"total":{"N":"3"}}"#;
         let there = "if has(\"status\") then .state = .status | del(.status) else . end";
-        let renamed = "if has(\"state\") then .status = .state | del(.state) else . end";
+        let renamed = "if has(\"state\") then (if has(\"status\") then . else .status = .state end) | del(.state) else . end";
         for (inverse, is_lost) in [
             (renamed.to_owned(), false),
             (format!("{renamed} | del(.total)"), true),

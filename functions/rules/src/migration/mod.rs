@@ -20,6 +20,7 @@ mod effect;
 mod in_place;
 mod inverse_check;
 mod key_template;
+pub mod lost_writes;
 mod phase;
 pub mod plan;
 mod reads;

@@ -67,7 +67,9 @@ impl Context {
     pub(crate) async fn state(&self, name: &str) -> Result<State> {
         let state = self.control.get(name, State::NAME).await?;
         state.ok_or_else(|| {
-            Failure::Fatal(format!("unknown migration `{name}`; `weir migrate list` lists all"))
+            Failure::Fatal(format!(
+                "unknown migration `{name}`; `weir migrate list` lists all; if `weir migrate start` was just run, repeat this command in a few seconds"
+            ))
         })
     }
 
@@ -95,7 +97,9 @@ impl Context {
         let entry: Option<PlanEntry> = self.control.get(name, PlanEntry::NAME).await?;
         let Some(PlanEntry { plan: json, .. }) = entry else {
             self.state(name).await?;
-            return Err(Failure::Fatal(format!("migration `{name}` has no plan")));
+            return Err(Failure::Fatal(format!(
+                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if that has ended"
+            )));
         };
         let plan = serde_json::from_str(&json)
             .map_err(|error| format!("cannot parse the plan of `{name}`: {error}"))?;

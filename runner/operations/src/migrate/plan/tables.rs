@@ -119,6 +119,9 @@ fn facts(table: &TableDescription) -> Option<TableFacts> {
     })
 }
 
+/// Number of items of each table on which a plan is tried before a start.
+pub(crate) const TRIED_AT_START: u64 = 100;
+
 /// Returns the first `limit` items of a table, in scan order.
 pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<Vec<Item>> {
     let (mut items, mut start) = (Vec::new(), None);

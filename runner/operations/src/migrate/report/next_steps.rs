@@ -33,7 +33,7 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
     pub(crate) differences: u64,
-    /// Number of these that are items which cannot be transformed; a repair cannot correct them.
+    /// Number of these that a repair cannot correct: items that cannot be transformed, and foreign ones.
     pub(crate) refused: u64,
     /// Age in seconds of the proof that the next switch needs; `None` if it is recent enough.
     /// Streams may have trimmed records from before an old proof.
@@ -214,7 +214,7 @@ impl<'s> MigrationFacts<'s> {
             ],
             Phase::Copying => vec![step("wait", "wait until every segment is read")],
             Phase::Tailing if self.differences > 0 && self.differences == self.refused => vec![
-                step("verify", "compare again, after refused items are corrected or deleted"),
+                step("verify", "compare again, once the named items are corrected or deleted"),
                 step("abort", "abort, and correct the plan"),
             ],
             Phase::Tailing if self.differences > 0 => vec![

@@ -79,7 +79,7 @@ impl ProblemNotes {
     /// Describes the first unsolved problems, for the operator.
     pub(crate) fn samples(&self) -> Vec<String> {
         let told = |Problem { kind, table, key, reason, .. }: &Problem| {
-            format!("{}: {table} {key}: {reason}", kind.as_str())
+            format!("{}: {table} {key}: {reason}", kind.word())
         };
         self.standing.iter().map(told).take(PROBLEMS_SHOWN).collect()
     }
@@ -88,7 +88,7 @@ impl ProblemNotes {
 fn by_kind(problems: &[Problem]) -> BTreeMap<String, u64> {
     let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
     for problem in problems {
-        *by_kind.entry(problem.kind.as_str().to_owned()).or_default() += 1;
+        *by_kind.entry(problem.kind.word().to_owned()).or_default() += 1;
     }
     by_kind
 }

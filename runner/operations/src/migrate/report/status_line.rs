@@ -183,8 +183,8 @@ fn stream_line(status: &Value, name: &str) -> String {
         if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
-    // Only a stream with waiting records can lose records.
-    if of("waiting") > 0 {
+    // A change that has just been written is no reason for an alarm.
+    if of("waiting") > 0 && at(status, "/stream/late").is_string() {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
         line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
     }

@@ -18,6 +18,7 @@ use crate::migrate::plan::tables;
 use crate::migrate::start::tasks::{Run, begin_run, make_tasks, resumable_run};
 use crate::migrate::start::workers;
 use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::in_place::ArchiveEnd;
 use crate::migrate::switch::verb_hooks;
 use crate::migrate::switch::{in_place, sweep, verify};
 use client::exit::Exit;
@@ -35,6 +36,9 @@ pub(crate) struct CompleteArguments {
     /// `complete` prints; one file per archive
     #[arg(long, value_name = "FILE")]
     erased: Vec<PathBuf>,
+    /// For a purge with `archive: true`: leave the archives as they are; the receipt says so
+    #[arg(long, conflicts_with = "erased")]
+    without_archive: bool,
 }
 
 /// Describes what `complete` would do.
@@ -55,7 +59,7 @@ pub(crate) fn consequence(kind: Kind) -> &'static str {
 /// Closes the way back and removes the marks from the targets.
 pub(crate) async fn complete(
     context: &Context,
-    CompleteArguments { switch: arguments, erased }: &CompleteArguments,
+    CompleteArguments { switch: arguments, erased, without_archive }: &CompleteArguments,
 ) -> Result<Exit> {
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
@@ -85,7 +89,13 @@ pub(crate) async fn complete(
     }
     verb_hooks::before(context, "complete", name).await?;
     let ended = match plan.kind.is_in_place() {
-        true => in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await,
+        true => {
+            let archive = match without_archive {
+                true => ArchiveEnd::Skip,
+                false => ArchiveEnd::Erase(erased),
+            };
+            in_place::complete(context, &plan, &fingerprint, &state, arguments, archive).await
+        }
         false => close(context, &plan, &fingerprint, arguments.limit()).await,
     };
     match or_by_another(context, name, ended).await? {

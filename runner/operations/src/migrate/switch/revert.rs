@@ -6,7 +6,7 @@ use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{Expect, State, Switch};
 use rules::migration::Phase;
-use rules::migration::plan::Plan;
+use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
@@ -22,7 +22,7 @@ use client::output::{no_effect, say};
 /// Arguments of `weir migrate revert`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nExit codes: 0 done, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
+    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nEnds about a minute after the switch, in place once all items are changed back; clients may write meanwhile\n\nExit codes: 0 done, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
 )]
 pub(crate) struct RevertArguments {
     #[command(flatten)]
@@ -33,9 +33,17 @@ pub(crate) struct RevertArguments {
     with_differences: bool,
 }
 
-/// What `revert` would do.
-pub(crate) const CONSEQUENCE: &str =
-    "writers would be blocked until everything is drained, then use the sources";
+/// Describes what `revert` would do.
+pub(crate) fn consequence(plan: &Plan) -> String {
+    if plan.kind.is_in_place() {
+        return format!(
+            "writers would be blocked for {} s, then use the old attributes, while `inverse` changes all items of {} back",
+            plan.gate_seconds,
+            plan.source_tables(Direction::Reverse).join(", ")
+        );
+    }
+    "writers would be blocked until everything is drained, then use the sources".to_owned()
+}
 
 /// Switches back to the sources.
 pub(crate) async fn revert(
@@ -81,7 +89,7 @@ pub(crate) async fn revert(
         }
     }
     if arguments.dry_run {
-        say(&format!("{CONSEQUENCE}; nothing was written"));
+        say(&format!("{}; nothing was written", consequence(&plan)));
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "revert", name).await?;

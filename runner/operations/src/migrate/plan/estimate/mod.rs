@@ -24,7 +24,7 @@ use crate::migrate::plan::cost::{Basis, Cost};
 use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
-use crate::migrate::plan::{targets, unmatched};
+use crate::migrate::plan::{archives, lost_writes, targets, unmatched};
 use crate::migrate::report::application;
 use crate::migrate::report::pointer::at;
 use client::exit::Exit;
@@ -44,8 +44,6 @@ const HOT_WRITES_MIN: u64 = 40;
 /// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of a single
 /// item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
-/// Number of items of each table that are transformed as a test before a start.
-const TRIED_AT_START: u64 = 100;
 /// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
 
@@ -106,6 +104,8 @@ struct EstimatedTotals {
     is_slip: bool,
     /// Existing items in the targets.
     occupied: Vec<String>,
+    /// Archives that a purge could not erase.
+    archives: Vec<String>,
 }
 
 #[derive(Default)]
@@ -126,6 +126,8 @@ struct SampleResults {
     collisions: Vec<String>,
     /// Items that the way back does not restore exactly.
     not_invertible: Vec<String>,
+    /// Updates of the old shape that a change in place loses.
+    lost_writes: Vec<String>,
     /// Tables that are changed in place, and whose items the plan may read in full.
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
@@ -157,6 +159,7 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         for item in &sample {
             try_one((&migration, inverse.as_ref()), table, item, &mut all, &mut owners);
         }
+        all.lost_writes.extend(lost_writes::tried(&migration, inverse.as_ref(), table, &sample));
         whole.add(basis, table, &sample, all.bytes - bytes);
     }
     whole.cost.per_source(all.sources);
@@ -164,6 +167,7 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         whole.add_inverse(inverse, &all);
     }
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
+    whole.archives = archives::unreachable(&file.plan, &context.endpoint);
     let prices: Prices = serde_json::from_str(PRICES)
         .map_err(|error| format!("cannot parse the list of prices: {error}"))?;
     let report = report(&file, &all, &found, &whole, &prices);
@@ -180,7 +184,14 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         return Ok(Exit::Differences);
     }
     application::remind(file.plan.kind);
-    let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
+    let is_wrong = [
+        &all.refused,
+        &all.collisions,
+        &all.not_invertible,
+        &all.lost_writes,
+        &whole.occupied,
+        &whole.archives,
+    ];
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
     if !is_right {
         output::say(
@@ -249,7 +260,7 @@ pub(crate) async fn all_refused(
 ) -> Result<Option<String>> {
     let (mut all, mut owners) = (SampleResults::default(), BTreeMap::new());
     for table in plan.source_tables(Direction::Forward) {
-        for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {
+        for item in tables::sample(&context.control.client, table, tables::TRIED_AT_START).await? {
             try_one((migration, None), table, &item, &mut all, &mut owners);
         }
     }
@@ -309,6 +320,9 @@ fn try_one(
         after.push(format!("{}: {}", target.table, item_to_string(&made)));
     }
     all.not_invertible.extend(inverse.and_then(|inverse| lost(migration, inverse, table, item)));
+    if after.is_empty() && migration.kind() == Kind::Purge {
+        after.push(format!("{table}: stays"));
+    }
     let is_new_table =
         !all.shown.iter().any(|(before, _)| before.starts_with(&format!("{table}:")));
     if all.shown.len() < SHOWN || is_new_table {
@@ -391,11 +405,13 @@ fn report(
         "hot_partitions": hot,
         "unmatched": whole.unmatched,
         "occupied": whole.occupied,
+        "archives": whole.archives,
         "reads_any_attribute": all.reads_any_attribute,
         "has_way_back": !file.plan.inverse.is_empty(),
         "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
         "not_invertible": all.not_invertible.iter().take(10).collect::<Vec<_>>(),
         "not_invertible_count": all.not_invertible.len(),
+        "lost_writes": all.lost_writes,
         "samples": all.shown.iter().map(|(before, after)| json!({ "before": before, "after": after })).collect::<Vec<_>>(),
     })
 }
@@ -429,11 +445,13 @@ fn as_text(report: &Value) -> String {
             format!("{targets:.2} targets each ({tried} tried)")
         }
     };
+    let way = match at(report, "/removed").is_null() {
+        true => format!("{} -> {}", list("sources"), list("targets")),
+        false => list("sources"),
+    };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  total: about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        "{}: {way}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  total: about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
-        list("sources"),
-        list("targets"),
         at(report, "/source_items"),
         bytes_text("/source_bytes"),
         bytes_text("/target_bytes"),
@@ -475,9 +493,11 @@ fn findings_text(report: &Value) -> String {
         ("refused", "cannot be transformed"),
         ("collisions", "two items for one key"),
         ("not_invertible", "not restored by the way back"),
+        ("lost_writes", "lost update"),
         ("hot_partitions", "hot partition"),
         ("unmatched", "unknown attribute"),
         ("occupied", "not empty"),
+        ("archives", "no archive"),
         (
             "reads_any_attribute",
             "the program may read any attribute; name those that it needs if possible",

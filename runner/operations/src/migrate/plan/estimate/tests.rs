@@ -26,6 +26,7 @@ fn said(plan: &str, items: &[&str]) -> (Value, String) {
     for item in &items {
         try_one((&migration, inverse.as_ref()), "orders", item, &mut all, &mut owners);
     }
+    all.lost_writes.extend(lost_writes::tried(&migration, inverse.as_ref(), "orders", &items));
     let mut whole = EstimatedTotals::default();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &BTreeMap::new() };
     whole.add(basis, "orders", &items, all.bytes);
@@ -48,6 +49,7 @@ fn a_purge_estimates_the_removed_items() {
     let (report, text) = said(&plan(".tenant == \"3\""), &items);
     assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
+    assert!(text.starts_with("leaves: orders\n") && text.contains("-> orders: stays\n"), "{text}");
     assert!(!text.contains("inverse"), "{text}");
     // A condition with a typing error matches nothing, which is reported.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
@@ -149,6 +151,24 @@ fn a_failing_inverse_is_reported_before_the_migration_begins() {
         assert_eq!(found, (&json!(invertible), &json!(not_invertible)), "{plan}");
         assert!(text.contains(words), "{text}");
     }
+}
+
+#[test]
+fn an_inverse_that_loses_updates_is_reported() {
+    let plan = |inverse: &str| {
+        format!(
+            "migration: state\nkind: in-place\nfrom:\n  - table: orders\n    transform: 'if has(\"status\") then .state = .status | del(.status) else . end'\ninverse:\n  - table: orders\n    transform: '{inverse}'\n"
+        )
+    };
+    let items = [r#"{"id":{"S":"1"},"status":{"S":"open"}}"#];
+    let (report, text) =
+        said(&plan("if has(\"state\") then .status = .state | del(.state) else . end"), &items);
+    assert_eq!(report["lost_writes"].as_array().unwrap().len(), 1, "{report}");
+    assert!(text.contains("  lost update: orders|{\"id\":{\"S\":\"1\"}}: on the way"), "{text}");
+    let keeps = "if has(\"state\") then (if has(\"status\") then . else .status = .state end) | del(.state) else . end";
+    let (report, text) = said(&plan(keeps), &items);
+    assert_eq!((&report["lost_writes"], &report["invertible"]), (&json!([]), &json!(true)));
+    assert!(!text.contains("lost update"), "{text}");
 }
 
 #[test]
