@@ -282,6 +282,7 @@ mod tests {
             gate_seconds: 1,
             settle_seconds: 5,
             function_seconds: FUNCTION_SECONDS,
+            route: None,
         };
         let attribute_type = KeyAttributeType::S;
         let partition = KeyAttribute { name: "id".to_owned(), attribute_type };

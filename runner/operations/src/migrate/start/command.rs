@@ -128,6 +128,7 @@ pub(crate) async fn run(
         is_begun: false,
         has_control_table: false,
         creates_control_table: arguments.create_control_table,
+        accepts_lost_updates: arguments.with_lost_updates,
         rate: arguments.rate,
         local_workers: arguments.local_workers,
         of_workers: &of_workers,
@@ -271,6 +272,9 @@ async fn check_samples(
         return Err(refused!("refused: {}", unreachable.join("\n")));
     }
     let lost = lost_writes::of_plan(context, &file.plan, migration).await?;
+    if lost.is_empty() && arguments.with_lost_updates {
+        no_effect("--with-lost-updates", "the plan loses no update of the sampled items");
+    }
     if lost.is_empty() || arguments.with_lost_updates {
         return Ok(());
     }

@@ -13,6 +13,8 @@ pub(super) struct StartFacts<'g> {
     pub(super) has_control_table: bool,
     /// Whether `--create-control-table` was given.
     pub(super) creates_control_table: bool,
+    /// Whether `--with-lost-updates` was given.
+    pub(super) accepts_lost_updates: bool,
     /// The value of `--rate`; 0 for no limit.
     pub(super) rate: u64,
     /// The value of `--local-workers`.
@@ -43,6 +45,10 @@ pub(super) fn of(given: StartFacts<'_>) -> Vec<(&'static str, String)> {
             format!("`{name}` is already started; `{throttle}` changes its rate"),
         ));
     }
+    if is_begun && given.accepts_lost_updates {
+        let why = format!("`{name}` is already started");
+        unused.push(("--with-lost-updates", why));
+    }
     if given.creates_control_table && given.has_control_table {
         let why = "the control table exists, or the local store creates it in any case";
         unused.push(("--create-control-table", why.to_owned()));
@@ -66,6 +72,7 @@ mod tests {
             is_begun: false,
             has_control_table: false,
             creates_control_table: false,
+            accepts_lost_updates: false,
             rate: 0,
             local_workers: 0,
             of_workers: &[],
@@ -75,6 +82,11 @@ mod tests {
             (none, &[][..]),
             (StartFacts { is_begun: true, ..none }, &[]),
             (StartFacts { rate: 5, ..none }, &[]),
+            (StartFacts { accepts_lost_updates: true, ..none }, &[]),
+            (
+                StartFacts { is_begun: true, accepts_lost_updates: true, ..none },
+                &["--with-lost-updates"],
+            ),
             (StartFacts { is_begun: true, rate: 5, ..none }, &["--rate"]),
             (
                 StartFacts { is_begun: true, rate: 5, local_workers: 1, of_workers: both, ..none },

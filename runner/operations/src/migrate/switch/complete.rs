@@ -79,7 +79,7 @@ pub(crate) async fn complete(
         }
         VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
-    in_place::say_unused_answers(&plan, erased)?;
+    in_place::say_unused_answers(&plan, erased, *without_archive)?;
     if arguments.dry_run {
         say(&format!("{}; nothing was written", consequence(plan.kind)));
         return match plan.kind {

@@ -349,13 +349,20 @@ async fn archives(
     Ok(erased)
 }
 
-/// Reports answers of `--erased` that have no effect on the end of a plan.
+/// Reports answers of `--erased`, and `--without-archive`, if they have no effect on the end of a plan.
 ///
 /// # Errors
 /// When a file is no answer of the function.
-pub(crate) fn say_unused_answers(plan: &Plan, given: &[PathBuf]) -> Result<()> {
+pub(crate) fn say_unused_answers(
+    plan: &Plan,
+    given: &[PathBuf],
+    without_archive: bool,
+) -> Result<()> {
     let archived: Vec<&str> =
         plan.from.iter().filter(|it| it.archive).map(|it| it.table.as_str()).collect();
+    if without_archive && archived.is_empty() {
+        no_effect("--without-archive", "the plan erases from no archive");
+    }
     for path in given {
         let name = plan.migration.as_str();
         let receipt = read_answer(path)?;
