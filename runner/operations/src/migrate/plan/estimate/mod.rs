@@ -290,12 +290,11 @@ fn try_one(
         all.reads_any_attribute.insert(table.to_owned());
     }
     if migration.kind().is_in_place() {
+        // On the way back, clients write the old names, so `inverse` reads those too.
+        all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),
-            Ok(Rewrite::Keep) => {
-                all.kept += 1;
-                all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
-            }
+            Ok(Rewrite::Keep) => all.kept += 1,
             Ok(Rewrite::Delete) => {
                 all.outputs += 1;
                 after.push(format!("{table}: removed"));

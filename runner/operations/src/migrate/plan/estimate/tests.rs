@@ -169,6 +169,8 @@ fn an_inverse_that_loses_updates_is_reported() {
     let (report, text) = said(&plan(keeps), &items);
     assert_eq!((&report["lost_writes"], &report["invertible"]), (&json!([]), &json!(true)));
     assert!(!text.contains("lost update"), "{text}");
+    // The inverse asks for the old name, which no changed item has.
+    assert_eq!(report["unmatched"], json!([]), "{report}");
 }
 
 #[test]
