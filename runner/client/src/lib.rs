@@ -1,7 +1,8 @@
 //! Connects commands to DynamoDB, to the running `weir up`, and to the terminal.
 //!
 //! - connection: `endpoint`, `https`, `keys`, `retries`, `server_date`, `running`;
-//! - responses: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`, `contention`;
+//! - responses: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`,
+//!   `newest_records`, `contention`;
 //! - output: `output`, `exit`, `interruption`.
 //!
 //! The crate has no verb, and does not depend on the local runtime.
@@ -14,6 +15,7 @@ pub mod https;
 pub mod interruption;
 pub mod invocation;
 pub mod keys;
+pub mod newest_records;
 pub mod output;
 pub mod partitions;
 pub mod retries;
