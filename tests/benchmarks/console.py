@@ -283,6 +283,24 @@ def live(up, first, rate, seconds):
     reader.close()
 
 
+def at_rest(up, seconds, rounds):
+    """Shows the processor time of `weir up` at rest, without and with an open page in turn."""
+
+    def used():
+        before = up.cpu_seconds()
+        time.sleep(seconds)
+        return (up.cpu_seconds() - before) / seconds * 1_000
+
+    closed, opened = [], []
+    for _ in range(rounds):
+        closed.append(used())
+        reader = Reader(up.console)
+        time.sleep(1)
+        opened.append(used())
+        reader.close()
+    show("at rest, no page open : page open", f"{statistics.median(closed):.1f} : {statistics.median(opened):.1f} ms of CPU per second")
+
+
 def drain(weir, folder, run, records, is_open):
     """Lets a new mapping read the whole stream, with or without an open page. Returns its records/s, and the
     processor time of `weir up` in µs per record, which depends less on what else runs."""
@@ -338,6 +356,7 @@ def main():
             show_pages(up, arguments.times, f"{arguments.items} items")
             live(up, arguments.items, arguments.rate, arguments.seconds)
             records = up.records_read()[0]
+            at_rest(up, 10, 3)
         poller(weir, folder, arguments.pairs, records)
 
 
