@@ -202,6 +202,6 @@ mod tests {
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].place, "inverse[0].table");
         let reason = &errors[0].reason;
-        assert!(reason.contains("`shops`") && reason.ends_with("reads shop"), "{reason}");
+        assert!(reason.contains("`shops`") && reason.ends_with("can read shop"), "{reason}");
     }
 }

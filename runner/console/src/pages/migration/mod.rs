@@ -52,7 +52,7 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     Ok(View { samples, samples_problem, ..view })
 }
 
-/// Returns the failure of a migration's request.
+/// Converts the failure of a migration call into the page's error.
 pub(crate) fn failed(failure: Failure) -> PageError {
     match failure {
         Failure::Refused(why) => PageError::Refused(why),
