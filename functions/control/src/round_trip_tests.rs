@@ -127,7 +127,7 @@ proptest! {
     #[test]
     fn a_route(
         migration in text(),
-        run in proptest::option::of(text()),
+        run in option::of(text()),
         revision in any::<u64>(),
         read in side(),
         write in side(),

@@ -2,7 +2,7 @@
 //!
 //! - connection: `endpoint`, `aws_host`, `https`, `keys`, `retries`, `server_date`, `running`;
 //! - responses: `sdk_error`, `error_cause`, `attribute`, `table_description`, `shards`, `stream_page`,
-//!   `contention`, `addition`;
+//!   `newest_records`, `contention`, `addition`;
 //! - input: `item_key`, `plain_json`;
 //! - output: `output`, `exit`, `interruption`.
 //!
@@ -20,6 +20,7 @@ pub mod interruption;
 pub mod invocation;
 pub mod item_key;
 pub mod keys;
+pub mod newest_records;
 pub mod output;
 pub mod partitions;
 pub mod plain_json;

@@ -73,6 +73,7 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
         table: arguments.table.as_deref(),
         directory: &directory,
         endpoint: endpoint.as_deref(),
+        streams: None,
         is_running: running.is_some(),
     })
     .await

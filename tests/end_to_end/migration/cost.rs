@@ -141,7 +141,7 @@ fn whole(plan: &str, sources: &[Index], targets: &[Index], changes_items: bool) 
             // Touched items were also delivered through the stream.
             (status["phase"] == "tailing" && status["stream"]["converged_percent"] == 100)
                 .then_some(())
-        })
+        });
     };
     until_followed("the backfill");
     let backfill = meter.take(&TABLES);

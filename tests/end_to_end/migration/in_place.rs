@@ -36,8 +36,8 @@ fn a_way_back_names_what_it_cannot_change_and_tombstones_stay_what_they_are() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     migrating.prepare(1_000, PLAN);
     (0..5).for_each(|number| migrating.put(number, 10));
-    let tombstone: serde_json::Value = serde_json::from_str(TOMBSTONE).unwrap();
-    let put = |item: &serde_json::Value| {
+    let tombstone: Value = serde_json::from_str(TOMBSTONE).unwrap();
+    let put = |item: &Value| {
         store.endpoint.ok("PutItem", &json!({"TableName": "cats", "Item": item}));
     };
     put(&tombstone);

@@ -30,6 +30,8 @@ pub struct Context {
     pub(crate) hooks: Hooks,
     /// Whether nothing may be written, not even what a status records.
     pub(crate) is_read_only: bool,
+    /// The time that a snapshot was taken.
+    known_now: Option<i64>,
 }
 
 impl Context {
@@ -37,9 +39,9 @@ impl Context {
     #[must_use]
     pub fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
         let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
-        let control = Control { client, table: control_table.to_owned() };
+        let control = Control::new(client, control_table.to_owned());
         let (endpoint, hooks) = (endpoint.to_owned(), Hooks::default());
-        Self { endpoint, control, output, absence, hooks, is_read_only: false }
+        Self { endpoint, control, output, absence, hooks, is_read_only: false, known_now: None }
     }
 
     /// Returns the same context, which writes nothing. Without this, a status moves a migration to
@@ -47,6 +49,25 @@ impl Context {
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { is_read_only: true, ..self }
+    }
+
+    /// Returns a context that shows a migration as it is now: its entries, those of all migrations, and the time are
+    /// read together, once. It writes nothing.
+    ///
+    /// # Errors
+    /// When the control table cannot be read.
+    pub(crate) async fn snapshot(&self, name: &str) -> Result<Self> {
+        let entries = self.control.with_partitions([name, control::SHARED]);
+        let (control, now) = tokio::join!(entries, self.now());
+        Ok(Self {
+            endpoint: self.endpoint.clone(),
+            control: control?,
+            output: self.output,
+            absence: self.absence.clone(),
+            hooks: self.hooks.clone(),
+            is_read_only: true,
+            known_now: Some(now),
+        })
     }
 
     /// Creates the control table if it is absent.
@@ -60,6 +81,9 @@ impl Context {
     /// Returns the current time in seconds since 1970 by the clock that stamps stream records: the
     /// local store's, or DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
+        if let Some(now) = self.known_now {
+            return now;
+        }
         endpoint::store_seconds(&self.endpoint, &self.control.client).await
     }
 

@@ -5,7 +5,8 @@
 //! migration's state. Therefore two commands cannot both change the phase, and a slow command
 //! cannot override a later one. The crate `control` defines the entries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
@@ -31,7 +32,12 @@ use client::sdk_error::{is_not_found, is_throttle};
 pub(crate) struct Control {
     pub(crate) client: Client,
     pub(crate) table: String,
+    /// Partitions that were read as a whole, by name. Reads of them send no request.
+    known: Arc<BTreeMap<String, Entries>>,
 }
+
+/// The entries of a partition, by name.
+type Entries = BTreeMap<String, HashMap<String, Sdk>>;
 
 /// Additional conditions of a phase change, besides the phases in which it is allowed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,8 +61,24 @@ impl<'g> Guard<'g> {
 }
 
 impl Control {
+    /// Returns the control table of this name.
+    pub(crate) fn new(client: Client, table: String) -> Self {
+        Self { client, table, known: Arc::default() }
+    }
+
+    /// Returns the same table with these partitions as they are now, each read by one request for each megabyte.
+    pub(crate) async fn with_partitions(&self, partitions: [&str; 2]) -> Result<Self> {
+        let [one, other] = partitions;
+        let (of_one, of_other) = tokio::try_join!(self.entries(one, ""), self.entries(other, ""))?;
+        let known = [(one.to_owned(), of_one), (other.to_owned(), of_other)].into();
+        Ok(Self { known: Arc::new(known), ..self.clone() })
+    }
+
     /// Reads an entry, strongly consistent.
     pub(crate) async fn get<E: Entry>(&self, partition: &str, name: &str) -> Result<Option<E>> {
+        if let Some(entries) = self.known.get(partition) {
+            return entries.get(name).cloned().map(decoded).transpose();
+        }
         let request = self.client.get_item().table_name(&self.table).consistent_read(true);
         let request = request.key(PARTITION_KEY, s(partition)).key(SORT_KEY, s(name));
         let answer = request.send().await;
@@ -93,24 +115,33 @@ impl Control {
 
     /// Reads the entries of a partition whose names have a prefix.
     pub(crate) async fn list<E: Entry>(&self, partition: &str, prefix: &str) -> Result<Vec<E>> {
-        let mut pages = self
-            .client
-            .query()
-            .table_name(&self.table)
-            .consistent_read(true)
-            .key_condition_expression("#m = :m AND begins_with(#e, :e)")
-            .expression_attribute_names("#m", PARTITION_KEY)
-            .expression_attribute_names("#e", SORT_KEY)
-            .expression_attribute_values(":m", s(partition))
-            .expression_attribute_values(":e", s(prefix))
-            .into_paginator()
-            .items()
-            .send();
-        let mut entries = Vec::new();
+        if let Some(entries) = self.known.get(partition) {
+            let own = entries.range(prefix.to_owned()..);
+            let own = own.take_while(|(name, _)| name.starts_with(prefix));
+            return own.map(|(_, item)| decoded(item.clone())).collect();
+        }
+        self.entries(partition, prefix).await?.into_values().map(decoded).collect()
+    }
+
+    /// Reads the items of a partition whose names have a prefix.
+    async fn entries(&self, partition: &str, prefix: &str) -> Result<Entries> {
+        let query = self.client.query().table_name(&self.table).consistent_read(true);
+        let query = query.expression_attribute_names("#m", PARTITION_KEY);
+        let query = query.expression_attribute_values(":m", s(partition));
+        let query = match prefix {
+            "" => query.key_condition_expression("#m = :m"),
+            prefix => query
+                .key_condition_expression("#m = :m AND begins_with(#e, :e)")
+                .expression_attribute_names("#e", SORT_KEY)
+                .expression_attribute_values(":e", s(prefix)),
+        };
+        let mut pages = query.into_paginator().items().send();
+        let mut entries = Entries::new();
         while let Some(item) = pages.next().await {
-            entries.push(decoded(
-                item.map_err(|error| Failure::of_request("cannot read the control table", &error))?,
-            )?);
+            let item =
+                item.map_err(|error| Failure::of_request("cannot read the control table", &error))?;
+            let name = item.get(SORT_KEY).and_then(|name| name.as_s().ok()).cloned();
+            entries.insert(name.unwrap_or_default(), item);
         }
         Ok(entries)
     }

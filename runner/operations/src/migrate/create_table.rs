@@ -142,7 +142,7 @@ mod tests {
     async fn a_missing_control_table_on_aws_is_reported_with_a_remedy() {
         let store = TestStore::open().await;
         let table = "weir-migrations".to_owned();
-        let control = Control { client: client::endpoint::client(&store.url), table };
+        let control = Control::new(client::endpoint::client(&store.url), table);
         let why = control.missing(AWS, false).await.unwrap().unwrap();
         for part in ["`weir-migrations`", AWS, "--control-table", "--create-control-table"] {
             assert!(why.contains(part), "{why}");

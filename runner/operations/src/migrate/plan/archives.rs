@@ -3,7 +3,7 @@
 //!
 //! For tables on AWS nothing is checked: the operator sends the event to the function.
 
-use client::endpoint::is_on_aws;
+use client::aws_host::is_on_aws;
 use client::running::Running;
 use rules::migration::plan::Plan;
 

@@ -1,12 +1,13 @@
 //! Describes tables and reads their items, for plans and migrations.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
 };
+use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
@@ -21,6 +22,9 @@ use client::sdk_error::{error_text, is_not_found};
 const THROTTLED_MAX: u32 = 8;
 /// Pause after the first such response; each further pause is twice as long.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Tables that are described at the same time. AWS allows ten requests of this kind per second.
+const DESCRIBED_AT_ONCE: usize = 5;
 
 /// Maximum number of tables in a message.
 const NAMED_MAX: i32 = 20;
@@ -41,28 +45,30 @@ pub(crate) struct TableFacts {
 
 /// Describes every table of a plan; missing tables are left out.
 pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<String, TableFacts>> {
-    let mut tables = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for direction in [Direction::Forward, Direction::Reverse] {
-        for name in plan.source_tables(direction).into_iter().chain(plan.target_tables(direction)) {
-            if tables.contains_key(name) {
-                continue;
-            }
-            match client.describe_table().table_name(name).send().await {
-                Ok(answer) => {
-                    let facts = answer.table.as_ref().and_then(facts);
-                    let facts = facts.ok_or_else(|| {
-                        format!("DescribeTable returned an incomplete description of `{name}`")
-                    })?;
-                    tables.insert(name.to_owned(), facts);
-                }
-                Err(error) if is_not_found(&error) => {}
-                Err(error) => {
-                    return Err(fatal!("cannot describe table `{name}`: {}", error_text(&error)));
-                }
-            }
-        }
+        names.extend(plan.source_tables(direction));
+        names.extend(plan.target_tables(direction));
     }
-    Ok(tables)
+    let described: Vec<_> = names.into_iter().map(|name| facts_of(client, name)).collect();
+    let described = stream::iter(described).buffered(DESCRIBED_AT_ONCE);
+    let tables: Vec<_> = described.try_collect().await?;
+    Ok(tables.into_iter().flatten().collect())
+}
+
+/// Describes a table; `None` if it is missing.
+async fn facts_of(client: &Client, name: &str) -> Result<Option<(String, TableFacts)>> {
+    match client.describe_table().table_name(name).send().await {
+        Ok(answer) => {
+            let facts = answer.table.as_ref().and_then(facts);
+            let facts = facts.ok_or_else(|| {
+                format!("DescribeTable returned an incomplete description of `{name}`")
+            })?;
+            Ok(Some((name.to_owned(), facts)))
+        }
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(fatal!("cannot describe table `{name}`: {}", error_text(&error))),
+    }
 }
 
 /// Returns the names of the first tables of a store, as many as a message has.
