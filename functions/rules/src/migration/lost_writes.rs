@@ -274,7 +274,6 @@ mod tests {
         let inverses = if inverse.is_empty() { Vec::new() } else { vec![source(inverse)] };
         let plan = Plan {
             migration: "m".to_owned(),
-            route: None,
             kind: Kind::InPlace,
             from: vec![source(transform)],
             inverse: inverses,
