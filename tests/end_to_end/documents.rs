@@ -23,11 +23,12 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 /// Examples that fail because something is missing, with their allowed exit codes and expected
 /// messages.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
-    ("weir streams explain 1000000000000002400005", &[1], "cannot find the record"),
+    ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
     ("weir streams redrive --since", &[0], "no failure object is left"),
     ("weir streams redrive ", &[1], "no file `"),
     ("weir archive get --key", &[0, 1], ""),
     ("weir logs archive --request 6c1f0d9c", &[1], "no line of request"),
+    ("weir mcp --directory /srv/", &[1], "No such file or directory"),
     // No order is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
@@ -42,7 +43,8 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir migrate status shop --exit-code", &[0, 3, 4], ""),
     ("weir migrate verify shop --repair", &[4], ""),
     ("weir migrate cutover shop --", &[4], ""),
-    ("weir migrate complete shop", &[4], ""),
+    ("weir migrate wait shop --for reverted", &[1], "is completed"),
+    ("weir migrate revert shop", &[4], "the migration has ended"),
 ];
 
 /// The files that the examples of fan-out and of migrations read.
