@@ -32,6 +32,8 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     // No order is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
+    // Examples that advance time by days let the stream trim changes before the function reads them.
+    ("weir versions check --table movies", &[0, 3], ""),
     // The folder of an export does not exist; slots that an example of `load` counted into remain.
     ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
     ("weir counters fold --to 5", &[0, 3], ""),
@@ -101,6 +103,9 @@ fn every_command_of_the_readme_and_of_the_help_works() {
             continue;
         }
         let command = as_run_here(&command);
+        if command == "weir archive ls" {
+            archive_films(folder);
+        }
         if command.contains(WORKER) && worker.is_none() {
             let shell = in_shell(folder, &format!("exec {command}"));
             worker = Some(Process::start(shell, folder.join("worker.log")));
@@ -148,6 +153,17 @@ fn in_shell(folder: &Path, command: &str) -> Command {
     shell.args(["-c", command]).current_dir(folder).env("PATH", path);
     shell.env("WEIR_TEMPLATE", root().join("template.yaml"));
     shell
+}
+
+/// Lets films expire, and waits until the archive has them. Earlier examples advance time by days, so the stream
+/// may have trimmed what expired before.
+fn archive_films(folder: &Path) {
+    let expire = "weir load --table movies --format json movies.json --expires-in 60 --ttl-attribute expires_at \
+                  && weir clock advance 2m && weir ttl sweep";
+    assert!(in_shell(folder, expire).status().unwrap().success());
+    wait_for("an archive", LIMIT, || {
+        in_shell(folder, "weir archive ls").output().unwrap().status.success().then_some(())
+    });
 }
 
 /// Runs a command to its end, and returns its exit code and its standard error.
