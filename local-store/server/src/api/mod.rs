@@ -126,7 +126,9 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
             }
             // A read that failed on a damaged disk can be retried on another node.
             Err(_)
-                if operation.is_read() && damage_met < DAMAGE_MET_MAX && store.reads_damaged() =>
+                if damage_met < DAMAGE_MET_MAX
+                    && store.reads_damaged()
+                    && operation.is_read(parameters) =>
             {
                 damage_met += 1;
                 store = all.unpinned().up_to_date().await?;
