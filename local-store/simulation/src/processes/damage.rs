@@ -233,7 +233,9 @@ async fn read_records(endpoint: &WireEndpoint) -> Result<(), String> {
             let request = json!({"ShardIterator": iterator});
             let Some(page) = streams("GetRecords", request).await else { return Ok(()) };
             let records = list(&page, "/Records");
-            records.filter_map(|record| record.pointer("/dynamodb/NewImage")).try_for_each(check)?;
+            records
+                .filter_map(|record| record.pointer("/dynamodb/NewImage"))
+                .try_for_each(check)?;
             if list(&page, "/Records").next().is_none() {
                 break;
             }
