@@ -80,11 +80,11 @@ fn kinds() -> [Kind; 3] {
         part,
     };
     [
-        kind("PutItem", json!({"TableName": "t", "Item": item, "none": padded}), 200, "{}"),
-        kind("BatchWriteItem", json!({"RequestItems": {"t": large}}), 400, "Item size"),
+        kind("PutItem", json!({"TableName": "bodies", "Item": item, "none": padded}), 200, "{}"),
+        kind("BatchWriteItem", json!({"RequestItems": {"bodies": large}}), 400, "Item size"),
         kind(
             "GetItem",
-            json!({"TableName": "t", "Key": item, "ConsistentRead": true, "none": many}),
+            json!({"TableName": "bodies", "Key": item, "ConsistentRead": true, "none": many}),
             200,
             "small",
         ),
@@ -95,8 +95,8 @@ fn kinds() -> [Kind; 3] {
 fn large_bodies_on_many_connections_stay_within_the_memory() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
-    store.endpoint.create_table("t");
-    store.endpoint.ok("PutItem", &json!({"TableName": "t", "Item": {"p": {"S": "small"}}}));
+    store.endpoint.create_table("bodies");
+    store.endpoint.ok("PutItem", &json!({"TableName": "bodies", "Item": {"p": {"S": "small"}}}));
     let (address, kinds) = (store.endpoint.address(), kinds());
     thread::scope(|scope| {
         let started: Vec<_> = (0..CLIENTS)
@@ -115,7 +115,7 @@ fn large_bodies_on_many_connections_stay_within_the_memory() {
     let peak = number_of(&store.process, "VmHWM");
     println!("the most memory: {peak} kB, now {} kB", number_of(&store.process, "VmRSS"));
     assert!(peak < MEMORY_KB_MAX, "{peak} kB");
-    assert_eq!(store.endpoint.scan("t").len(), 1);
+    assert_eq!(store.endpoint.scan("bodies").len(), 1);
 }
 
 /// A table and a bucket, without functions to build.
@@ -123,7 +123,7 @@ const TEMPLATE: &str = "Resources:
   Table:
     Type: AWS::DynamoDB::Table
     Properties:
-      TableName: t
+      TableName: bodies
       BillingMode: PAY_PER_REQUEST
       AttributeDefinitions: [{AttributeName: p, AttributeType: S}]
       KeySchema: [{AttributeName: p, KeyType: HASH}]
@@ -175,8 +175,8 @@ fn slow_requests_hold_no_thread() {
 }
 
 fn answer_others(store: &Endpoint, s3: &str) {
-    store.ok("PutItem", &json!({"TableName": "t", "Item": {"p": {"S": "other"}}}));
-    assert_eq!(store.scan("t").len(), 1);
+    store.ok("PutItem", &json!({"TableName": "bodies", "Item": {"p": {"S": "other"}}}));
+    assert_eq!(store.scan("bodies").len(), 1);
     let mut stream = TcpStream::connect(s3).unwrap();
     let put = format!(
         "PUT /bucket/other HTTP/1.1\r\nHost: {s3}\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
