@@ -1,13 +1,14 @@
 //! The kinds of failure of a verb, by what the caller must do.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use aws_smithy_types::error::operation::BuildError;
 use thiserror::Error;
 
 use crate::exit::Exit;
-use crate::sdk_error::{error_text, is_throttle};
+use crate::sdk_error::{error_text, is_condition_failed, is_throttle};
 
 /// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -59,6 +60,12 @@ impl Failure {
         }
     }
 
+    /// Returns the failure with the text "`what`: text", of the same kind.
+    #[must_use]
+    pub fn about(self, what: impl Display) -> Self {
+        self.with(|text| format!("{what}: {text}"))
+    }
+
     /// Returns the result of the command that failed.
     #[must_use]
     pub fn exit(&self) -> Exit {
@@ -69,11 +76,12 @@ impl Failure {
     }
 }
 
-impl<E> From<&SdkError<E>> for Failure
+impl<E, R> From<&SdkError<E, R>> for Failure
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
+    R: Debug + 'static,
 {
-    fn from(error: &SdkError<E>) -> Self {
+    fn from(error: &SdkError<E, R>) -> Self {
         let text = error_text(error);
         let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
         match code {
@@ -86,17 +94,31 @@ where
     }
 }
 
-impl<E> From<SdkError<E>> for Failure
+impl<E, R> From<SdkError<E, R>> for Failure
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
+    R: Debug + 'static,
 {
-    fn from(error: SdkError<E>) -> Self {
+    fn from(error: SdkError<E, R>) -> Self {
         Self::from(&error)
+    }
+}
+
+/// A field of a request is missing.
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self::fatal(error)
     }
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
+        Self::fatal(error)
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
         Self::fatal(error)
     }
 }
@@ -120,6 +142,22 @@ impl From<Failure> for String {
     }
 }
 
+/// Returns true if a write with a condition was applied, false if its condition was false.
+///
+/// # Errors
+/// Any other failure of the request.
+pub fn was_applied<T, E, R>(sent: std::result::Result<T, SdkError<E, R>>) -> Result<bool>
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+    R: Debug + 'static,
+{
+    match sent {
+        Ok(_) => Ok(true),
+        Err(error) if is_condition_failed(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Puts what was being done before the text of a failure.
 pub trait Context<T> {
     /// Returns the failure with the text "`doing`: text", of the same kind.
@@ -131,6 +169,6 @@ pub trait Context<T> {
 
 impl<T, E: Into<Failure>> Context<T> for std::result::Result<T, E> {
     fn context<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T> {
-        self.map_err(|error| error.into().with(|text| format!("{}: {text}", doing())))
+        self.map_err(|error| error.into().about(doing()))
     }
 }

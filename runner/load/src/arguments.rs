@@ -1,5 +1,6 @@
 //! The arguments of `weir load`, and the format of its file.
 
+use client::failure::{Result, fatal};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -25,7 +26,7 @@ impl Format {
     ///
     /// # Errors
     /// When the extension is unknown.
-    pub(super) fn of_file(file: &Path) -> Result<Self, String> {
+    pub(super) fn of_file(file: &Path) -> Result<Self> {
         // A folder contains an export of a table.
         if file.is_dir() {
             return Ok(Self::DynamodbJson);
@@ -40,7 +41,7 @@ impl Format {
             Some("csv" | "tsv") => Ok(Self::Csv),
             Some("json") => Ok(Self::Json),
             Some("ndjson" | "jsonl") => Ok(Self::Ndjson),
-            _ => Err(format!(
+            _ => Err(fatal!(
                 "`{}`: unknown format: add --format csv, ndjson, json or dynamodb-json",
                 file.display()
             )),

@@ -1,5 +1,6 @@
 //! An open file of any format as a sequence of rows.
 
+use client::failure::Result;
 use std::collections::BTreeMap;
 
 use model::AttributeType;
@@ -24,7 +25,7 @@ impl Source {
         format: Format,
         types: &BTreeMap<String, AttributeType>,
         form: CsvForm<'_>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self> {
         let bytes = input.bytes()?;
         let columns = match format {
             Format::Csv => Some(csv_file::columns(input, form)?),

@@ -20,6 +20,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use server::gate::AllowList;
 
+use client::failure::{Result, fatal};
 use client::interruption;
 use client::output::Output;
 use local::system::{Options, System};
@@ -58,8 +59,8 @@ const TEMPLATE: &str = include_str!("../../../template.yaml");
 ///
 /// # Errors
 /// The parameters are invalid.
-pub fn own_stack(context: &Context) -> Result<Stack, String> {
-    template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run())
+pub fn own_stack(context: &Context) -> Result<Stack> {
+    template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run().into())
 }
 
 /// The file that marks a folder as the demonstration's own. Only a folder with this file may be emptied.
@@ -95,7 +96,7 @@ pub async fn run(
     output: Output,
     stack: Stack,
     template_folder: &Path,
-) -> Result<String, String> {
+) -> Result<String> {
     empty(&arguments.directory)?;
     let started = Instant::now();
     let options = Options {
@@ -141,7 +142,7 @@ async fn all(
     template_folder: &Path,
     progress: &Progress,
     times: &mut Times,
-) -> Result<Outcome, String> {
+) -> Result<Outcome> {
     let mut last = Instant::now();
     let mut done =
         |step| times.push((step, std::mem::replace(&mut last, Instant::now()).elapsed()));
@@ -160,13 +161,13 @@ async fn all(
 }
 
 /// Empties the demonstration's own folder. Refuses any other folder.
-fn empty(directory: &Path) -> Result<(), String> {
+fn empty(directory: &Path) -> Result<()> {
     let failed = |error: std::io::Error| format!("cannot use `{}`: {error}", directory.display());
     if directory.exists() {
         let ours = directory.join(MARK).exists();
         let is_empty = std::fs::read_dir(directory).map_err(failed)?.next().is_none();
         if !ours && !is_empty {
-            return Err(format!(
+            return Err(fatal!(
                 "`{}` is not empty and not from an earlier demonstration: use another --directory",
                 directory.display()
             ));

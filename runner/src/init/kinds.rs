@@ -2,6 +2,7 @@
 //!
 //! `project` writes the files.
 
+use client::failure::Result;
 use std::env;
 
 use clap::ValueEnum;
@@ -388,7 +389,7 @@ mod tests {
             (copies("id:S", "origin", "origin"), Some("with --attribute")),
             (copies("a:S", "origin", "id"), Some("with --attribute")),
         ] {
-            let made = fan_out(&origins, &copies).map_err(|error| error.to_string());
+            let made = fan_out(&origins, &copies).map_err(Failure::fatal);
             match (made, part) {
                 (Ok(_), None) => {}
                 (Err(said), Some(part)) => assert!(said.contains(part), "{said}"),

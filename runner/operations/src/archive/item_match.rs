@@ -2,6 +2,7 @@
 //!
 //! `--key`, `--equals` and `--begins-with` give them.
 
+use client::failure::{Result, fatal};
 use model::{AttributeValue, Item};
 
 /// The attributes that an item must have.
@@ -33,12 +34,12 @@ impl BeginsWith {
     ///
     /// # Errors
     /// When it is not ATTRIBUTE=TEXT.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         match text.split_once('=') {
             Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {
                 Ok(Self { attribute: attribute.to_owned(), text: text.to_owned() })
             }
-            _ => Err(format!(
+            _ => Err(fatal!(
                 "--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#"
             )),
         }

@@ -2,6 +2,7 @@
 //!
 //! A closed pipe, as after `weir archive get … | head`, is not an error.
 
+use client::failure::{Result, fatal};
 use std::io::{ErrorKind, Write};
 
 /// The writer of lines.
@@ -16,7 +17,7 @@ impl<'w> Output<'w> {
     }
 
     /// Writes one line.
-    pub(super) fn line(&mut self, text: &str) -> Result<(), String> {
+    pub(super) fn line(&mut self, text: &str) -> Result<()> {
         if self.closed {
             return Ok(());
         }
@@ -25,7 +26,7 @@ impl<'w> Output<'w> {
     }
 
     /// Flushes the buffers.
-    pub(super) fn flush(&mut self) -> Result<(), String> {
+    pub(super) fn flush(&mut self) -> Result<()> {
         if self.closed {
             return Ok(());
         }
@@ -33,14 +34,14 @@ impl<'w> Output<'w> {
         self.note(flushed)
     }
 
-    fn note(&mut self, result: std::io::Result<()>) -> Result<(), String> {
+    fn note(&mut self, result: std::io::Result<()>) -> Result<()> {
         match result {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 self.closed = true;
                 Ok(())
             }
-            Err(error) => Err(format!("cannot write the output: {error}")),
+            Err(error) => Err(fatal!("cannot write the output: {error}")),
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! A path without a similar one may be that of a rare attribute, and is not reported.
 
+use client::failure::Result;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -22,7 +23,7 @@ const PARTS_MAX: usize = 16;
 ///
 /// # Errors
 /// When the archive cannot be read.
-pub(super) async fn misspelt(source: &Source, table: &str) -> Result<Vec<String>, String> {
+pub(super) async fn misspelt(source: &Source, table: &str) -> Result<Vec<String>> {
     let parts = source.parts(Some(table), None).await?;
     let mut reading = Reading::newest_first(source, parts);
     let (mut paths, mut items, mut read) = (None, Vec::new(), 0);

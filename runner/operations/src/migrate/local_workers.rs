@@ -11,6 +11,8 @@ use async_trait::async_trait;
 
 use mapping::ShardId;
 
+use client::failure::Result;
+
 /// Options of local workers.
 pub struct WorkerOptions<'o> {
     /// The store's endpoint.
@@ -63,7 +65,7 @@ pub trait StartWorkers: Sync {
     ///
     /// # Errors
     /// When the function cannot be built, or a table has no stream.
-    async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, String>;
+    async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>>;
 }
 
 /// Workers that run in this process.

@@ -5,6 +5,7 @@
 //! the condition that the table still has this item. If the condition fails, the row is compared
 //! with the new item. An item that another writer wrote is never replaced.
 
+use client::failure::{Failure, Result};
 use model::Item;
 use rules::marks::restored::{self, Origin};
 use rules::migration::is_bare_tombstone_of;
@@ -68,8 +69,8 @@ pub(super) enum RowDecision {
 pub(super) async fn put_newest(
     origin: Origin<'_>,
     form: &Form,
-    attempt: impl AsyncFn(Option<&Item>) -> Result<PutResult, String>,
-) -> Result<RowResult, String> {
+    attempt: impl AsyncFn(Option<&Item>) -> Result<PutResult>,
+) -> Result<RowResult> {
     let mut live: Option<Item> = None;
     for _ in 0..LOOKS_MAX {
         match attempt(live.as_ref()).await? {
@@ -84,10 +85,10 @@ pub(super) async fn put_newest(
             PutResult::GuardFailed(None) => return Ok(RowResult::Kept(KeepReason::Written)),
         }
     }
-    Err(format!(
+    Err(Failure::Retry(format!(
         "the item of event `{}` changed at each of {LOOKS_MAX} attempts; stop the other restore, and run the command again",
         origin.event_id
-    ))
+    )))
 }
 
 /// Decides whether a row replaces `live`. The row replaces it in three cases: there is no item;

@@ -3,6 +3,7 @@
 //! Parts are read newest first. The order matters for an older item with too many attributes: it
 //! cannot be compared and replaced, so the newest row must be put first.
 
+use client::failure::Result;
 use std::collections::BTreeMap;
 
 use model::{Item, json};
@@ -23,7 +24,7 @@ pub(super) fn selected<'a>(
     part: &'a Part,
     content: &Content,
     selection: &'a Selection<'_>,
-) -> Result<impl Iterator<Item = Result<Vec<Selected>, String>>, String> {
+) -> Result<impl Iterator<Item = Result<Vec<Selected>>>> {
     let batches = content.rows(None).map_err(|error| part.failed(error))?;
     Ok(batches.map(move |batch| {
         let batch = batch.map_err(|error| part.failed(error))?;
@@ -61,7 +62,7 @@ impl Newest {
         content: &Content,
         selection: &Selection<'_>,
         form: &Form,
-    ) -> Result<Self, String> {
+    ) -> Result<Self> {
         let mut newest = Self::default();
         for rows in selected(part, content, selection)? {
             for (row, item) in rows? {
