@@ -366,7 +366,7 @@ fn context(parameters: &[(String, String)], folder: &Path) -> Context {
 fn parse_template(template: &Path, context: &Context) -> Result<Result<Stack, Diagnostics>> {
     let name = template.display().to_string();
     let bytes = std::fs::read(template).map_err(|error| {
-        format!("cannot read `{name}`: {error}\n  = help: name the template with --template FILE")
+        fatal!("cannot read `{name}`: {error}\n  = help: name the template with --template FILE")
     })?;
     Ok(template::read_bytes(&name, &bytes, context))
 }

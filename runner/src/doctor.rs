@@ -134,7 +134,7 @@ fn template(stack: Result<Stack>) -> Check {
             let first = first.map(|it| format!("line {}: {}", it.line, it.message));
             (State::Warning, short(&format!("{count}, {}", first.unwrap_or_default())))
         }
-        Err(error) => (State::Failed, short(error.lines().next().unwrap_or_default())),
+        Err(error) => (State::Failed, short(error.to_string().lines().next().unwrap_or_default())),
     };
     Check { what: "template", state, finding, fix }
 }
@@ -268,7 +268,7 @@ async fn running() -> Vec<Check> {
         Err(error) => Check {
             what: "running",
             state: State::Failed,
-            finding: error,
+            finding: error.to_string(),
             fix: "restart `weir up`",
         },
     };

@@ -377,7 +377,9 @@ mod tests {
         ] {
             match (checked(url, "--endpoint"), instead) {
                 (Ok(found), None) => assert_eq!(found, url),
-                (Err(said), Some(part)) => assert!(said.contains(part), "{url}: {said}"),
+                (Err(said), Some(part)) => {
+                    assert!(said.to_string().contains(part), "{url}: {said}")
+                }
                 (found, _) => panic!("{url}: {found:?}"),
             }
         }

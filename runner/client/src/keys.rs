@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(is_own(None), Ok(false));
         assert_eq!(is_own(Some(OsStr::new(""))), Ok(false));
         assert_eq!(is_own(Some(OsStr::new("own"))), Ok(true));
-        let said = is_own(Some(OsStr::new("aws"))).unwrap_err();
+        let said = is_own(Some(OsStr::new("aws"))).unwrap_err().to_string();
         assert!(said.starts_with("unknown value of WEIR_KEYS: `aws`; set it to `own`"), "{said}");
     }
 }

@@ -343,11 +343,11 @@ mod tests {
             ..Running::default()
         };
         assert_eq!(running.function("one"), Ok("one"));
-        let refused = running.function("hello").unwrap_err();
+        let refused = running.function("hello").unwrap_err().to_string();
         assert_eq!(refused, "`HelloFunction` does not run here: only Rust");
-        let unknown = running.function("two").unwrap_err();
+        let unknown = running.function("two").unwrap_err().to_string();
         assert_eq!(unknown, "unknown function `two`; functions are: OneFunction, one");
-        let none = Running::default().function("two").unwrap_err();
+        let none = Running::default().function("two").unwrap_err().to_string();
         assert!(none.ends_with("no function runs here"), "{none}");
     }
 }

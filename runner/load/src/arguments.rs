@@ -141,7 +141,7 @@ mod tests {
         ] {
             assert_eq!(Format::of_file(Path::new(name)).ok(), expected, "{name}");
         }
-        let refused = Format::of_file(Path::new("orders")).unwrap_err();
+        let refused = Format::of_file(Path::new("orders")).unwrap_err().to_string();
         assert!(refused.contains("add --format csv"), "{refused}");
     }
 }

@@ -313,7 +313,7 @@ mod tests {
         for (content, expected) in
             [("name,age,name\nx,1,y\n", "has two columns `name`"), ("", "is empty")]
         {
-            let refused = read(content.as_bytes()).unwrap_err();
+            let refused = read(content.as_bytes()).unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused}");
         }
     }

@@ -215,14 +215,18 @@ mod tests {
         ] {
             let root = tempfile::tempdir().unwrap();
             export(root.path(), "AWSDynamoDB/01-a/data", &manifest, "{}\n{}\n");
-            let refused = lines(root.path()).unwrap_err();
+            let refused = lines(root.path()).unwrap_err().to_string();
             assert!(refused.contains(reason), "{manifest}: {refused}");
         }
         let root = tempfile::tempdir().unwrap();
-        assert!(lines(root.path()).unwrap_err().contains("without `manifest-files.json`"));
+        assert!(
+            lines(root.path()).unwrap_err().to_string().contains("without `manifest-files.json`")
+        );
         export(root.path(), "AWSDynamoDB/01-a/data", "", "");
         let summary = root.path().join("AWSDynamoDB/01-a/manifest-summary.json");
         fs::write(summary, r#"{"outputFormat":"ION"}"#).unwrap();
-        assert!(lines(root.path()).unwrap_err().contains("--export-format DYNAMODB_JSON"));
+        assert!(
+            lines(root.path()).unwrap_err().to_string().contains("--export-format DYNAMODB_JSON")
+        );
     }
 }

@@ -194,15 +194,16 @@ mod tests {
         let earlier = || first.earlier(folder.path()).unwrap().unwrap();
         assert_eq!(earlier(), first);
         assert_eq!(first.check_after(&earlier()), Ok(()));
-        let refused = record("b-1").check_after(&earlier()).unwrap_err();
+        let refused = record("b-1").check_after(&earlier()).unwrap_err().to_string();
         assert!(refused.contains("was changed after a load"), "{refused}");
         let fewer =
             Record { how: CountSettings { slots: 5, ..first.how.clone() }, ..first.clone() };
-        let refused = fewer.check_after(&earlier()).unwrap_err();
+        let refused = fewer.check_after(&earlier()).unwrap_err().to_string();
         assert!(refused.contains("--slots `20`") && refused.contains("with `5`"), "{refused}");
 
         let wider = CountSettings { separator: Some('|'), ..first.how.clone() };
-        let refused = Record { how: wider, ..first.clone() }.check_after(&earlier()).unwrap_err();
+        let refused =
+            Record { how: wider, ..first.clone() }.check_after(&earlier()).unwrap_err().to_string();
         assert!(
             refused.contains("--separator `none`") && refused.contains("with `|`"),
             "{refused}"
@@ -213,7 +214,7 @@ mod tests {
         assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted all the same");
         assert_eq!(record("b-1").check_after(&earlier()), Ok(()));
         std::fs::write(first.path(folder.path()), "{").unwrap();
-        assert!(first.earlier(folder.path()).unwrap_err().contains("remove it"));
+        assert!(first.earlier(folder.path()).unwrap_err().to_string().contains("remove it"));
     }
 
     #[test]

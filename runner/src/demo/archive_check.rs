@@ -51,7 +51,7 @@ fn find_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn read_file(path: &Path, rows: &mut Vec<ArchivedItem>) -> Result<()> {
-    let file = File::open(path).map_err(Failure::fatal)?;
+    let file = File::open(path)?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .and_then(ParquetRecordBatchReaderBuilder::build)
         .map_err(Failure::fatal)?;

@@ -392,7 +392,7 @@ mod tests {
             let made = fan_out(&origins, &copies).map_err(Failure::fatal);
             match (made, part) {
                 (Ok(_), None) => {}
-                (Err(said), Some(part)) => assert!(said.contains(part), "{said}"),
+                (Err(said), Some(part)) => assert!(said.to_string().contains(part), "{said}"),
                 (made, _) => panic!("{copies:?}: {made:?}"),
             }
         }

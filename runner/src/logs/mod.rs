@@ -293,7 +293,8 @@ mod tests {
             ),
         ] {
             let found = log_of(wanted, logs, not_run);
-            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{wanted}");
+            let found = found.as_deref().map_err(ToString::to_string);
+            assert_eq!(found, expected.map_err(str::to_owned), "{wanted}");
         }
     }
 
@@ -306,7 +307,7 @@ mod tests {
             request: None,
             directory: Some(folder.path().to_owned()),
         };
-        let said = run(&arguments, Output::Json).await.unwrap_err();
+        let said = run(&arguments, Output::Json).await.unwrap_err().to_string();
         assert!(said.ends_with("use --output ndjson"), "{said}");
     }
 }

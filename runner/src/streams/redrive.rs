@@ -97,7 +97,7 @@ async fn one(running: &Running, object: &str, dry_run: bool) -> Result<(Option<V
             output::say(&refused.to_string());
             return Ok((None, Exit::Refused));
         }
-        Err(RedriveError::Failed(reason)) => return Err(reason.into()),
+        Err(RedriveError::Failed(failure)) => return Err(failure),
     };
     if let Some(error) = &redriven.unrecorded {
         output::say(&format!("cannot record this redrive for `weir streams explain`: {error}"));

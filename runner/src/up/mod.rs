@@ -441,7 +441,9 @@ mod tests {
         ] {
             match (invoke_address(text), wrong) {
                 (Ok(taken), None) => assert_eq!(taken, text),
-                (Err(said), Some(wrong)) => assert!(said.contains(wrong), "{text}: {said}"),
+                (Err(said), Some(wrong)) => {
+                    assert!(said.to_string().contains(wrong), "{text}: {said}")
+                }
                 (found, wrong) => panic!("{text}: {found:?} for {wrong:?}"),
             }
         }

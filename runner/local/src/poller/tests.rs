@@ -232,10 +232,10 @@ struct FakeDestination(Mutex<Vec<(String, Value)>>);
 
 #[async_trait]
 impl FailureDestination for FakeDestination {
-    async fn store(&self, key: &str, body: Bytes) -> Result<(), String> {
+    async fn store(&self, key: &str, body: Bytes) -> Result<(), Failure> {
         let mut objects = self.0.lock().unwrap();
         objects.push((key.to_owned(), serde_json::from_slice(&body).unwrap()));
-        if objects.len() == 1 { Err("not yet".to_owned()) } else { Ok(()) }
+        if objects.len() == 1 { Err("not yet".into()) } else { Ok(()) }
     }
 }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 use self::log::Redrive;
 use crate::journal::{MappingFacts, Reader, history_of, records_between};
 use client::endpoint;
+use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::invocation::invoke;
 use client::running::Running;
@@ -92,14 +93,8 @@ pub enum RedriveError {
         reason: String,
     },
     /// Something is wrong or cannot be reached; correct it and try again.
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl From<String> for RedriveError {
-    fn from(reason: String) -> Self {
-        Self::Failed(reason)
-    }
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 /// Invokes a function with the records of one failure object: the key in a bucket of the running `weir up`,
@@ -113,14 +108,14 @@ pub async fn redrive(
     dry_run: bool,
 ) -> Result<Redriven, RedriveError> {
     let text = read_object(running, object).await?;
-    let document: Value = serde_json::from_slice(&text)
-        .map_err(|error| format!("`{object}` is no failure object: {error}"))?;
+    let document: Value =
+        serde_json::from_slice(&text).context(|| format!("`{object}` is no failure object"))?;
     let function = document
         .pointer("/requestContext/functionArn")
         .and_then(Value::as_str)
         .and_then(|arn| arn.split(":function:").nth(1))
         .map(|name| name.split(':').next().unwrap_or(name).to_owned())
-        .ok_or_else(|| format!("`{object}` is no failure object: it names no function"))?;
+        .ok_or_else(|| fatal!("`{object}` is no failure object: it names no function"))?;
     let mapping = Mapping::of(running, &document);
     let records = match document.get("payload") {
         Some(payload) => of_payload(payload)?,
@@ -202,9 +197,9 @@ async fn note(
 }
 
 /// Reads the object's bytes from a file or a bucket.
-async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String> {
+async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>> {
     if Path::new(object).is_file() {
-        return std::fs::read(object).map_err(|error| format!("cannot read `{object}`: {error}"));
+        return std::fs::read(object).context(|| format!("cannot read `{object}`"));
     }
     let (buckets, key) = match object.strip_prefix("s3://").and_then(|rest| rest.split_once('/')) {
         Some((bucket, key)) => (vec![bucket.to_owned()], key),
@@ -213,24 +208,23 @@ async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String>
     let client = endpoint::s3_client(&running.s3);
     for bucket in &buckets {
         let Ok(answer) = client.get_object().bucket(bucket).key(key).send().await else { continue };
-        let body = answer.body.collect().await.map_err(|error| format!("`{object}`: {error}"))?;
+        let body = answer.body.collect().await.context(|| format!("`{object}`"))?;
         return Ok(body.to_vec());
     }
     let known = running.buckets.join(", ");
     if let Some(bucket) = buckets.first().filter(|bucket| !running.buckets.contains(bucket)) {
-        return Err(format!("no bucket `{bucket}`; the template has {known}"));
+        return Err(fatal!("no bucket `{bucket}`; the template has {known}"));
     }
-    Err(format!(
+    Err(fatal!(
         "no file `{object}`, and no object of that name in the buckets {}",
         buckets.join(", ")
     ))
 }
 
-fn of_payload(payload: &Value) -> Result<Records, String> {
+fn of_payload(payload: &Value) -> Result<Records> {
     // Lambda writes the event into the object as a JSON string.
     let event = payload.as_str().map_or_else(|| payload.to_string(), str::to_owned);
-    let parsed: Value = serde_json::from_str(&event)
-        .map_err(|error| format!("the payload is not JSON: {error}"))?;
+    let parsed: Value = serde_json::from_str(&event).context(|| "the payload is not JSON")?;
     let sequences = parsed.get("Records").and_then(Value::as_array).into_iter().flatten();
     let sequences: Option<Vec<SequenceNumber>> = sequences
         .map(|record| {
@@ -250,13 +244,13 @@ async fn from_stream(
     running: &Running,
     document: &Value,
     mapping: Option<&Mapping>,
-) -> Result<Result<Records, String>, String> {
+) -> Result<Result<Records>> {
     let info = document
         .get("DDBStreamBatchInfo")
         .ok_or("the object has neither payload nor DDBStreamBatchInfo")?;
     let text = |name: &str| {
         let value = info.get(name).and_then(Value::as_str);
-        value.ok_or_else(|| format!("DDBStreamBatchInfo has no {name}"))
+        value.ok_or_else(|| fatal!("DDBStreamBatchInfo has no {name}"))
     };
     let (first, last) = (text("startSequenceNumber")?, text("endSequenceNumber")?);
     let count = info.get("batchSize").and_then(Value::as_u64).unwrap_or_default();
@@ -267,7 +261,7 @@ async fn from_stream(
     let client = endpoint::streams_client(store);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
-    let end = SequenceNumber::parse(last).map_err(|error| error.to_string())?;
+    let end = SequenceNumber::parse(last).map_err(Failure::fatal)?;
     let mut place = Place::new(Start::At(first.to_owned()));
     let (mut records, mut empty) = (Vec::new(), 0);
     for _ in 0..PAGES_MAX {
@@ -302,7 +296,7 @@ fn of_batch(
     batch: Option<&[String]>,
     filter: &FilterCriteria,
     count: usize,
-) -> Result<Vec<Record>, String> {
+) -> Result<Vec<Record>> {
     match batch {
         Some(batch) => {
             let names: BTreeSet<&str> = batch.iter().map(String::as_str).collect();
@@ -311,7 +305,7 @@ fn of_batch(
         None => records.retain(|record| filter.passes(record)),
     }
     if records.len() > count {
-        return Err(format!(
+        return Err(fatal!(
             "the stream has {} records between its first and its last one, and {count} were in the batch; \
              the journal no longer says which",
             records.len()
