@@ -2,7 +2,7 @@
 //!
 //! The hash of the voter's name selects the slot, so all lines of a voter count in the same slot.
 
-use client::failure::{Context, Result, fatal};
+use client::failure::{Result, fatal};
 use std::path::Path;
 
 use model::{KeyAttributeType, KeyValue, Number, Token};
@@ -101,7 +101,7 @@ impl Counting {
         let amount = match &self.amount {
             Some(column) => {
                 let text = column_text(row, column)?;
-                text.parse().context(|| format!("column `{column}`"))?
+                text.parse().map_err(|error| fatal!("column `{column}`: {error}"))?
             }
             None => Number::from(1u64),
         };

@@ -45,7 +45,7 @@ pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>> {
     let name = input.name();
     let mut reader = open(input, form)?;
     let header = reader.headers();
-    let header = header.context(|| format!("`{name}` has no header line"))?;
+    let header = header.map_err(|error| fatal!("`{name}` has no header line: {error}"))?;
     if header.is_empty() {
         return Err(fatal!("`{name}` is empty: its first line must name the columns"));
     }

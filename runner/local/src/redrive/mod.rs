@@ -208,7 +208,7 @@ async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>> {
     let client = endpoint::s3_client(&running.s3);
     for bucket in &buckets {
         let Ok(answer) = client.get_object().bucket(bucket).key(key).send().await else { continue };
-        let body = answer.body.collect().await.context(|| format!("`{object}`"))?;
+        let body = answer.body.collect().await.map_err(|error| fatal!("`{object}`: {error}"))?;
         return Ok(body.to_vec());
     }
     let known = running.buckets.join(", ");

@@ -21,7 +21,7 @@ use crate::poller::{
     PageWatcher, Poller, RunEnd, S3Destination, run_mapping,
 };
 use client::endpoint;
-use client::failure::{Context, Failure, Result, fatal};
+use client::failure::{Failure, Result, fatal};
 use client::output::counted;
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status};
 use template::{self, Destination, EventSourceMapping, Stack, StreamSource};
@@ -173,7 +173,7 @@ fn settings(
 ) -> Result<Settings> {
     let patterns: Vec<&str> = described.filters.iter().map(|filter| filter.text.as_str()).collect();
     let filter = FilterCriteria::compile(&patterns)
-        .context(|| format!("mapping `{}`", described.logical_id))?;
+        .map_err(|error| fatal!("mapping `{}`: {error}", described.logical_id))?;
     let millis =
         |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut settings = Settings::new(&described.logical_id, &function.settings().arn(), stream);
