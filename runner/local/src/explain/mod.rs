@@ -19,7 +19,7 @@ use crate::journal::{Attempt, History, Reader, histories_of, history_of, newest_
 use crate::redrive::log;
 use crate::status::{self, hindrance};
 use client::endpoint;
-use client::failure::{Failure, Result};
+use client::failure::{Failure, Result, fatal};
 use client::output;
 use client::shards;
 use mapping::{Record, SequenceNumber};
@@ -98,14 +98,8 @@ pub enum ExplainError {
     #[error("{0}")]
     NoRecord(String),
     /// The journal or a stream cannot be read: try again, or repair it.
-    #[error("{0}")]
-    Unreadable(String),
-}
-
-impl From<String> for ExplainError {
-    fn from(reason: String) -> Self {
-        Self::Unreadable(reason)
-    }
+    #[error(transparent)]
+    Unreadable(#[from] Failure),
 }
 
 /// Explains what happened to a record.
@@ -239,10 +233,10 @@ async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> R
         return Ok(sequence);
     }
     newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
-        Some(table) => format!(
+        Some(table) => fatal!(
             "no record of `{table}` was seen yet: write an item to it; `weir streams ls` lists the tables with a stream"
         ),
-        None => "no record was seen yet: write an item to a table with a stream".to_owned(),
+        None => fatal!("no record was seen yet: write an item to a table with a stream"),
     })
 }
 

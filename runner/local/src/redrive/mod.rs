@@ -16,7 +16,7 @@ use serde_json::Value;
 use self::log::Redrive;
 use crate::journal::{MappingFacts, Reader, history_of, records_between};
 use client::endpoint;
-use client::failure::{Context, Failure, Result, fatal};
+use client::failure::{Context, Failure, Result, fatal, refused};
 use client::interruption;
 use client::invocation::invoke;
 use client::running::Running;
@@ -119,9 +119,12 @@ pub async fn redrive(
     let mapping = Mapping::of(running, &document);
     let records = match document.get("payload") {
         Some(payload) => of_payload(payload)?,
-        None => from_stream(running, &document, mapping.as_ref())
-            .await?
-            .map_err(|reason| RedriveError::Gone { object: object.to_owned(), reason })?,
+        None => match from_stream(running, &document, mapping.as_ref()).await {
+            Err(Failure::Refused(reason)) => {
+                return Err(RedriveError::Gone { object: object.to_owned(), reason });
+            }
+            records => records?,
+        },
     };
     let name = |place: Option<&SequenceNumber>| place.map(|it| it.as_str().to_owned());
     let count = records.sequences.len();
@@ -239,12 +242,15 @@ fn of_payload(payload: &Value) -> Result<Records> {
 /// The reason why trimmed records cannot be delivered again.
 const GONE: &str = "the stream no longer has all of its records (it keeps them for 24 hours)";
 
-/// Reads the records again by shard and sequence numbers. Returns the reason if this is impossible.
+/// Reads the records again by shard and sequence numbers.
+///
+/// # Errors
+/// The stream cannot be read; a refusal if it no longer has the records.
 async fn from_stream(
     running: &Running,
     document: &Value,
     mapping: Option<&Mapping>,
-) -> Result<Result<Records>> {
+) -> Result<Records> {
     let info = document
         .get("DDBStreamBatchInfo")
         .ok_or("the object has neither payload nor DDBStreamBatchInfo")?;
@@ -268,8 +274,8 @@ async fn from_stream(
         let page = match stream.next_page(shard, &mut place).await {
             Ok(Some(page)) => page,
             Ok(None) => break,
-            Err(Refusal::Trimmed) => return Ok(Err(GONE.to_owned())),
-            Err(refusal) => return Err(refusal.to_string()),
+            Err(Refusal::Trimmed) => return Err(refused!("{GONE}")),
+            Err(refusal) => return Err(Failure::fatal(refusal)),
         };
         // A page may be empty although more records follow.
         empty = if page.is_empty() { empty + 1 } else { 0 };
@@ -282,11 +288,10 @@ async fn from_stream(
     }
     let filter = mapping.map(Mapping::filter).unwrap_or_default();
     let batch = mapping.and_then(|mapping| mapping.batch(running, shard, (first, last), count));
-    Ok(of_batch(records, batch.as_deref(), &filter, count).map(|records| {
-        let sequences = records.iter().map(|record| record.sequence.clone()).collect();
-        let records: Vec<_> = records.into_iter().map(|record| Arc::new(record.into())).collect();
-        Records { event: Bytes::from(mapping::event(&records, "")), sequences }
-    }))
+    let records = of_batch(records, batch.as_deref(), &filter, count)?;
+    let sequences = records.iter().map(|record| record.sequence.clone()).collect();
+    let records: Vec<_> = records.into_iter().map(|record| Arc::new(record.into())).collect();
+    Ok(Records { event: Bytes::from(mapping::event(&records, "")), sequences })
 }
 
 /// Selects the records of a batch from those between its first and its last one. They are the records that
@@ -305,13 +310,13 @@ fn of_batch(
         None => records.retain(|record| filter.passes(record)),
     }
     if records.len() > count {
-        return Err(fatal!(
+        return Err(refused!(
             "the stream has {} records between its first and its last one, and {count} were in the batch; \
              the journal no longer says which",
             records.len()
         ));
     }
-    if records.len() < count { Err(GONE.to_owned()) } else { Ok(records) }
+    if records.len() < count { Err(refused!("{GONE}")) } else { Ok(records) }
 }
 
 /// The mapping that discarded the records, from the journal.
@@ -386,7 +391,8 @@ mod tests {
                 let names: Vec<&str> = records.iter().map(|it| it.sequence.as_str()).collect();
                 names.join(" ")
             });
-            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{batch:?} {count}");
+            let found = found.as_deref().map_err(ToString::to_string);
+            assert_eq!(found, expected.map_err(str::to_owned), "{batch:?} {count}");
         }
     }
 }

@@ -85,7 +85,7 @@ impl RunningMapping {
                 "the stream was disabled, and all its records were processed or discarded"
                     .to_owned(),
             ),
-            Some(Err(error)) => Some(error.clone()),
+            Some(Err(error)) => Some(error.to_string()),
             None => self
                 .task
                 .is_finished()

@@ -37,7 +37,7 @@ use crate::journal::Journal;
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{Chaos, tick_ms};
 use backing::{Backing, Local};
-use client::failure::{Failure, Result, fatal};
+use client::failure::{Context, Failure, Result, fatal};
 use functions::Program;
 use mapping::Status;
 use mappings::RunningMapping;
@@ -268,7 +268,7 @@ impl System {
     /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {
-        self.journal.as_ref().map_or_else(|fault| Some(fault.clone()), Journal::fault)
+        self.journal.as_ref().map_or_else(|fault| Some(fault.to_string()), Journal::fault)
     }
 
     /// Returns the folder that contains a bucket's objects as plain files.
@@ -326,8 +326,8 @@ impl System {
     }
 }
 
-fn missing(kind: &str, name: &str) -> String {
-    format!(
+fn missing(kind: &str, name: &str) -> Failure {
+    fatal!(
         "the template has no {kind} `{name}`: the demonstration needs the project's own template.yaml"
     )
 }
@@ -379,26 +379,24 @@ async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Prog
 /// for any reason.
 fn lock(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
-    let failed = |error: std::io::Error| {
-        format!("cannot lock the data folder `{}`: {error}", directory.display())
-    };
-    platform::private_files::create_directory(directory).map_err(failed)?;
+    let doing = || format!("cannot lock the data folder `{}`", directory.display());
+    platform::private_files::create_directory(directory).context(doing)?;
     let file = File::options().create(true).truncate(false).write(true).open(path);
-    let file = file.map_err(failed)?;
+    let file = file.context(doing)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(fatal!(
             "another `weir up` or `weir demo` uses the data folder `{}`: stop that process, or name a different folder with --directory",
             directory.display()
         )),
-        Err(TryLockError::Error(error)) => Err(failed(error)),
+        Err(TryLockError::Error(error)) => Err(error).context(doing),
     }
 }
 
 /// Starts the journal. If this fails, the system still runs, but `weir streams explain` has fewer facts.
 fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal> {
     Journal::begin(folder, now_ms).map_err(|error| {
-        let fault = format!(
+        let fault = fatal!(
             "cannot start the journal in `{}` ({error}): correct the cause and restart `weir up`",
             folder.display()
         );

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 
 use super::table_state::{describe, wait_until_active};
 use super::{billing, indexes, time_to_live};
-use client::failure::{Failure, Result, fatal};
+use client::failure::{Context, Failure, Result, fatal};
 use template::{IndexKind, Table};
 
 /// Creates or changes all tables. Returns the ARN of each enabled stream, by the table's logical id.
@@ -25,14 +25,16 @@ pub(crate) async fn carry_out(
 ) -> Result<BTreeMap<String, String>> {
     let mut streams = BTreeMap::new();
     for table in tables {
-        let failed =
-            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
-        let stream = carry_out_one(client, table).await.map_err(failed)?;
+        let stream = carry_out_one(client, table).await.context(|| name_of(table))?;
         if let Some(arn) = stream {
             streams.insert(table.logical_id.clone(), arn);
         }
     }
     Ok(streams)
+}
+
+fn name_of(table: &Table) -> String {
+    format!("table `{}` ({})", table.name, table.logical_id)
 }
 
 /// Finds all tables without changing anything. Returns the same as [`carry_out`].
@@ -42,15 +44,12 @@ pub(crate) async fn carry_out(
 pub(crate) async fn find(client: &Client, tables: &[Table]) -> Result<BTreeMap<String, String>> {
     let mut streams = BTreeMap::new();
     for table in tables {
-        let failed =
-            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
-        let description = describe(client, table).await.map_err(failed)?.ok_or_else(|| {
-            failed(
-                "the table does not exist; deploy the template first, or set the table's name with --parameter"
-                    .to_owned(),
-            )
-        })?;
-        check_key(table, &description).map_err(failed)?;
+        let doing = || name_of(table);
+        let description = describe(client, table).await.context(doing)?.ok_or(
+            "the table does not exist; deploy the template first, or set the table's name with --parameter",
+        );
+        let description = description.context(doing)?;
+        check_key(table, &description).context(doing)?;
         if table.stream.is_none() {
             continue;
         }
@@ -59,7 +58,8 @@ pub(crate) async fn find(client: &Client, tables: &[Table]) -> Result<BTreeMap<S
         let arn = description
             .latest_stream_arn()
             .filter(|_| is_on)
-            .ok_or_else(|| failed("the table's stream is not enabled".to_owned()))?;
+            .ok_or("the table's stream is not enabled")
+            .context(doing)?;
         streams.insert(table.logical_id.clone(), arn.to_owned());
     }
     Ok(streams)

@@ -69,7 +69,7 @@ pub(super) async fn stored_versions(
     while let Some(item) = pages.next().await {
         let item = match item {
             Ok(item) => from_sdk_item(item)?,
-            Err(error) => return Err(unread(place, &error).await),
+            Err(error) => return Err(unread(place, error).await),
         };
         bytes += item.size();
         if bytes > HISTORY_BYTES_MAX {
@@ -127,7 +127,7 @@ async fn each_found(
     while let Some(item) = items.next().await {
         let item = match item {
             Ok(item) => item,
-            Err(error) => return Err(unread(place, &error).await),
+            Err(error) => return Err(unread(place, error).await),
         };
         let entry = entry_of(item).map_err(|failure| failed(place, failure))?;
         if entry.is_some_and(|entry| !visit(entry)) {
