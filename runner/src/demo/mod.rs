@@ -12,7 +12,6 @@ mod generator;
 mod orders;
 mod votes;
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ use server::gate::AllowList;
 
 use client::failure::{Result, fatal};
 use client::interruption;
-use client::output::Output;
+use client::output::{Output, show};
 use local::system::{Options, System};
 use template::{Context, Stack};
 
@@ -66,24 +65,36 @@ pub fn own_stack(context: &Context) -> Result<Stack> {
 /// The file that marks a folder as the demonstration's own. Only a folder with this file may be emptied.
 const MARK: &str = "weir-demo";
 
-/// The progress: one changing line on standard error.
-pub(crate) struct Progress(ProgressBar);
+/// The progress: one changing line on standard error, and the lines of each part that has ended on standard
+/// output.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    /// Whether the lines are shown: a report in JSON is shown once, at the end.
+    shows_lines: bool,
+}
 
 impl Progress {
-    fn new() -> Self {
+    fn new(output: Output) -> Self {
         let bar = interruption::progress_bar(None, "   {spinner} {msg}", "");
         bar.enable_steady_tick(Duration::from_millis(120));
-        Self(bar)
+        Self { bar, shows_lines: matches!(output, Output::Table) }
+    }
+
+    /// Shows the lines of a part that has ended.
+    fn ended(&self, lines: &str) {
+        if self.shows_lines {
+            self.bar.suspend(|| show(lines));
+        }
     }
 
     /// Shows that `done` of `all` steps are complete.
     pub(crate) fn step(&self, what: &str, done: u64, all: u64) {
-        self.0.set_message(format!("{what}: {done} of {all}"));
+        self.bar.set_message(format!("{what}: {done} of {all}"));
     }
 
     /// Replaces the shown text.
     pub(crate) fn note(&self, text: &str) {
-        self.0.set_message(text.to_owned());
+        self.bar.set_message(text.to_owned());
     }
 }
 
@@ -113,14 +124,14 @@ pub async fn run(
     };
     let system = System::start(stack, options).await?;
     let mut times = vec![("start", started.elapsed())];
-    let progress = Progress::new();
+    let progress = Progress::new(output);
     let outcome = all(&system, arguments, template_folder, &progress, &mut times).await;
-    progress.0.finish_and_clear();
+    progress.bar.finish_and_clear();
     system.shutdown().await;
     let outcome = outcome?;
     Ok(match output {
         Output::Json | Output::Ndjson => json_report(&outcome, &times, started.elapsed()),
-        Output::Table => text_report(&outcome, &times, &arguments.directory, started.elapsed()),
+        Output::Table => end_text(&outcome.films, &times, &arguments.directory, started.elapsed()),
     })
 }
 
@@ -147,15 +158,20 @@ async fn all(
     let mut done =
         |step| times.push((step, std::mem::replace(&mut last, Instant::now()).elapsed()));
     let votes = votes::run(system, arguments.votes, progress).await?;
+    progress.ended(&votes_text(&votes));
     done("counters");
     let films = films::run(system, arguments.films, progress).await?;
+    progress.ended(&films_text(&films));
     done("archive");
     let edits = edits::run(system, arguments.edits, progress).await?;
+    progress.ended(&edits_text(&edits));
     done("versions");
     let copies = copies::run(system, arguments.lines, progress).await?;
+    progress.ended(&copies_text(&copies));
     done("fan-out");
     let (count, directory) = (arguments.orders, &arguments.directory);
     let orders = orders::run(system, count, directory, template_folder, progress).await?;
+    progress.ended(&orders_text(&orders));
     done("migration");
     Ok(Outcome { votes, films, edits, copies, orders })
 }
@@ -178,18 +194,10 @@ fn empty(directory: &Path) -> Result<()> {
     std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").map_err(failed)
 }
 
-fn text_report(
-    Outcome { votes, films, edits, copies, orders }: &Outcome,
-    times: &Times,
-    directory: &Path,
-    took: Duration,
-) -> String {
-    let mut out = String::new();
-    let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
-    let _ = writeln!(
-        out,
+fn votes_text(votes: &votes::Outcome) -> String {
+    format!(
         " [1/5] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} function process killed, {} partitions split\n       \
-         every total equals the generator's own count; sum {}, {:.1} s after the last vote",
+         every total equals the generator's own count; sum {}, {:.1} s after the last vote\n",
         votes.votes,
         votes.counters,
         votes.votes_per_second,
@@ -197,42 +205,33 @@ fn text_report(
         votes.splits,
         votes.sum,
         votes.lag.as_secs_f64(),
-    );
-    let _ = writeln!(
-        out,
+    )
+}
+
+fn films_text(films: &films::Outcome) -> String {
+    format!(
         " [2/5] archive   {} films, clock +{} h: {} expired and are archived exactly once, {} deleted by hand are not\n       \
-         {} Parquet files, {:.1} s after the clock moved, every `_item` equal to its film",
+         {} Parquet files, {:.1} s after the clock moved, every `_item` equal to its film\n",
         films.films,
         films::HOURS,
         films.archived,
         films.deleted_by_hand,
         films.files,
         films.lag.as_secs_f64(),
-    );
-    let _ = writeln!(
-        out,
+    )
+}
+
+fn edits_text(edits: &edits::Outcome) -> String {
+    format!(
         " [3/5] versions  {} edits of {} films, {} function process killed: one version per edit, no gap, in order\n       \
-         {} versions of {} films checked, {:.1} s after the last edit; version 1 of a film restored",
+         {} versions of {} films checked, {:.1} s after the last edit; version 1 of a film restored\n",
         edits.edits,
         edits.films,
         edits.kills,
         edits.checked_versions,
         edits.checked_histories,
         edits.lag.as_secs_f64(),
-    );
-    out.push_str(&copies_text(copies));
-    out.push_str(&orders_text(orders));
-    write_times(&mut out, times, took);
-    let _ = writeln!(
-        out,
-        "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)",
-        directory.display()
-    );
-    let _ = writeln!(
-        out,
-        " The archive, with any tool that reads Parquet:\n   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true, union_by_name=true) limit 5\""
-    );
-    out
+    )
 }
 
 fn copies_text(copies: &copies::Outcome) -> String {
@@ -259,14 +258,19 @@ fn orders_text(orders: &orders::Outcome) -> String {
     )
 }
 
-fn write_times(out: &mut String, times: &Times, took: Duration) {
+/// Returns the last lines of the report: the times, and where the results are.
+fn end_text(films: &films::Outcome, times: &Times, directory: &Path, took: Duration) -> String {
+    let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
     let steps = times.iter().map(|(step, took)| format!("{step} {:.1}", took.as_secs_f64()));
-    let _ = writeln!(
-        out,
-        " ✔ all five pipelines verified in {:.1} s ({})",
+    format!(
+        " ✔ all five pipelines verified in {:.1} s ({})\n\n \
+         Written to {}: state/ (tables), s3/ (objects), logs/ (functions)\n \
+         The archive, with any tool that reads Parquet:\n   \
+         duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true, union_by_name=true) limit 5\"\n",
         took.as_secs_f64(),
-        steps.collect::<Vec<_>>().join(", ")
-    );
+        steps.collect::<Vec<_>>().join(", "),
+        directory.display()
+    )
 }
 
 fn json_report(
