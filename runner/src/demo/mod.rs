@@ -19,7 +19,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use server::gate::AllowList;
 
-use client::failure::{Result, fatal};
+use client::failure::{Context as _, Result, fatal};
 use client::interruption;
 use client::output::{Output, show};
 use local::system::{Options, System};
@@ -178,20 +178,20 @@ async fn all(
 
 /// Empties the demonstration's own folder. Refuses any other folder.
 fn empty(directory: &Path) -> Result<()> {
-    let failed = |error: std::io::Error| format!("cannot use `{}`: {error}", directory.display());
+    let doing = || format!("cannot use `{}`", directory.display());
     if directory.exists() {
         let ours = directory.join(MARK).exists();
-        let is_empty = std::fs::read_dir(directory).map_err(failed)?.next().is_none();
+        let is_empty = std::fs::read_dir(directory).context(doing)?.next().is_none();
         if !ours && !is_empty {
             return Err(fatal!(
                 "`{}` is not empty and not from an earlier demonstration: use another --directory",
                 directory.display()
             ));
         }
-        std::fs::remove_dir_all(directory).map_err(failed)?;
+        std::fs::remove_dir_all(directory).context(doing)?;
     }
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").map_err(failed)
+    std::fs::create_dir_all(directory).context(doing)?;
+    std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").context(doing)
 }
 
 fn votes_text(votes: &votes::Outcome) -> String {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use self::rotated::RotatedLog;
 use client::endpoint;
 use client::exit::Exit;
-use client::failure::{Result, fatal};
+use client::failure::{Context, Result, fatal};
 use client::output::{self, Output};
 use client::running::{RunningState, match_function};
 
@@ -82,11 +82,11 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit> {
         ));
     }
     let path = folder.join(format!("{name}.log"));
-    let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
+    let doing = || format!("cannot read `{}`", path.display());
     let mut lines = Lines::new(name, arguments.request.as_deref(), output);
-    let mut log = RotatedLog::open(path.clone()).map_err(failed)?;
+    let mut log = RotatedLog::open(path.clone()).context(doing)?;
     if !arguments.follow {
-        output::show(&lines.take(&log.read_once().map_err(failed)?));
+        output::show(&lines.take(&log.read_once().context(doing)?));
         return match &arguments.request {
             Some(id) if lines.found == 0 => Err(fatal!(
                 "no line of request `{id}` in `{}` or its predecessor; in the output of `weir logs {name}`, ids follow `RequestId:`",
@@ -100,7 +100,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit> {
     }
     loop {
         // This includes the rest of a log that was rotated since the last read.
-        let bytes = log.read().map_err(failed)?;
+        let bytes = log.read().context(doing)?;
         if bytes.is_empty() {
             tokio::time::sleep(PERIOD).await;
         } else {

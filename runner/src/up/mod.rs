@@ -377,15 +377,15 @@ fn write_environments(system: &System, arguments: &UpArguments, project: &Path) 
         return Ok(());
     }
     let folder = arguments.directory.join("environment");
-    let failed = |error: std::io::Error| format!("cannot write `{}`: {error}", folder.display());
-    std::fs::create_dir_all(&folder).map_err(failed)?;
+    let doing = || format!("cannot write `{}`", folder.display());
+    std::fs::create_dir_all(&folder).context(doing)?;
     let of_cargo = |function: &&Function| matches!(function.code, Code::Binary(_));
     let of_cargo: BTreeSet<&str> =
         system.stack().functions.iter().filter(of_cargo).map(Function::invoked_as).collect();
     for (function, variables) in system.environments() {
         let lines = variables.iter().map(|(name, value)| format!("{name}={value}\n"));
         let path = folder.join(format!("{function}.env"));
-        std::fs::write(&path, lines.collect::<String>()).map_err(failed)?;
+        std::fs::write(&path, lines.collect::<String>()).context(doing)?;
         if of_cargo.contains(function.as_str()) {
             tracing::info!("invoke     cargo lambda watch --env-file {}", path.display());
         } else {
