@@ -22,7 +22,7 @@ use super::Progress;
 use super::generator::Generator;
 use crate::local_workers::Host;
 use client::attribute::to_sdk_item;
-use client::failure::{Context, Failure, Result, fatal};
+use client::failure::{Context as _, Failure, Result, fatal};
 use client::output::{Output, counted};
 use local::system::System;
 use operations::migrate::local_workers::{LocalWorkers as _, WorkerOptions};

@@ -452,11 +452,7 @@ impl Drain {
                 .map_err(|error| format!("a record of `{table}` has an invalid key: {error}"))?;
             for (key, now) in tables::get_all(&self.client, table, schema, &keys).await? {
                 if let Err(reason) = self.made_of(table, &now) {
-                    return Ok(Some(as_told(
-                        table,
-                        &key.to_item(schema),
-                        &not_made(&reason.to_string()),
-                    )));
+                    return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
             // The items need no further read until a new version of one of these items is refused.
@@ -510,7 +506,7 @@ impl Drain {
         }
         let expected = match now.as_ref().map(|item| self.made_of(table, item)).transpose() {
             Ok(outputs) => outputs.unwrap_or_default(),
-            Err(reason) => return told(&not_made(&reason.to_string())),
+            Err(reason) => return told(&not_made(&reason)),
         };
         if let (Some(item), Some(inverse)) = (&now, &self.inverse)
             && let Err(reason) = self.migration.check_inverse(inverse, table, item)
