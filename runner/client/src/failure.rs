@@ -13,8 +13,8 @@ use crate::sdk_error::{error_text, is_condition_failed, is_throttle};
 /// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nothing was done. A retry may succeed soon, because DynamoDB throttled the request or another process
-    /// wrote at the same time.
+    /// Nothing was done, or a retry resumes. A retry may succeed soon, because DynamoDB throttled the request
+    /// or another process wrote at the same time.
     #[error("{0}")]
     Retry(String),
     /// Nothing was done. A retry fails until the operator changes what the text names.
@@ -23,7 +23,7 @@ pub enum Failure {
     /// No response came, so the operation may have been done. The caller has to check.
     #[error("{0}")]
     Unknown(String),
-    /// The operation cannot succeed.
+    /// The operation failed, and the same call would fail again. The text says what to correct.
     #[error("{0}")]
     Fatal(String),
 }
@@ -44,7 +44,7 @@ macro_rules! refused {
 pub use crate::{fatal, refused};
 
 impl Failure {
-    /// Returns the failure that no retry and no change of the command line helps against.
+    /// Returns a [`Failure::Fatal`] with the text of an error.
     pub fn fatal(error: impl Display) -> Self {
         Self::Fatal(error.to_string())
     }

@@ -6,7 +6,7 @@
 //! anything.
 
 use client::failure::{Context, Failure, Result, fatal, refused};
-use std::io::{Error, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};

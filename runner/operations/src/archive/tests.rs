@@ -569,7 +569,11 @@ fn a_key_is_that_of_its_table() {
         (r#"{"year":2013,"title":7}"#, "--key: `title` must be a string; the key is year, title"),
     ] {
         let checked = versions::check_key(&item_key::parse(key).unwrap(), &known);
-        assert_eq!(checked.err().unwrap_or_default(), problem, "{key}");
+        assert_eq!(
+            checked.err().map(|failure| failure.to_string()).unwrap_or_default(),
+            problem,
+            "{key}"
+        );
     }
 }
 

@@ -232,9 +232,9 @@ mod tests {
         let list =
             async |rule| list(&store.client, "jobs", false, (rule, &rules), Output::Json).await;
         assert!(list(Some("products")).await.is_ok() && list(None).await.is_ok());
-        let said = list(Some("nosuch")).await.unwrap_err();
+        let said = list(Some("nosuch")).await.unwrap_err().to_string();
         assert_eq!(said, "unknown rule `nosuch`; rules are: products");
-        let said = status(&store.client, "nowhere", Output::Json).await.unwrap_err();
+        let said = status(&store.client, "nowhere", Output::Json).await.unwrap_err().to_string();
         assert!(said.starts_with("cannot read table `nowhere`: "), "{said}");
         assert!(
             said.ends_with(

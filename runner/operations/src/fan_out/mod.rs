@@ -253,12 +253,12 @@ mod tests {
         };
         assert_eq!(check(Some("right.yaml")).await, Ok(Exit::Done));
         assert_eq!(check(Some("wrong.yaml")).await, Ok(Exit::Differences));
-        let said = check(None).await.unwrap_err();
+        let said = check(None).await.unwrap_err().to_string();
         assert_eq!(
             said,
             "there is no template\n  = help: or name it with --rules, for example --rules rules.yaml"
         );
-        let said = check(Some("nope.yaml")).await.unwrap_err();
+        let said = check(Some("nope.yaml")).await.unwrap_err().to_string();
         assert!(said.starts_with("cannot read `") && said.contains("nope.yaml`: "), "{said}");
     }
 }

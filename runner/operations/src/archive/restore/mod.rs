@@ -388,7 +388,7 @@ pub(super) mod tests {
             let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
             let hidden = ProgressBar::hidden();
             let refused = restore(&source, &parts, &[], &arguments, &hidden).await;
-            let refused = refused.err().unwrap();
+            let refused = refused.err().unwrap().to_string();
             assert_eq!(
                 refused,
                 format!("--dt `{day}` is not a day: write, for example, 2026-11-21")
