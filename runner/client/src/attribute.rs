@@ -2,12 +2,13 @@
 //!
 //! The SDK's value types cannot read or write JSON; those of the crate `model` can.
 
-use crate::failure::{Result, fatal};
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item, Number};
+
+use crate::failure::{Result, fatal};
 
 /// Converts an item for the SDK.
 pub fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {

@@ -2,13 +2,14 @@
 //!
 //! Numbers are never converted to floating point: their text becomes a decimal number directly.
 
-use crate::failure::{Result, fatal};
 use std::collections::BTreeMap;
 use std::fmt;
 
 use model::{AttributeValue, Item};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::failure::{Result, fatal};
 
 /// Maximum nesting of plain JSON: that of an attribute value, plus one level for the item.
 const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;

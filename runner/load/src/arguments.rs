@@ -1,11 +1,11 @@
 //! The arguments of `weir load`, and the format of its file.
 
-use client::failure::{Result, fatal};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
 use super::csv_file::parse_separator;
+use client::failure::{Result, fatal};
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

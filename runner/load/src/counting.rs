@@ -2,13 +2,13 @@
 //!
 //! The hash of the voter's name selects the slot, so all lines of a voter count in the same slot.
 
-use client::failure::{Result, fatal};
 use std::path::Path;
 
 use model::{KeyAttributeType, KeyValue, Number, Token};
 
 use super::arguments::LoadArguments;
 use super::row::Row;
+use client::failure::{Result, fatal};
 use operations::counters::SLOT_COUNT_DEFAULT;
 
 /// The rule by which a load converts a line into an update of one slot.

@@ -2,7 +2,6 @@
 //!
 //! Layout: AWS DynamoDB guide, "DynamoDB table export output format".
 
-use client::failure::{Context, Result, fatal};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use serde::Deserialize;
 
 use super::foreign;
 use super::reading::Reading;
+use client::failure::{Context, Result, fatal};
 
 const FILES: &str = "manifest-files.json";
 const SUMMARY: &str = "manifest-summary.json";

@@ -1,12 +1,12 @@
 //! Recognises files that are not UTF-8 text: unpacks compressed ones, and rejects others with
 //! advice.
 
-use client::failure::{Context, Result, fatal};
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 
 use super::reading::Reading;
+use client::failure::{Context, Result, fatal};
 
 /// Number of leading bytes by which the format of a file is recognised.
 const BEGINNING_BYTES: usize = 8;

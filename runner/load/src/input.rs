@@ -2,7 +2,6 @@
 //!
 //! Input that is compressed or can be read only once is copied into an unnamed temporary file.
 
-use client::failure::{Context, Failure, Result, fatal};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::sync::Arc;
 
 use super::reading::Reading;
 use super::{export_folder, foreign};
+use client::failure::{Context, Failure, Result, fatal};
 
 /// The byte order mark that editors on Windows write before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();

@@ -5,13 +5,13 @@
 //! slots. The record in `.weir/loads` shows both, so such a run is refused before it counts
 //! anything.
 
-use client::failure::{Context, Failure, Result, fatal, refused};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::mark::hash_of;
+use client::failure::{Context, Failure, Result, fatal, refused};
 
 const SCHEMA: &str = "weir.counting-load/v1";
 

@@ -1,6 +1,5 @@
 //! An open file of any format as a sequence of rows.
 
-use client::failure::Result;
 use std::collections::BTreeMap;
 
 use model::AttributeType;
@@ -10,6 +9,7 @@ use super::csv_file::{self, CsvForm};
 use super::input::Input;
 use super::json_rows;
 use super::row::{BadLine, Row};
+use client::failure::Result;
 
 /// An open file.
 pub(crate) struct Source {

@@ -4,8 +4,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::failure::{Failure, Result, fatal};
 use model::{AttributeType, AttributeValue, Number};
+
+use client::failure::{Failure, Result, fatal};
 
 /// Parses a CSV text as a value of a type.
 pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<AttributeValue> {

@@ -2,12 +2,13 @@
 //!
 //! It shares only the names of two columns with the function that writes them.
 
-use client::failure::{Context, Failure, Result, fatal};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use arrow_array::{Array, RecordBatch, StringArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use client::failure::{Context, Failure, Result, fatal};
 
 /// One row of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]

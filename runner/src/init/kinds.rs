@@ -2,7 +2,6 @@
 //!
 //! `project` writes the files.
 
-use client::failure::Result;
 use std::env;
 
 use clap::ValueEnum;
@@ -389,10 +388,10 @@ mod tests {
             (copies("id:S", "origin", "origin"), Some("with --attribute")),
             (copies("a:S", "origin", "id"), Some("with --attribute")),
         ] {
-            let made = fan_out(&origins, &copies).map_err(Failure::fatal);
+            let made = fan_out(&origins, &copies).map_err(|error| error.to_string());
             match (made, part) {
                 (Ok(_), None) => {}
-                (Err(said), Some(part)) => assert!(said.to_string().contains(part), "{said}"),
+                (Err(said), Some(part)) => assert!(said.contains(part), "{said}"),
                 (made, _) => panic!("{copies:?}: {made:?}"),
             }
         }

@@ -2,7 +2,6 @@
 //!
 //! Numbers keep all digits: none is converted to a floating-point value.
 
-use client::failure::{Result, fatal};
 use std::fmt::{self, Write as _};
 
 use arrow_array::cast::AsArray;
@@ -14,6 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use model::Item;
 use model::json::{item_from_str, write_string};
+
+use client::failure::{Result, fatal};
 
 /// The types of archive columns, named as in Athena's SQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,6 @@
 //! NULL equals nothing. If a column is NULL because the value does not fit it, the value in `_item`
 //! is compared. `dt`, the day in a part's name, is compared once per part.
 
-use client::failure::{Context, Result, fatal};
 use std::cmp::Ordering;
 
 use model::{AttributeValue, Number, json};
@@ -14,6 +13,7 @@ use super::cell::{Cell, CellType, Row, parse_time};
 use super::is_day;
 use super::schema::Union;
 use super::source::{Part, Source};
+use client::failure::{Context, Result, fatal};
 
 /// The partition column of engine tables. It is the UTC day in the names of parts, and no part has
 /// such a column.

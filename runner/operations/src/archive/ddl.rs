@@ -4,7 +4,6 @@
 //! A column whose type differs between parts is left out. A note in the DDL lists the differing
 //! parts; the values are still in `_item`. This module only writes text.
 
-use client::failure::{Result, fatal};
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
@@ -12,6 +11,7 @@ use serde_json::json;
 
 use super::schema::{Union, UnionColumn};
 use super::source::Part;
+use client::failure::{Result, fatal};
 
 /// Suffix of the name of a table's archive.
 const SUFFIX: &str = "_archive";

@@ -2,8 +2,9 @@
 //!
 //! `--key`, `--equals` and `--begins-with` give them.
 
-use client::failure::{Result, fatal};
 use model::{AttributeValue, Item};
+
+use client::failure::{Result, fatal};
 
 /// The attributes that an item must have.
 #[derive(Debug, Default)]

@@ -2,8 +2,9 @@
 //!
 //! A closed pipe, as after `weir archive get … | head`, is not an error.
 
-use client::failure::{Result, fatal};
 use std::io::{ErrorKind, Write};
+
+use client::failure::{Result, fatal};
 
 /// The writer of lines.
 pub(super) struct Output<'w> {

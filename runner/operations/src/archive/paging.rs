@@ -5,8 +5,9 @@
 //! could therefore miss both the new object and the removed parts. To avoid this, the compacted
 //! objects of each day in which a page ended are listed again. A single page is consistent.
 
-use client::failure::{Result, fatal};
 use std::collections::{BTreeMap, BTreeSet};
+
+use client::failure::{Result, fatal};
 
 /// Name prefix of compacted objects within their folder.
 pub(super) const COMPACTED: &str = "compact-";

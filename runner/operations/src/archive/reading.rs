@@ -3,7 +3,6 @@
 //! A reader lists parts first and opens them later. A part that was removed or replaced in between
 //! is not an error, because a new listing has the object with its rows.
 
-use client::failure::{Failure, Result};
 use std::collections::{BTreeSet, VecDeque};
 
 use futures::future::join_all;
@@ -12,6 +11,7 @@ use parquet::errors::ParquetError;
 
 use super::cell::Row;
 use super::source::{Content, Part, Source};
+use client::failure::{Failure, Result};
 
 /// Number of parts that are read concurrently. An S3 request takes some 30 ms, and a busy shard
 /// writes 86,400 parts a day.

@@ -3,7 +3,6 @@
 //!
 //! A path without a similar one may be that of a rare attribute, and is not reported.
 
-use client::failure::Result;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -12,6 +11,7 @@ use super::cell::rows_of;
 use super::reading::Reading;
 use super::schema::declared_paths;
 use super::source::Source;
+use client::failure::Result;
 use template::diagnostic::similar;
 
 /// The number of newest items of a table that are tried.

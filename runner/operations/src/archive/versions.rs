@@ -4,7 +4,6 @@
 //! found too. Numbers are compared by exact decimal value. An event that is in two objects is
 //! returned once.
 
-use client::failure::{Result, fatal};
 use std::collections::BTreeMap;
 
 use model::{AttributeValue, Item, KeyAttributeType};
@@ -12,6 +11,7 @@ use model::{AttributeValue, Item, KeyAttributeType};
 use super::cell::{Row, time_text};
 use super::reading::Reading;
 use super::source::{Part, Source};
+use client::failure::{Result, fatal};
 
 /// Maximum number of versions of a key in memory. A version may have 400 KB.
 const VERSIONS_MAX: usize = 10_000;

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use mapping::ShardId;
-
 use client::failure::Result;
+use mapping::ShardId;
 
 /// Options of local workers.
 pub struct WorkerOptions<'o> {

@@ -4,7 +4,6 @@
 //! often seems to differ. Here the history and the item are read right after each other, and agree
 //! soon if the function keeps up. One agreement is enough, because a wrong history never agrees.
 
-use client::failure::{Failure, Result};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use super::check::{History, verdict};
 use super::reading::{
     HEAD_DAMAGED, VERSION_DAMAGED, current_item, failed, stored_head, stored_versions,
 };
+use client::failure::{Failure, Result};
 
 /// Maximum number of histories that are checked again. If there are more, the function is behind or
 /// not running.

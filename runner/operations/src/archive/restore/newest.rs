@@ -5,13 +5,13 @@
 //! the condition that the table still has this item. If the condition fails, the row is compared
 //! with the new item. An item that another writer wrote is never replaced.
 
-use client::failure::{Failure, Result};
 use model::Item;
 use rules::marks::restored::{self, Origin};
 use rules::migration::is_bare_tombstone_of;
 
 use super::PUTS_AT_ONCE;
 use super::form::Form;
+use client::failure::{Failure, Result};
 
 /// Maximum number of comparisons for a row. Each comparison after the first follows a put of
 /// another row of the key. A batch has at most [`PUTS_AT_ONCE`] such rows; more changes of the item

@@ -6,7 +6,6 @@
 //! If an item lacks its attribute, the column is not part of the key. An item without an attribute
 //! of the other table's key is reported with its row.
 
-use client::failure::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::try_join_all;
@@ -17,6 +16,7 @@ use rules::archive::{ColumnType, SYSTEM_COLUMNS, is_discovered};
 use super::super::reading::{READS_AT_ONCE, while_parts_change};
 use super::super::schema::told_columns;
 use super::super::source::{Part, Source};
+use client::failure::Result;
 
 /// The key of the other table, partition key first.
 type Key = [(String, KeyAttributeType)];

@@ -3,7 +3,6 @@
 //! Parts are read newest first. The order matters for an older item with too many attributes: it
 //! cannot be compared and replaced, so the newest row must be put first.
 
-use client::failure::Result;
 use std::collections::BTreeMap;
 
 use model::{Item, json};
@@ -12,6 +11,7 @@ use super::super::cell::{Row, rows_of};
 use super::super::source::{Content, Part};
 use super::form::{Conversion, Form};
 use super::selection::Selection;
+use client::failure::Result;
 
 /// A selected row and its item.
 pub(super) type Selected = (Row, Item);

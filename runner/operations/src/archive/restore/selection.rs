@@ -1,12 +1,12 @@
 //! Selects the rows of the archive that are restored.
 
-use client::failure::{Result, fatal};
 use model::Item;
 
 use super::super::cell::{Row, parse_time};
 use super::super::condition::{Condition, are_met_by};
 use super::super::item_match::{BeginsWith, ItemMatch};
 use super::RestoreArguments;
+use client::failure::{Result, fatal};
 
 /// The conditions that a row must meet.
 pub(super) struct Selection<'s> {
