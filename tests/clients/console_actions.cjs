@@ -44,8 +44,18 @@ async function open(browser, address) {
 }
 
 // Fills the fields of the form that leads to `action`, and presses its button, the one with `label` if there are several.
-// Resolves to the text of the next page.
+// Resolves to the text of the next page. A page that keeps itself up to date may replace the button before the click.
 async function press(page, action, fields = {}, label = undefined) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await pressOnce(page, action, fields, label);
+    } catch (error) {
+      if (tries === 5 || !/not clickable|detached/.test(error.message)) throw error;
+    }
+  }
+}
+
+async function pressOnce(page, action, fields, label) {
   const forms = await page.$$(`form[action="${action}"]`);
   const isIt = await Promise.all(forms.map((form) => form.evaluate((it, names, label) =>
     names.every((name) => it.elements[name]) && (!label || it.querySelector("button").innerText === label), Object.keys(fields), label)));
@@ -230,6 +240,7 @@ async function partitions(browser, base) {
 async function tokenAndScript(browser, base) {
   const clock = async (page) => page.$eval('[data-figure="clock"]', (it) => it.innerText);
   const page = await open(browser, `${base}/tables`);
+  await until("the clock", 30, async () => (await page.$('[data-figure="clock"]')) ?? (await page.reload()) === undefined);
   const token = await page.$eval('form[action="/clock/advance"] [name="token"]', (it) => it.value);
   for (const wrong of ["", "wrong", `${token}0`, "0".repeat(token.length)]) {
     await page.goto(`${base}/tables`, { waitUntil: "load" });
