@@ -16,6 +16,7 @@ use http::header::{
     CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, HeaderName, HeaderValue, SERVER, VARY,
 };
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Frame};
