@@ -182,7 +182,7 @@ impl Iterator for Reader {
 /// Returns the newest record in the journal, of one table or of any table.
 #[must_use]
 pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> Option<RecordName> {
-    let mut of_table = std::collections::BTreeSet::new();
+    let mut of_table = BTreeSet::new();
     let mut newest = None;
     for line in lines {
         match line.entry {
