@@ -135,8 +135,8 @@ pub fn partitions(read_units: f64, write_units: f64, gigabytes: f64) -> f64 {
 /// Returns a count as a float.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "estimates do not need more than 52 bits")]
-pub fn float(number: usize) -> f64 {
-    number as f64
+pub fn float(number: impl TryInto<u64>) -> f64 {
+    number.try_into().unwrap_or(u64::MAX) as f64
 }
 
 #[cfg(test)]

@@ -331,10 +331,10 @@ impl AccessPattern {
 pub struct TableWorkload {
     /// The number of items.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub items: Option<f64>,
+    pub items: Option<u64>,
     /// The average size of an item.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub item_bytes: Option<f64>,
+    pub item_bytes: Option<u64>,
     /// The days after which items are removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_days: Option<f64>,
@@ -343,7 +343,7 @@ pub struct TableWorkload {
     pub time_to_live: Option<String>,
     /// The number of distinct values of the partition key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub partition_keys: Option<f64>,
+    pub partition_keys: Option<u64>,
     /// The same of each index.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub indexes: BTreeMap<String, IndexWorkload>,
@@ -358,8 +358,8 @@ pub struct TableWorkload {
 pub struct IndexWorkload {
     /// The number of entries; as many as items, in the proportion of the examples, if none is stated.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub items: Option<f64>,
+    pub items: Option<u64>,
     /// The number of distinct values of the partition key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub partition_keys: Option<f64>,
+    pub partition_keys: Option<u64>,
 }

@@ -187,8 +187,8 @@ fn of_table(
 /// it is removed.
 fn items_of(model: &DataModel, table: &Table, trial: &[Option<Outcome>]) -> Option<f64> {
     let workload = model.workload.get(&table.table_name)?;
-    if workload.items.is_some() {
-        return workload.items;
+    if let Some(items) = workload.items {
+        return Some(float(items));
     }
     let seconds = workload.retention_days? * SECONDS_PER_DAY;
     let mut created = 0.0;
@@ -222,6 +222,7 @@ fn part(
         None => items,
         Some(_) => stated
             .and_then(|stated| stated.items)
+            .map(float)
             .or_else(|| items.map(|items| items * sizes.share)),
     };
     let mut part = Part {
@@ -295,7 +296,7 @@ pub fn partition_keys(model: &DataModel, table: &Table, index: Option<&Index>) -
             workload.and_then(|workload| workload.indexes.get(&index.index_name)?.partition_keys)
         }
     };
-    stated.or_else(|| few_values(model, table, index).map(float))
+    stated.map(float).or_else(|| few_values(model, table, index).map(float))
 }
 
 /// Words in the names of attributes that have few values by their nature.
@@ -343,7 +344,8 @@ impl Sizes {
             if items.is_empty() { 0.0 } else { float(bytes) / float(items.len()) }
         };
         let whole = average(items);
-        let stated = model.workload.get(&table.table_name).and_then(|found| found.item_bytes);
+        let stated =
+            model.workload.get(&table.table_name).and_then(|found| found.item_bytes).map(float);
         let (example, share) = match index {
             None => (whole, 1.0),
             Some(index) => {

@@ -63,7 +63,7 @@ fn logical_id(table: &str, taken: &mut BTreeSet<String>) -> String {
     let name = format!("{name}Table");
     let numbered = (2_u32..).map(|number| format!("{name}{number}"));
     let mut names = std::iter::once(name.clone()).chain(numbered);
-    let free = names.find(|name| !taken.contains(name)).unwrap_or(name);
+    let free = names.find(|name| !taken.contains(name)).unwrap_or_else(|| name.clone());
     taken.insert(free.clone());
     free
 }

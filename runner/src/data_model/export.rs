@@ -112,7 +112,7 @@ async fn add(
         page.items.unwrap_or_default().into_iter().map(from_sdk_item).collect();
     let mut items = items.map_err(failed)?;
     let sampled: usize = items.iter().map(Item::size).sum();
-    let average = design::capacity::float(sampled) / design::capacity::float(items.len().max(1));
+    let average = sampled.div_ceil(items.len().max(1)) as u64;
     let workload = TableWorkload {
         time_to_live: ttl_attribute(client, name).await.map_err(ModelError::Endpoint)?,
         ..workload(&description, average)
@@ -125,17 +125,17 @@ async fn add(
 }
 
 /// Returns a count of DynamoDB, which is never negative.
-fn count(number: Option<i64>) -> f64 {
-    design::capacity::float(usize::try_from(number.unwrap_or(0)).unwrap_or(0))
+fn count(number: Option<i64>) -> u64 {
+    u64::try_from(number.unwrap_or(0)).unwrap_or(0)
 }
 
 /// Returns the counts and sizes of a table. `average` is the size of the sampled items, for a table whose
 /// description does not know its size yet.
-fn workload(description: &TableDescription, average: f64) -> TableWorkload {
+fn workload(description: &TableDescription, average: u64) -> TableWorkload {
     let items = count(description.item_count);
-    let bytes = match items > 0.0 {
-        true => count(description.table_size_bytes) / items,
-        false => average,
+    let bytes = match items {
+        0 => average,
+        items => count(description.table_size_bytes).div_ceil(items),
     };
     let indexes = description.global_secondary_indexes().iter().map(|index| {
         let items = Some(count(index.item_count));
@@ -144,7 +144,7 @@ fn workload(description: &TableDescription, average: f64) -> TableWorkload {
     });
     TableWorkload {
         items: Some(items),
-        item_bytes: Some(bytes.ceil()),
+        item_bytes: Some(bytes),
         indexes: indexes.collect(),
         ..TableWorkload::default()
     }

@@ -128,7 +128,7 @@ impl Checked<'_> {
         let users: Vec<_> = tried(model, self.context.trial)
             .map(|(_, _, command, _)| command)
             .filter(|command| {
-                command.index() == Some(name)
+                command.index() == Some(name.as_str())
                     && command.tables().first() == Some(&self.table.table_name.as_str())
             })
             .collect();
@@ -216,6 +216,7 @@ impl Checked<'_> {
         let help = "keep large values in S3 and their key here, or split the item";
         if let Some(bytes) = workload
             .and_then(|workload| workload.item_bytes)
+            .map(float)
             .filter(|bytes| *bytes > NEAR * ITEM_BYTES_MAX)
         {
             let message =

@@ -6,6 +6,7 @@
 mod items;
 mod patterns;
 mod shape;
+mod surrogates;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -27,8 +28,9 @@ const BYTES_MAX: usize = 1_000_000;
 pub fn read(file: &str, text: &str) -> Result<DataModel, Diagnostics> {
     // Editors on Windows write a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let findings = Findings::new(file, text);
-    let model = read_model(text, &findings);
+    let text = surrogates::join(text);
+    let findings = Findings::new(file, &text);
+    let model = read_model(&text, &findings);
     match model {
         Some(model) if !findings.has_errors() => Ok(model),
         _ => Err(findings.into_parts().0),
