@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::command::error::CommandError;
 use crate::command::operation::Operation;
-use crate::command::{Command, words};
+use crate::command::Command;
 
 /// The kind of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +201,7 @@ fn parameter(option: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::words;
 
     /// Returns the request of a command, or its error with the remedy.
     fn shown(text: &str) -> String {
