@@ -9,7 +9,8 @@ import time
 
 class Route:
     """The route of a migration, cached for `seconds` since the request for it: half of the plan's `gate_seconds`.
-    The time-out of a write, including retries, must be below the other half. Methods raise errors of the request."""
+    The time-out of a write, including retries, must be below the other half. Methods raise errors of the request:
+    ResourceNotFoundException before the first `weir migrate start`, which creates the control table."""
 
     def __init__(self, dynamodb, migration, control="weir-migrations", seconds=1.0):
         self.dynamodb, self.control, self.seconds = dynamodb, control, seconds

@@ -5,10 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use crate::attribute_value::AttributeValue;
-use crate::encoding;
 
 /// Attributes by name, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,30 +67,5 @@ impl<'a> IntoIterator for &'a Item {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter()
-    }
-}
-
-/// In binary formats, an item is one byte string in the layout of `encoding`.
-impl Serialize for Item {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&encoding::encode_item(self))
-    }
-}
-
-impl<'de> Deserialize<'de> for Item {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(encoding::Decoding(encoding::decode_item))
-    }
-}
-
-impl Serialize for AttributeValue {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&encoding::encode_value(self))
-    }
-}
-
-impl<'de> Deserialize<'de> for AttributeValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(encoding::Decoding(encoding::decode_value))
     }
 }

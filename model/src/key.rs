@@ -9,8 +9,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::attribute_value::{AttributeType, AttributeValue};
-use crate::encoded_item::EncodedItem;
-use crate::encoding::EncodingError;
 use crate::item::Item;
 use crate::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use crate::number::Number;
@@ -284,25 +282,9 @@ impl KeySchema {
         self.key_of_values(|name| item.get(name).cloned())
     }
 
-    /// Returns the primary key of an item in its stored form.
-    ///
-    /// # Errors
-    /// When the item's bytes are damaged. The inner result is that of [`KeySchema::key_of_item`].
-    pub fn key_of_encoded(
-        &self,
-        item: &EncodedItem,
-    ) -> Result<Result<PrimaryKey, KeyError>, EncodingError> {
-        let mut values = Vec::with_capacity(2);
-        for KeyAttribute { name, .. } in self.attributes() {
-            values.push(item.get(name)?);
-        }
-        let mut values = values.into_iter();
-        Ok(self.key_of_values(|_| values.next().flatten()))
-    }
-
     /// Builds the key from the results of `value_of`. Calls it first for the partition key, then
     /// for the sort key.
-    fn key_of_values(
+    pub(crate) fn key_of_values(
         &self,
         mut value_of: impl FnMut(&str) -> Option<AttributeValue>,
     ) -> Result<PrimaryKey, KeyError> {

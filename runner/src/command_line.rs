@@ -24,6 +24,7 @@ use crate::mcp::{self, McpArguments};
 use crate::partitions::{self, PartitionsArguments};
 use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
+use crate::unused_options;
 use crate::up::{self, UpArguments};
 use client::endpoint;
 use client::exit::Exit;
@@ -31,11 +32,11 @@ use client::interruption;
 use client::keys;
 use client::output::{self, Output, say, show};
 use client::running::RunningState;
+use load::LoadArguments;
 use operations::archive::{self, ArchiveArguments};
 use operations::counters::{self, CountersArguments};
 use operations::editions::{self, EditionsArguments};
 use operations::fan_out::{self, FanOutArguments};
-use operations::load::{self, LoadArguments};
 use operations::migrate::{self, MigrateArguments};
 use operations::versions::{self, VersionsArguments};
 use template::{Context, Diagnostics, Stack};
@@ -159,6 +160,7 @@ pub async fn run() -> ExitCode {
     if let Err(error) = check_together(&line) {
         CommandLine::command().error(ErrorKind::ArgumentConflict, error).exit();
     }
+    unused_options::report(&verb_of(&matches), &matches);
     let nature = interruption::signal_reaction(&verb_of(&matches));
     match interruption::or_end(nature, carry_out(line)).await {
         // Exits without waiting for threads that are blocked reading a file or standard input.
@@ -171,8 +173,14 @@ pub async fn run() -> ExitCode {
     }
 }
 
+/// Returns the parser of the command line, for tests of its options.
+#[cfg(test)]
+pub(crate) fn parser() -> clap::Command {
+    CommandLine::command()
+}
+
 /// Returns the words of a verb, such as `archive restore`.
-fn verb_of(matches: &clap::ArgMatches) -> String {
+pub(crate) fn verb_of(matches: &clap::ArgMatches) -> String {
     let mut words = Vec::new();
     let mut within = matches;
     while let Some((word, inner)) = within.subcommand() {

@@ -9,6 +9,7 @@ use ::console::context::{Context, Place};
 use clap::Args;
 use server::gate::{BindError, BoundListener};
 
+use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
 use client::output::show;
@@ -79,8 +80,8 @@ impl StoreArguments {
             return endpoint::checked(&url, "--s3-endpoint").map(Some);
         }
         let of_region = || {
-            let region = endpoint::region(store);
-            endpoint::is_on_aws(store).then(|| format!("https://s3.{region}.amazonaws.com"))
+            let region = aws_host::region(store);
+            aws_host::is_on_aws(store).then(|| format!("https://s3.{region}.amazonaws.com"))
         };
         Ok(running.map(|running| running.s3.clone()).or_else(of_region))
     }

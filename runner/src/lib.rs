@@ -1,7 +1,7 @@
 //! The library of the binary `weir`: the command line, and the verbs for the template and the running
 //! system.
 //!
-//! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations`.
+//! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations` and `load`.
 
 pub mod check;
 pub mod clock;
@@ -18,4 +18,5 @@ pub mod mcp;
 pub mod partitions;
 pub mod status;
 pub mod streams;
+mod unused_options;
 pub mod up;

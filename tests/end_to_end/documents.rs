@@ -6,15 +6,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::process::{Process, Up, binary, root, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
+/// Time-out of one command. The slowest ones compile nothing and take a few seconds.
+const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 
 /// Examples that fail because something is missing, with their allowed exit codes and expected
 /// messages.
@@ -68,7 +72,7 @@ function_seconds: 20
 ";
 
 /// Commands that are not run here; the user's home is not changed.
-const LEFT_OUT: &[&str] = &["weir up", "weir demo", "--follow", "~/"];
+const LEFT_OUT: &[&str] = &["weir up", "weir demo", "weir console", "--follow", "~/"];
 
 /// The start of a migration with its workers, which runs concurrently with the commands after it.
 const WORKER: &str = "weir migrate start";
@@ -110,9 +114,7 @@ fn every_command_of_the_readme_and_of_the_help_works() {
         }
         let otherwise = OTHERWISE.iter().find(|(piece, ..)| command.contains(piece));
         let (codes, words) = otherwise.map_or((&[0][..], ""), |(_, codes, words)| (codes, words));
-        let ended = in_shell(folder, &command).output().unwrap();
-        let said = String::from_utf8_lossy(&ended.stderr);
-        let code = ended.status.code().unwrap_or(-1);
+        let (code, said) = run(in_shell(folder, &command), &command);
         if !codes.contains(&code) || !said.contains(words) {
             wrong.push(format!("{command}: {code}, not {codes:?}\n{said}"));
         }
@@ -144,6 +146,40 @@ fn in_shell(folder: &Path, command: &str) -> Command {
     shell.args(["-c", command]).current_dir(folder).env("PATH", path);
     shell.env("WEIR_TEMPLATE", root().join("template.yaml"));
     shell
+}
+
+/// Runs a command to its end, and returns its exit code and its standard error.
+///
+/// # Panics
+/// When the command does not end in time: it belongs into [`LEFT_OUT`].
+fn run(mut shell: Command, command: &str) -> (i32, String) {
+    let mut child = shell
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stderr.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let deadline = Instant::now() + COMMAND_LIMIT;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        let is_late = Instant::now() > deadline;
+        if is_late {
+            let group = format!("-{}", child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        }
+        assert!(!is_late, "does not end within {COMMAND_LIMIT:?}: {command}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    (status.code().unwrap_or(-1), reader.join().unwrap())
 }
 
 /// Creates the files and items that the examples use.

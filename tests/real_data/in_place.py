@@ -24,7 +24,7 @@ from:
     transform: 'if has("freight") then .cost = (.freight | tonumber) | del(.freight) else . end | .state //= "open"'
 inverse:
   - table: orders
-    transform: 'if has("cost") then .freight = (.cost | tostring) | del(.cost, .state) else . end'
+    transform: 'if has("cost") then (if has("freight") then . else .freight = (.cost | tostring) end) | del(.cost, .state) else . end'
 segments: 2
 function_seconds: 20
 """,

@@ -35,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
             "locks",
         ],
     ),
+    ("load", &["operations", "client", "template", "model"]),
     (
         "console",
         &[
@@ -53,6 +54,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
         "runner",
         &[
             "console",
+            "load",
             "local",
             "operations",
             "client",

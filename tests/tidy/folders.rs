@@ -12,9 +12,6 @@ const FILES_MAX: usize = 25;
 const LARGER: [(&str, usize, &str); 1] =
     [("local-store/server/src/api", usize::MAX, "one file for each operation")];
 
-/// Folders where a module with parts must be `foo/mod.rs`; elsewhere both styles exist.
-const ONE_MODULE_STYLE: [&str; 1] = ["local-store/"];
-
 /// Extensions of source files.
 const ENDINGS: [&str; 4] = ["rs", "py", "cjs", "sh"];
 
@@ -49,15 +46,14 @@ fn complaints(files: &[String], larger: &[(&str, usize, &str)]) -> Vec<String> {
 }
 
 /// Returns the files `foo.rs` next to a folder `foo/` with parts.
-fn files_beside_their_parts(files: &[String], within: &[&str]) -> Vec<String> {
+fn files_beside_their_parts(files: &[String]) -> Vec<String> {
     let is_beside = |path: &&String| {
         let folder = path.strip_suffix(".rs").map(|module| format!("{module}/"));
         folder.is_some_and(|folder| {
             files.iter().any(|other| other.starts_with(&folder) && other.ends_with(".rs"))
         })
     };
-    let is_within = |path: &&String| within.iter().any(|start| path.starts_with(start));
-    files.iter().filter(is_within).filter(is_beside).cloned().collect()
+    files.iter().filter(is_beside).cloned().collect()
 }
 
 #[test]
@@ -67,7 +63,7 @@ fn folders_are_small() {
 
 #[test]
 fn a_module_with_parts_is_a_mod_file() {
-    let found = files_beside_their_parts(&files(), &ONE_MODULE_STYLE);
+    let found = files_beside_their_parts(&files());
     assert_none("move each of these to `mod.rs` in the folder of its parts", &found);
 }
 
@@ -90,5 +86,5 @@ fn a_file_next_to_its_parts_is_found() {
     let files =
         ["a/b.rs", "a/b/c.rs", "a/d.rs", "a/d/data.txt", "e/f.rs", "e/f/g.rs", "a/h/mod.rs"];
     let files = files.map(str::to_owned);
-    assert_eq!(files_beside_their_parts(&files, &["a/"]), ["a/b.rs"]);
+    assert_eq!(files_beside_their_parts(&files), ["a/b.rs", "e/f.rs"]);
 }

@@ -1,18 +1,14 @@
 //! Import cycles: files of a crate that import each other, directly or indirectly.
 //!
-//! A cycle may consist of a file and its parts: `foo.rs` or `foo/mod.rs`, and files below `foo/`.
-//! Larger cycles are recorded in `import_cycles.txt`, and that list may only shrink. The crate's
-//! root counts as a file like any other: what it re-exports is below it, so a module must import an item
-//! from the file that defines it. `imports` reads the files.
+//! A cycle may consist of a file and its parts: `foo/mod.rs` and files below `foo/`. There is no larger one.
+//! The crate's root counts as a file like any other: what it re-exports is below it, so a module must
+//! import an item from the file that defines it. `imports` reads the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::imports::{self, Graph, Module};
-use crate::{arrows, assert_none, read};
-
-/// The recorded cycles, relative to the root of the repository.
-const RECORD: &str = "tests/tidy/import_cycles.txt";
+use crate::{arrows, assert_none};
 
 /// Modules that all import each other, directly or indirectly.
 type ImportCycle = BTreeSet<Module>;
@@ -92,47 +88,6 @@ fn describe(graph: &Graph, cycle: &ImportCycle) -> String {
     format!("{} files: {}; a loop: {}", files.len(), files.join(", "), way.join(" -> "))
 }
 
-/// The record of a crate: files in its largest cycle, and in all its cycles together.
-type CycleCounts = (usize, usize);
-
-fn counts(cycles: &[ImportCycle]) -> CycleCounts {
-    let sizes = cycles.iter().map(ImportCycle::len);
-    (sizes.clone().max().unwrap_or(0), sizes.sum())
-}
-
-/// Parses lines of `crate largest all`; `#` begins a comment.
-fn parse_record(text: &str) -> BTreeMap<String, CycleCounts> {
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            let number = |place: usize| words[place].parse().expect("a number of files");
-            (words[0].to_owned(), (number(1), number(2)))
-        })
-        .collect()
-}
-
-/// Compares a crate's cycles with the record; `None` if they are equal.
-fn complaint(name: &str, graph: &Graph, recorded: CycleCounts) -> Option<String> {
-    let mut cycles = cycles(graph);
-    cycles.retain(|cycle| !is_a_file_and_its_parts(cycle));
-    let found = counts(&cycles);
-    if found == recorded {
-        return None;
-    }
-    let line = format!("`{name} {} {}`", found.0, found.1);
-    if found.0 <= recorded.0 && found.1 <= recorded.1 {
-        let rest =
-            if found == (0, 0) { "remove its line".to_owned() } else { format!("write {line}") };
-        return Some(format!(
-            "{name}: its import cycles shrank from {recorded:?}; {rest} in {RECORD}"
-        ));
-    }
-    let shown: Vec<_> = cycles.iter().map(|cycle| describe(graph, cycle)).collect();
-    let shown = shown.join("\n    ");
-    Some(format!("{name}: its import cycles grew from {recorded:?} to {found:?}:\n    {shown}"))
-}
-
 /// Returns the root files of each crate's library and binaries.
 fn roots() -> Vec<(String, PathBuf)> {
     let metadata = arrows::metadata();
@@ -153,19 +108,21 @@ fn roots() -> Vec<(String, PathBuf)> {
     roots
 }
 
+/// Returns the cycles of a crate that are larger than a file and its parts.
+fn large(graph: &Graph) -> Vec<ImportCycle> {
+    let mut cycles = cycles(graph);
+    cycles.retain(|cycle| !is_a_file_and_its_parts(cycle));
+    cycles
+}
+
 #[test]
-fn import_cycles_only_shrink() {
-    let mut recorded = parse_record(&read(RECORD));
+fn no_import_cycle_is_larger_than_a_file_and_its_parts() {
     let mut complaints = Vec::new();
     for (name, file) in roots() {
         let graph = imports::graph_of(&|path| std::fs::read_to_string(path).ok(), &file);
-        // The binaries of a crate are thin and have no cycles.
-        let is_library = file.ends_with("lib.rs");
-        let counts = if is_library { recorded.remove(&name).unwrap_or((0, 0)) } else { (0, 0) };
-        complaints.extend(complaint(&name, &graph, counts));
+        let found = large(&graph).into_iter();
+        complaints.extend(found.map(|cycle| format!("{name}: {}", describe(&graph, &cycle))));
     }
-    complaints
-        .extend(recorded.keys().map(|name| format!("{RECORD} lists {name}, which has no library")));
     assert_none("import cycles", &complaints);
 }
 
@@ -180,8 +137,7 @@ fn graph(files: &[(&str, &str)]) -> Graph {
 
 /// Returns the cycles of such a crate that are not a file and its parts.
 fn large_cycles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let cycles = cycles(&graph(files)).into_iter();
-    let large = cycles.filter(|cycle| !is_a_file_and_its_parts(cycle));
+    let large = large(&graph(files)).into_iter();
     large.map(|cycle| cycle.iter().map(|module| module.join("::")).collect()).collect()
 }
 
@@ -250,18 +206,4 @@ fn test_modules_do_not_count() {
         assert!(large_cycles(&files(a)).is_empty(), "{a}");
     }
     assert!(!large_cycles(&files("#[cfg(unix)]\nuse crate::b;")).is_empty());
-}
-
-#[test]
-fn a_crate_is_compared_with_its_record() {
-    let files =
-        [("lib.rs", "mod a;\nmod b;"), ("a.rs", "use crate::b;"), ("b.rs", "use crate::a;")];
-    let graph = graph(&files);
-    assert_eq!(complaint("c", &graph, (2, 2)), None);
-    let grown = complaint("c", &graph, (0, 0)).unwrap();
-    assert!(grown.contains("grew") && grown.contains("a loop: a -> b -> a"), "{grown}");
-    let shrunk = complaint("c", &graph, (3, 5)).unwrap();
-    assert!(shrunk.contains("shrank") && shrunk.contains("`c 2 2`"), "{shrunk}");
-    let record = parse_record("# crate, largest, all\n\nc 2 2\n");
-    assert_eq!(record, BTreeMap::from([("c".to_owned(), (2, 2))]));
 }

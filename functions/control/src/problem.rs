@@ -26,7 +26,16 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Returns the name of the kind in entries and reports.
+    /// Returns the word of `verify` for the kind, for reports.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Foreign => "occupied",
+            Self::Collision | Self::Refused | Self::Unassembled => self.as_str(),
+        }
+    }
+
+    /// Returns the name of the kind in entries.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -125,8 +125,14 @@ proptest! {
     }
 
     #[test]
-    fn a_route(migration in text(), revision in any::<u64>(), read in side(), write in side()) {
-        let entry = Route { migration, revision, read, write };
+    fn a_route(
+        migration in text(),
+        run in option::of(text()),
+        revision in any::<u64>(),
+        read in side(),
+        write in side(),
+    ) {
+        let entry = Route { migration, run, revision, read, write };
         prop_assert_eq!(read_back(&entry), entry);
     }
 

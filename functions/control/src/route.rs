@@ -1,6 +1,7 @@
 //! The route of a migration: the side (sources or targets) that the application reads and writes.
 //!
-//! Item name / `ROUTE`: `read` and `write` are `source` or `target`; `write` is `none` while writers are
+//! Item name / `ROUTE`, where `name` is that of the route: the plan's `route`, by default the
+//! migration's name. `read` and `write` are `source` or `target`; `write` is `none` while writers are
 //! blocked. `revision` is the epoch, which increases with each change. The application reads this entry.
 
 use serde::{Deserialize, Serialize};
@@ -31,11 +32,14 @@ impl Side {
     }
 }
 
-/// The route of a migration.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The migration.
+    /// The name of the route, which is the partition of its entry.
     pub migration: String,
+    /// The migration that uses the route, unless it has the route's name.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub run: Option<String>,
     /// The revision of the entry, which is the epoch of the route.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
@@ -49,11 +53,28 @@ impl Route {
     /// The name of the entry.
     pub const NAME: &'static str = "ROUTE";
 
-    /// Returns the initial route, for a migration that has no route in the table yet.
+    /// Returns the initial route, for a name that has no route in the table yet.
     #[must_use]
-    pub fn new(migration: &str) -> Self {
-        let migration = migration.to_owned();
-        Self { migration, revision: 0, read: Side::Source, write: Side::Source }
+    pub fn new(name: &str) -> Self {
+        let migration = name.to_owned();
+        Self { migration, run: None, revision: 0, read: Side::Source, write: Side::Source }
+    }
+
+    /// Returns the migration that uses the route, or used it last.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.run.as_deref().unwrap_or(&self.migration)
+    }
+
+    /// Notes the migration that uses the route.
+    pub fn set_owner(&mut self, migration: &str) {
+        self.run = (self.migration != migration).then(|| migration.to_owned());
+    }
+
+    /// Returns whether this is the route of a migration.
+    #[must_use]
+    pub fn is_of(&self, migration: &str) -> bool {
+        self.revision == 0 || self.owner() == migration
     }
 
     /// Returns whether writers are blocked.

@@ -77,6 +77,10 @@ const FINISH_CUTOVER: &str =
 const FINISH_REVERT: &str =
     "the switch is committed but not finished: run `weir migrate revert NAME` again";
 const ENDED: &str = "the migration has ended";
+/// The reason to refuse another cut-over of a run that was reverted or aborted.
+const RUN_AGAIN: &str = "the migration has ended; to run again, empty the targets and start the plan under another name";
+const RUN_AGAIN_IN_PLACE: &str =
+    "the migration has ended; to run again, start the plan under another name";
 
 fn start(phase: Phase) -> PhaseDecision {
     match phase {
@@ -142,7 +146,10 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
             Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Returning => Err(FINISH_REVERT),
-        Phase::CutOver | Phase::Completing => {
+        Phase::CutOver => Err(
+            "clients write the new attributes to the same items now, so there is nothing to compare",
+        ),
+        Phase::Completing => {
             Err("the targets no longer follow the sources, so there is nothing to compare")
         }
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
@@ -167,6 +174,8 @@ fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
         Phase::Completing => {
             Err("it cannot be cut over any more: `weir migrate complete NAME` finishes it")
         }
+        Phase::Reverted | Phase::Aborted if kind == Kind::InPlace => Err(RUN_AGAIN_IN_PLACE),
+        Phase::Reverted | Phase::Aborted if kind != Kind::Purge => Err(RUN_AGAIN),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
@@ -222,7 +231,10 @@ fn abort(phase: Phase) -> PhaseDecision {
         Phase::None => Err(NOT_BEGUN),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Returning => Err(FINISH_REVERT),
-        Phase::CutOver | Phase::Reverting | Phase::Completing => Err(
+        Phase::Completing => {
+            Err("it can no longer be aborted: `weir migrate complete NAME` finishes it")
+        }
+        Phase::CutOver | Phase::Reverting => Err(
             "it can be aborted only before the cut-over: `weir migrate status NAME` shows the next step",
         ),
         Phase::Reverted | Phase::Completed => Err(ENDED),

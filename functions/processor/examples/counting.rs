@@ -64,18 +64,18 @@ fn apply(rule: &Counters, totals: &mut BTreeMap<String, Item>, text: &str) -> us
     let records: Vec<_> =
         event.records.iter().map(|raw| lambda_record_from_str(raw.get()).unwrap()).collect();
     let needs = rule.needs(&records.iter().collect::<Vec<_>>());
-    let found = needs.totals.into_iter();
+    let found = needs.into_iter();
     let found = found.filter_map(|counter| {
         let total = Total::from_item(totals.get(&counter)?);
         Some((counter, total))
     });
-    let found = Found { totals: found.collect(), ..Found::default() };
+    let found = Found { inputs: found.collect(), ..Found::default() };
     let effects = records.iter().enumerate().flat_map(|(position, record)| {
         let effects = rule.decide(record, &found).unwrap();
         effects.into_iter().map(move |effect| (position, effect))
     });
     let mut writes = 0;
-    for (counter, joined) in fold(effects).cells {
+    for (counter, joined) in fold(effects) {
         let total =
             totals.get(&counter).map_or_else(Total::default, |i| Total::from_item(i).unwrap());
         if let Some(total) = total.joined(&joined.value) {

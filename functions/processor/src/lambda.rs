@@ -6,13 +6,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use aws_config::environment::EnvironmentVariableCredentialsProvider;
-use aws_config::retry::RetryConfig;
-use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
-use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region};
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
-use rules::Rule;
 use rules::archive::Archive;
 use rules::counters::Counters;
 use rules::fan_out::FanOut;
@@ -40,6 +34,7 @@ use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
 use crate::reconcile::{ReconcileReport, Reconciler};
+use crate::sdk;
 use crate::settings::{
     ARCHIVE_BUCKET, ArchiveSettings, CountersSettings, FanOutSettings, HISTORY_TABLE,
     MaintenanceSettings, MigrationSettings, Place, QUARANTINE_BUCKET, SLOTS_TABLE, TOTALS_TABLE,
@@ -47,19 +42,6 @@ use crate::settings::{
 };
 use crate::tables::dynamodb::DynamoDbTable;
 use crate::totals::Totals;
-
-/// Maximum number of attempts of the SDK for one request. The SDK retries throttled and interrupted
-/// requests. This crate decides about further retries, because they depend on the invocation's
-/// deadline.
-const SDK_ATTEMPTS: u32 = 3;
-/// Upper bound of the SDK's wait between two attempts.
-const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
-/// Timeout of one attempt. The largest requests, 16 MB, take about a second.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Upper bound of the time that the SDK takes for one request, including its retries.
-pub(crate) const ANSWER_TIME_MAX: Duration =
-    REQUEST_TIMEOUT.saturating_add(SDK_BACK_OFF_MAX).saturating_mul(SDK_ATTEMPTS);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 type ArchiveFunction = Frame<Archive, ArchiveSink<S3ObjectStore>, S3ObjectStore>;
 type FanOutFunction = Frame<FanOut, Copies<DynamoDbCopies>, S3ObjectStore>;
@@ -104,7 +86,7 @@ pub async fn run_archive() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return refuse_to_start(&error),
     };
-    let config = sdk_config().await;
+    let config = sdk::config(&environment_variable).await;
     let s3 = aws_sdk_s3::Client::new(&config);
     let store = S3ObjectStore::new(s3.clone(), settings.archive.bucket, ARCHIVE_BUCKET);
     let function: &ArchiveFunction = &Frame {
@@ -128,7 +110,7 @@ pub async fn run_versions() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return refuse_to_start(&error),
     };
-    let config = sdk_config().await;
+    let config = sdk::config(&environment_variable).await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&config);
     let function: &VersionsFunction = &Frame {
         rule: settings.rule,
@@ -155,7 +137,7 @@ pub async fn run_fan_out() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return refuse_to_start(&error),
     };
-    let config = sdk_config().await;
+    let config = sdk::config(&environment_variable).await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&config);
     let tables = match DynamoDbCopies::open(dynamodb, &mut settings.rule).await {
         Ok(tables) => tables,
@@ -235,7 +217,7 @@ pub async fn run_archive_maintenance() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return refuse_to_start(&error),
     };
-    let s3 = aws_sdk_s3::Client::new(&sdk_config().await);
+    let s3 = aws_sdk_s3::Client::new(&sdk::config(&environment_variable).await);
     let store = S3ObjectStore::new(s3, settings.archive.bucket, ARCHIVE_BUCKET);
     let (prefix, retry) = (settings.archive.prefix, RetryPolicy::CONTENDED);
     let compactor = &Compactor { store: store.clone(), prefix: prefix.clone(), retry };
@@ -265,7 +247,7 @@ pub async fn run_counters() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return refuse_to_start(&error),
     };
-    let config = sdk_config().await;
+    let config = sdk::config(&environment_variable).await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&config);
     let slots = DynamoDbTable::new(
         dynamodb.clone(),
@@ -320,7 +302,7 @@ pub async fn run_migration() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return refuse_to_start(&error),
     };
-    let config = sdk_config().await;
+    let config = sdk::config(&environment_variable).await;
     let throttling = Throttling::default();
     let watched = aws_sdk_dynamodb::config::Builder::from(&config).interceptor(throttling.clone());
     let client = aws_sdk_dynamodb::Client::from_conf(watched.build());
@@ -348,8 +330,8 @@ pub async fn run_migration() -> ExitCode {
 }
 
 /// Processes an event if it is a batch, and writes the batch's log line and metrics.
-async fn process_event<R: Rule, E: Executor, O: ObjectStore>(
-    function: &Frame<R, E, O>,
+async fn process_event<E: Executor, O: ObjectStore>(
+    function: &Frame<E::Rule, E, O>,
     name: &str,
     payload: &str,
     deadline: Deadline,
@@ -434,33 +416,6 @@ const UNTOLD_DEADLINE: Duration = Duration::from_secs(60);
 /// cargo-lambda 1.9 reports a time in 1970.
 fn deadline_of(end: SystemTime) -> Deadline {
     Deadline::after(end.duration_since(SystemTime::now()).unwrap_or(UNTOLD_DEADLINE))
-}
-
-/// Loads region, credentials and endpoints from the environment. If region and credentials are
-/// environment variables, as on Lambda, the SDK's other providers are not built, because each would
-/// have its own HTTP client.
-async fn sdk_config() -> aws_config::SdkConfig {
-    let retries =
-        RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS).with_max_backoff(SDK_BACK_OFF_MAX);
-    let timeouts = TimeoutConfig::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .operation_attempt_timeout(REQUEST_TIMEOUT)
-        .build();
-    let mut config = aws_config::defaults(BehaviorVersion::latest())
-        .http_client(crate::https::client())
-        .retry_config(retries)
-        .timeout_config(timeouts)
-        // The timeout of a request already ends stalled requests, and the object store's timeout ends stalled
-        // downloads.
-        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-    if let Some(region) = environment_variable("AWS_REGION") {
-        config = config.region(Region::new(region));
-    }
-    let is_set = |name: &str| environment_variable(name).is_some_and(|value| !value.is_empty());
-    if is_set("AWS_ACCESS_KEY_ID") && is_set("AWS_SECRET_ACCESS_KEY") {
-        config = config.credentials_provider(EnvironmentVariableCredentialsProvider::new());
-    }
-    config.load().await
 }
 
 /// Sends the log to standard output as JSON lines, which Lambda puts into the function's log.

@@ -6,9 +6,10 @@
 use std::fmt;
 
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
-use rules::archive::{Archive, Declaration, Deletes, restored};
+use rules::archive::{Archive, Declaration, Deletes};
 use rules::counters::{Counters, SLOT_COUNT_MAX, TOTAL_ATTRIBUTES};
 use rules::fan_out::{FanOut, parse_and_check};
+use rules::marks::restored;
 use rules::versions::{Retention, VERSION_NUMBER_MAX, Versions};
 use thiserror::Error;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::{StreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, Number};
-use rules::counters::{Cells, DamagedTotal, REVISION_ATTRIBUTE, Total};
+use rules::counters::{Cells, Counters, DamagedTotal, LoadedTotal, REVISION_ATTRIBUTE, Total};
 use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Deadline, RetryPolicy};
@@ -98,10 +98,10 @@ impl<T: Table> Totals<T> {
         &self,
         counter: &str,
         cells: &Cells,
-        found: &Found,
+        found: &Found<LoadedTotal>,
     ) -> Result<(bool, Option<DamagedTotal>), Failure> {
         let is_left_out = found.not_loaded.contains(counter);
-        let mut found = found.totals.get(counter).cloned();
+        let mut found = found.inputs.get(counter).cloned();
         let mut failure = "other writers keep changing this total".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
@@ -130,9 +130,11 @@ impl<T: Table> Totals<T> {
 }
 
 impl<T: Table> Executor for Totals<T> {
-    async fn load(&self, needs: Needs) -> Result<Found, Failure> {
+    type Rule = Counters;
+
+    async fn load(&self, needs: Needs) -> Result<Found<LoadedTotal>, Failure> {
         let mut found = Found::default();
-        let mut counters: Vec<String> = needs.totals.into_iter().collect();
+        let mut counters: Vec<String> = needs.into_iter().collect();
         while !counters.is_empty() {
             let count = match self.largest.load(Ordering::Relaxed) {
                 0 => UNKNOWN_AT_ONCE,
@@ -142,8 +144,8 @@ impl<T: Table> Executor for Totals<T> {
             // Only the decoded totals are kept, because items take several times the memory.
             let items = self.load_items(counters).await?.into_iter();
             let totals = items.map(|(counter, item)| (counter, Total::from_item(&item)));
-            found.totals.extend(totals);
-            let slots = found.totals.values().flatten().map(|total| total.cells.len()).max();
+            found.inputs.extend(totals);
+            let slots = found.inputs.values().flatten().map(|total| total.cells.len()).max();
             self.note_loaded(slots.unwrap_or(0));
             counters = rest;
         }
@@ -152,13 +154,11 @@ impl<T: Table> Executor for Totals<T> {
 
     async fn apply(
         &self,
-        mut folded: Folded,
-        found: &Found,
+        folded: Folded<String, Cells>,
+        found: &Found<LoadedTotal>,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let cells = std::mem::take(&mut folded.cells);
-        let mut outcomes = TargetOutcome::unknown(folded);
-        let joins: Vec<_> = in_order(cells)
+        let joins: Vec<_> = in_order(folded)
             .into_iter()
             .map(async |(counter, joined)| {
                 let joining = deadline.limit(self.join(&counter, &joined.value, found)).await;
@@ -177,10 +177,6 @@ impl<T: Table> Executor for Totals<T> {
         // Totals that were not loaded are assumed to have as many slots as the largest loaded one.
         let largest = self.largest.load(Ordering::Relaxed).max(1);
         let at_once = (SLOTS_AT_ONCE / largest).clamp(1, WRITES_AT_ONCE);
-        let mut joins = stream::iter(joins).buffer_unordered(at_once);
-        while let Some(outcome) = joins.next().await {
-            outcomes.push(outcome);
-        }
-        outcomes
+        stream::iter(joins).buffer_unordered(at_once).collect().await
     }
 }

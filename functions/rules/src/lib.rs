@@ -16,6 +16,6 @@ pub mod stamp;
 pub mod time_to_live;
 pub mod versions;
 
-pub use effect::{Effect, Folded, Join, Joined, fold};
+pub use effect::{Effect, Fold, Folded, Join, Joined, fold};
 pub use rule::{Found, LookAhead, Needs, Refusal, Rule};
 pub use stamp::Stamp;

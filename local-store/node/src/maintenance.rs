@@ -38,6 +38,8 @@ pub(super) struct Maintenance {
     /// See [`crate::Settings::quiet`].
     pub(super) quiet: Duration,
     pub(super) before_recent: RecentBoundary,
+    /// See [`crate::Settings::entries_kept`].
+    pub(super) entries_kept: u64,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) id: NodeId,
 }
@@ -114,14 +116,40 @@ impl Maintenance {
     fn progress(&self) -> Progress {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
+        let purged = metrics.purged.as_ref().map(|at| at.index);
         let peers = metrics.replication.iter().flat_map(BTreeMap::values);
         let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
         Progress {
             last_log: metrics.last_log_index,
             applied: metrics.last_applied.as_ref().map(|at| at.index),
             snapshot: metrics.snapshot.as_ref().map(|at| at.index),
+            purged,
             matched: matched.unwrap_or(u64::MAX),
         }
+    }
+
+    /// Purges the entries of the log that the persisted state has and that no peer needs: all but the
+    /// recent ones, or all if the log is large, because freed files are reused, whereas new files have
+    /// to be filled with zeros first.
+    ///
+    /// The policy of openraft is switched off: while its purge waits for a replication that reads the
+    /// log, it may move the end of the purge back, which is an assertion of its development builds.
+    async fn purge(&self) -> Result<(), Fatal<TypeConfig>> {
+        let Progress { snapshot: Some(snapshot), purged, matched, .. } = self.progress() else {
+            return Ok(());
+        };
+        let (_, log_bytes) = self.log.usage();
+        let before = match log_bytes > LOG_BYTES_KEPT {
+            true => snapshot,
+            false => snapshot
+                .min(self.before_recent.index())
+                .min(matched)
+                .max(snapshot.saturating_sub(self.entries_kept)),
+        };
+        if before > 0 && Some(before) > purged {
+            self.raft.trigger().purge_log(before).await?;
+        }
+        Ok(())
     }
 
     /// Transfers leadership from this node, if it leads, to the peer with an undamaged disk that
@@ -180,7 +208,8 @@ impl Lull {
     /// persists the state, purges the log, and merges the files of the state.
     async fn check(&mut self, maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
         let Maintenance { raft, log, state, quiet, .. } = maintenance;
-        let Progress { last_log, applied, snapshot, matched } = maintenance.progress();
+        maintenance.purge().await?;
+        let Progress { last_log, applied, snapshot, matched, .. } = maintenance.progress();
         if last_log != self.last_log {
             *self = Self { last_log, since: Instant::now(), is_done: false };
         }
@@ -211,26 +240,16 @@ struct Progress {
     applied: Option<u64>,
     /// The entry up to which the state is persisted.
     snapshot: Option<u64>,
+    /// The last entry that was purged.
+    purged: Option<u64>,
     /// On a leader, the last entry that every peer has. A peer still needs the entries that it has
     /// not acknowledged. Without them the peer would need a snapshot, and perhaps another one after
     /// that.
     matched: u64,
 }
 
-/// Persists the state. Truncates the log even below the usual number of entries if the entries or
-/// the log are large, because freed files are reused, whereas new files have to be filled with
-/// zeros first.
+/// Persists the state, and purges the entries of the log that an earlier call made unnecessary.
 async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
-    let Maintenance { raft, log, before_recent, .. } = maintenance;
-    let Progress { snapshot, matched, .. } = maintenance.progress();
-    let snapshot = snapshot.unwrap_or(0);
-    let (_, log_bytes) = log.usage();
-    let before = match log_bytes > LOG_BYTES_KEPT {
-        true => snapshot,
-        false => snapshot.min(before_recent.index()).min(matched),
-    };
-    if before > 0 {
-        raft.trigger().purge_log(before).await?;
-    }
-    raft.trigger().snapshot().await
+    maintenance.purge().await?;
+    maintenance.raft.trigger().snapshot().await
 }

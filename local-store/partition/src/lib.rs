@@ -56,7 +56,8 @@ pub use split::{find_due_splits, find_split_work};
 pub use storage::{Batch, Op, ReadError, Value, View, Visit};
 pub use stream::seek::find_first_since;
 pub use stream::{
-    Position, find_due_rotations, find_due_trims, read_last_sequence, read_shard_records,
+    Position, find_due_rotations, find_due_trims, read_last_sequence, read_newest_shard_records,
+    read_shard_records,
 };
 pub use table::Table;
 pub use table::billing::{Billing, partition_count};

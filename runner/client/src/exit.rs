@@ -4,8 +4,6 @@
 
 use std::process::ExitCode;
 
-pub use crate::interruption::Signal;
-
 /// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -33,5 +31,38 @@ impl From<Exit> for ExitCode {
             Exit::TimedOut => 5,
             Exit::Interrupted(signal) => signal.exit_code(),
         })
+    }
+}
+
+/// The signal that asked the process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Ctrl-C.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl Signal {
+    /// Returns the exit code after a signal: 128 plus the signal's number, as in shells.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "interrupted",
+            Self::Terminate => "terminated",
+        }
+    }
+}
+
+impl From<Signal> for ExitCode {
+    fn from(signal: Signal) -> Self {
+        Self::from(signal.exit_code())
     }
 }

@@ -4,54 +4,20 @@
 //! expect. Its completed work is kept, so the verb can be run again. `NATURES` has an entry for every verb; a
 //! test compares this list with the command line.
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use std::time::Duration;
 
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use locks::Mutex;
 use tokio::sync::oneshot;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Signal};
 use crate::output::say;
 
 /// Time limit for a verb to end after the signal. After the limit the process exits, because work that
 /// never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
-
-/// The signal that asked the process to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Ctrl-C.
-    Interrupt,
-    /// SIGTERM.
-    Terminate,
-}
-
-impl Signal {
-    /// Returns the exit code after a signal: 128 plus the signal's number, as in shells.
-    #[must_use]
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Interrupt => 130,
-            Self::Terminate => 143,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Interrupt => "interrupted",
-            Self::Terminate => "terminated",
-        }
-    }
-}
-
-impl From<Signal> for ExitCode {
-    fn from(signal: Signal) -> Self {
-        Self::from(signal.exit_code())
-    }
-}
 
 /// Exit code of the first signal; 0 before the first signal.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
@@ -99,10 +65,15 @@ pub fn reached(text: String) {
     set_reached(ShownProgress::Text(text));
 }
 
-/// Copies the progress text from a progress bar: the bar's message, and its position if `unit` is
-/// not empty.
-pub fn follow(bar: &ProgressBar, unit: &'static str) {
+/// Returns a progress bar; without a length, a spinner. A later signal copies the progress text from
+/// it: the bar's message, and its position if `unit` is not empty.
+pub fn progress_bar(length: Option<u64>, template: &str, unit: &'static str) -> ProgressBar {
+    let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
     set_reached(ShownProgress::Bar(bar.clone(), unit));
+    bar
 }
 
 fn text_of(reached: &ShownProgress) -> String {

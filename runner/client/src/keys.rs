@@ -14,9 +14,9 @@ use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvid
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 
-use crate::endpoint::{is_on_aws, region};
+use crate::aws_host::{is_on_aws, region};
+use crate::error_cause::innermost;
 use crate::https;
-use crate::sdk_error::innermost;
 
 /// The placeholder key. A local store accepts any credentials.
 const ACCESS_KEY: &str = "local";

@@ -37,6 +37,11 @@ pub fn say(text: &str) {
     eprintln!("{text}");
 }
 
+/// Warns that an option has no effect. A command calls this before it does anything.
+pub fn no_effect(option: &str, why: &str) {
+    say(&format!("warning: {option} has no effect: {why}"));
+}
+
 /// Quotes a text as one word of a shell command.
 #[must_use]
 pub fn shell_word(text: &str) -> String {

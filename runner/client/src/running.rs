@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::endpoint;
+use crate::aws_host;
 
 /// The path of the file.
 pub const RUNNING_FILE: &str = ".weir/running.json";
@@ -167,8 +167,8 @@ impl Running {
     /// per region, none of which identifies the account.
     pub fn is_at(&self, url: &str) -> bool {
         let is_same_region = |own: &str| {
-            let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
-            are_on_aws && endpoint::region(own) == endpoint::region(url)
+            let are_on_aws = aws_host::is_on_aws(own) && aws_host::is_on_aws(url);
+            are_on_aws && aws_host::region(own) == aws_host::region(url)
         };
         self.store().is_some_and(|own| place_of(url) == place_of(own) || is_same_region(own))
     }

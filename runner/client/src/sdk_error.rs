@@ -14,10 +14,8 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
+use crate::error_cause::{causes, innermost};
 use crate::keys;
-
-/// Maximum number of causes that are read from an error chain, which usually has about five.
-const CAUSES_MAX: usize = 32;
 
 /// Advice for a local endpoint that does not respond.
 pub const IS_UP_RUNNING: &str = "; is `weir up` still running?";
@@ -116,8 +114,19 @@ pub fn is_not_found<E, R>(error: &SdkError<E, R>) -> bool
 where
     E: Error + ProvideErrorMetadata + 'static,
 {
-    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-    matches!(code, Some("ResourceNotFoundException" | "NoSuchBucket"))
+    matches!(code_of(error), Some("ResourceNotFoundException" | "NoSuchBucket"))
+}
+
+/// Returns true if the condition of a write was false, so that nothing was written.
+pub fn is_condition_failed<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: Error + ProvideErrorMetadata + 'static,
+{
+    code_of(error) == Some("ConditionalCheckFailedException")
+}
+
+fn code_of<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> Option<&str> {
+    error.as_service_error().and_then(ProvideErrorMetadata::code)
 }
 
 /// Returns true if a request was certainly not sent.
@@ -146,19 +155,6 @@ pub fn is_throttle(code: &str) -> bool {
             | "ProvisionedThroughputExceeded"
             | "RequestLimitExceeded"
     )
-}
-
-/// Returns an error and its causes, outermost first.
-fn causes<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> + 'a {
-    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
-        .take(CAUSES_MAX)
-}
-
-/// Returns the innermost cause.
-pub fn innermost(error: &(dyn Error + 'static)) -> String {
-    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]

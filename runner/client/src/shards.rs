@@ -5,11 +5,15 @@
 //! or rejected as trimmed is replaced by a new iterator from the same position. If the new iterator is
 //! rejected too, the shard is trimmed.
 
+use std::future::ready;
+use std::pin::pin;
+
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodbstreams::operation::list_streams::ListStreamsError;
 use aws_sdk_dynamodbstreams::primitives::DateTime;
 use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
+use futures::{StreamExt, stream};
 
 use crate::endpoint;
 use crate::sdk_error::{error_text, is_not_found};
@@ -41,6 +45,9 @@ pub struct Stream {
 /// first page that is not empty.
 const FIND_PAGES_MAX: usize = 5;
 
+/// The number of shards that are searched for a record at the same time.
+const FOUND_AT_ONCE: usize = 8;
+
 /// Maximum number of consecutive expired iterators. An iterator expires only if the clock advances by 15
 /// minutes between two requests.
 const EXPIRED_MAX: usize = 8;
@@ -71,6 +78,8 @@ pub struct Place {
     /// Whether the reader restarted at the oldest record, because its first iterator was lost.
     is_from_horizon: bool,
     is_over: bool,
+    /// The maximum number of records of a page; `None` for that of the service.
+    limit: Option<i32>,
 }
 
 impl Place {
@@ -84,7 +93,14 @@ impl Place {
             has_begun: false,
             is_from_horizon: false,
             is_over: false,
+            limit: None,
         }
+    }
+
+    /// Returns the same position, whose pages have at most so many records.
+    #[must_use]
+    pub fn with_limit(self, limit: i32) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 
     /// Returns the last record that was read.
@@ -287,7 +303,7 @@ impl Stream {
                 place.is_over = true;
                 return Ok(None);
             };
-            let (mut records, next) = match self.read(iterator).await {
+            let (mut records, next) = match self.read(iterator, place.limit).await {
                 Err(Refusal::Expired) => continue,
                 // Some stores reject an old iterator of a shard that is complete. A new iterator
                 // from the same position shows whether records are really trimmed.
@@ -317,8 +333,12 @@ impl Stream {
     }
 
     /// Reads a page; returns it with the next iterator.
-    async fn read(&self, iterator: String) -> Result<(Vec<Record>, Option<String>), Refusal> {
-        let page = read_page(&self.client, &self.arn, iterator).await;
+    async fn read(
+        &self,
+        iterator: String,
+        limit: Option<i32>,
+    ) -> Result<(Vec<Record>, Option<String>), Refusal> {
+        let page = read_page(&self.client, &self.arn, iterator, limit).await;
         let page = page.map_err(|failure| match failure {
             PageFailure::Request(error) => Refusal::new("GetRecords", &*error),
             unreadable => Refusal::Other(unreadable.to_string()),
@@ -328,18 +348,21 @@ impl Stream {
 
     /// Finds a record by its sequence number, and returns it with its shard.
     pub async fn find(&self, sequence: &str) -> Option<(String, Record)> {
-        for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
-            // A shard without the record rejects its sequence number, so the next shard is tried.
-            let mut place = Place::new(Start::At(sequence.to_owned()));
-            for _ in 0..FIND_PAGES_MAX {
-                let Ok(Some(records)) = self.next_page(shard, &mut place).await else { break };
-                // A page may be empty although the next pages have records.
-                let Some(first) = records.into_iter().next() else { continue };
-                if first.sequence.as_str() == sequence {
-                    return Some((shard.to_owned(), first));
-                }
-                break;
-            }
+        let shards = self.shards.iter().filter_map(|shard| shard.shard_id.as_deref());
+        let reads: Vec<_> = shards.map(|shard| self.find_in(shard, sequence)).collect();
+        let found = stream::iter(reads).buffer_unordered(FOUND_AT_ONCE);
+        pin!(found.filter_map(ready)).next().await
+    }
+
+    /// Finds a record in a shard.
+    async fn find_in(&self, shard: &str, sequence: &str) -> Option<(String, Record)> {
+        // A shard without the record rejects its sequence number, or begins with a later record.
+        let mut place = Place::new(Start::At(sequence.to_owned())).with_limit(1);
+        for _ in 0..FIND_PAGES_MAX {
+            let records = self.next_page(shard, &mut place).await.ok().flatten()?;
+            // A page may be empty although the next pages have records.
+            let Some(first) = records.into_iter().next() else { continue };
+            return (first.sequence.as_str() == sequence).then(|| (shard.to_owned(), first));
         }
         None
     }

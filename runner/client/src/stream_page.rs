@@ -44,7 +44,7 @@ pub enum PageFailure {
     Nothing,
 }
 
-/// Reads the page at an iterator of a stream.
+/// Reads the page at an iterator of a stream, with at most `limit` records, or as many as the service returns.
 ///
 /// # Errors
 /// See [`PageFailure`]; nothing was read.
@@ -52,13 +52,22 @@ pub async fn read_page(
     client: &Client,
     stream_arn: &str,
     iterator: String,
+    limit: Option<i32>,
 ) -> Result<Page, PageFailure> {
     let kept = KeepBody::default();
-    let request = client.get_records().shard_iterator(iterator).customize();
+    let request = client.get_records().shard_iterator(iterator).set_limit(limit).customize();
     let sent = request.interceptor(kept.clone()).send().await;
     sent.map_err(|error| PageFailure::Request(Box::new(error)))?;
     let body = kept.0.lock().take();
     let body = body.as_ref().and_then(SdkBody::bytes).ok_or(PageFailure::Nothing)?;
+    Ok(page_of(body, stream_arn)?)
+}
+
+/// Reads the body of a response with records of a stream.
+///
+/// # Errors
+/// The body does not have the form of the Streams API.
+pub(crate) fn page_of(body: &[u8], stream_arn: &str) -> Result<Page, PageError> {
     let page = RecordsPage::read(body, stream_arn, region_of(stream_arn))?;
     let records = page.records.into_iter().map(record_of).collect();
     Ok(Page { records, next_iterator: page.next_shard_iterator })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::endpoint;
+use client::endpoint::{self, ClockReading};
 use maud::{Markup, html};
 
 use crate::context::Context;
@@ -16,7 +16,8 @@ pub(crate) async fn text(context: &Context) -> Option<String> {
     read(context).await.map(|clock| time::text(clock.now_ms.div_euclid(1_000)))
 }
 
-async fn read(context: &Context) -> Option<endpoint::ClockReading> {
+/// Reads the clock of a local store; `None` if it has none, or does not answer.
+pub(crate) async fn read(context: &Context) -> Option<ClockReading> {
     if context.is_on_aws() {
         return None;
     }
@@ -25,11 +26,11 @@ async fn read(context: &Context) -> Option<endpoint::ClockReading> {
 }
 
 /// Returns the clock with its buttons, and the switch of the faults. `address` is the page to return to.
-pub(crate) async fn head(context: &Context, address: &str) -> Markup {
+pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str) -> Markup {
     let writes = context.writes();
     html! {
         section.clock aria-label="Clock" {
-            @match read(context).await {
+            @match clock {
                 Some(clock) => {
                     span { "Store's clock "
                         span data-figure="clock" { (time::text(clock.now_ms.div_euclid(1_000))) } " UTC"

@@ -3,9 +3,11 @@
 //! Pages and actions get nothing else: no flag, no environment, no file but those of the data folder and the
 //! template that runs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use client::aws_host;
 use client::endpoint;
 use client::output::Output;
 use client::running::{Running, RunningState};
@@ -48,6 +50,8 @@ pub struct Context {
     /// The migrations of the store, with the control table that was named last. A client is kept, because a new
     /// one reads the certificates of the system and opens new connections.
     migrate: Mutex<Option<(String, Arc<Migrate>)>>,
+    /// The template that was evaluated last; `None` in it if it is wrong.
+    stack: Mutex<Option<(StackOrigin, Option<Arc<Stack>>)>>,
     /// Reads the streams of the migrations that are shown.
     watches: Watches,
     /// What actions have started.
@@ -56,6 +60,9 @@ pub struct Context {
     rates: Rates,
     notices: Notices,
 }
+
+/// What a template is evaluated from: its file, the parameters, and the bytes of the file.
+type StackOrigin = (PathBuf, BTreeMap<String, String>, Vec<u8>);
 
 /// The control table of migrations, if the template that runs names no other one.
 const CONTROL_TABLE: &str = "weir-migrations";
@@ -76,6 +83,7 @@ impl Context {
             streams: endpoint::streams_client(&place.endpoint),
             token: Token::random().map_err(NoToken)?,
             migrate: Mutex::new(None),
+            stack: Mutex::new(None),
             watches: Watches::default(),
             tasks: Tasks::default(),
             loads: LoadHistory::default(),
@@ -92,7 +100,7 @@ impl Context {
 
     /// Returns whether the store is DynamoDB on AWS, which has no clock to advance and no admin endpoint.
     pub(crate) fn is_on_aws(&self) -> bool {
-        endpoint::is_on_aws(&self.place.endpoint)
+        aws_host::is_on_aws(&self.place.endpoint)
     }
 
     /// Returns the client of the tables.
@@ -131,16 +139,27 @@ impl Context {
         self.running().map(|running| running.directory)
     }
 
-    /// Returns the template that this `weir up` runs; `None` if none runs, or its file cannot be read any more.
-    pub(crate) fn stack(&self) -> Option<Stack> {
+    /// Returns the template that this `weir up` runs; `None` if none runs, or its file cannot be read any more. It
+    /// is evaluated again when the file or its parameters have changed.
+    pub(crate) fn stack(&self) -> Option<Arc<Stack>> {
         let running = self.running()?;
         let bytes = std::fs::read(&running.template).ok()?;
+        let origin = (running.template, running.parameters, bytes);
+        if let Some((of, stack)) = self.stack.lock().as_ref()
+            && *of == origin
+        {
+            return stack.clone();
+        }
+        let (path, parameters, bytes) = &origin;
         let context = template::Context {
-            parameters: running.parameters,
-            folder: running.template.parent().map(PathBuf::from),
+            parameters: parameters.clone(),
+            folder: path.parent().map(PathBuf::from),
             ..template::Context::default()
         };
-        template::read_bytes(&running.template.display().to_string(), &bytes, &context).ok()
+        let stack = template::read_bytes(&path.display().to_string(), bytes, &context).ok();
+        let stack = stack.map(Arc::new);
+        *self.stack.lock() = Some((origin, stack.clone()));
+        stack
     }
 
     /// Returns the name of the control table of migrations.

@@ -1,5 +1,6 @@
 //! The HTML around each page: head, navigation, clock, `<main>`, and the store at the end.
 
+use client::endpoint::ClockReading;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::clock;
@@ -31,6 +32,8 @@ pub(crate) struct Framed<'a> {
     pub(crate) live: Option<Live>,
     /// The result of the action before this page, if there was one.
     pub(crate) notice: Option<&'a str>,
+    /// The clock of the store, if it has one.
+    pub(crate) clock: Option<ClockReading>,
 }
 
 /// How the script keeps a page up to date.
@@ -55,9 +58,8 @@ impl Live {
 }
 
 /// Returns the whole page.
-pub(crate) async fn frame(context: &Context, page: Framed<'_>) -> Markup {
-    let Framed { address, title, main, live, notice } = page;
-    let clock = clock::head(context, address).await;
+pub(crate) fn frame(context: &Context, page: Framed<'_>) -> Markup {
+    let Framed { address, title, main, live, notice, clock } = page;
     let path = address.split('?').next().unwrap_or_default();
     let is_current = |page: &str| path == page || path.starts_with(&format!("{page}/"));
     html! {
@@ -82,7 +84,7 @@ pub(crate) async fn frame(context: &Context, page: Framed<'_>) -> Markup {
                             }
                         }
                     }
-                    (clock)
+                    (clock::head(context, clock, address))
                 }
                 main id="main" tabindex="-1" data-events=[live.map(Live::address)] {
                     @if let Some(notice) = notice { p.notice role="status" { (notice) } }

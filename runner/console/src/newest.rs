@@ -1,13 +1,17 @@
-//! The newest records of a stream, read backwards in windows of time.
+//! The newest records of a stream.
 //!
-//! A stream can only be read forwards, so each window begins earlier than the one before, until it has enough
-//! records. It reads no file and knows no mapping.
+//! Weir's own store returns them with one request, whatever the size of the stream. Any other stream can only be
+//! read forwards, in windows of time: each window begins earlier than the one before, until it has enough records.
+//! This module reads no file and knows no mapping.
 
 use std::collections::VecDeque;
 
+use client::newest_records::{NewestRecords, newest_records};
 use client::shards::{Place, Refusal, Start, Stream, describe};
+use futures::{StreamExt, TryStreamExt, stream};
 use local::explain::Found;
 use mapping::Record;
+use model::{Item, json};
 
 use crate::context::Context;
 use crate::error::PageError;
@@ -15,30 +19,33 @@ use crate::error::PageError;
 /// The beginnings of the windows, in seconds before now. The last one is the retention of a stream.
 const WINDOWS_S: [i64; 4] = [2, 60, 1_800, 86_400];
 
-/// The maximum number of pages with records, of 1,000 records or 1 MB, that one page of the console reads.
+/// The maximum number of pages with records, of 1,000 records or 1 MB, that are read for one window.
 const PAGES_MAX: usize = 24;
 
 /// The number of consecutive empty pages after which a shard on AWS counts as read to its end. A local store
 /// returns an empty page only at the end.
 const EMPTY_PAGES_MAX_ON_AWS: usize = 3;
 
-/// The maximum number of shards of a stream that are read, newest first.
-const SHARDS_MAX: usize = 32;
+/// The maximum number of shards of a stream that are read, newest first: at least one page of each.
+const SHARDS_MAX: usize = PAGES_MAX;
+
+/// The number of shards that are read at the same time.
+const SHARDS_AT_ONCE: usize = 8;
 
 /// The newest records of a table.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Newest {
     /// The records, newest first.
     pub(crate) records: Vec<Found>,
     /// The number of records that were read.
     pub(crate) read: usize,
-    /// The beginning of the last window, in seconds since 1970.
-    pub(crate) since_s: i64,
+    /// The time since which every record was read, in seconds since 1970; `None` if all were, or if it is unknown.
+    pub(crate) since_s: Option<i64>,
     /// Whether the reading stopped before the end of the stream, because it has too many records.
     pub(crate) is_cut: bool,
 }
 
-/// Reads the newest records of a table that a caller wants, at most `count`.
+/// Reads the newest records of a table, at most `count`; of one item if a key is given.
 ///
 /// # Errors
 /// The table has no stream, or it cannot be read.
@@ -46,10 +53,19 @@ pub(crate) async fn newest(
     context: &Context,
     table: &str,
     count: usize,
-    is_wanted: impl Fn(&Record) -> bool,
+    key: Option<&Item>,
 ) -> Result<Newest, PageError> {
+    if !context.is_on_aws()
+        && let Ok(found) = newest_records(context.endpoint(), table, count, key).await
+    {
+        return Ok(of_store(found, table, key.is_some()));
+    }
+    // The store is of another kind, the table has no stream, or the store went away.
     let client = context.streams();
-    let mut arns = client::shards::arns(client, Some(table)).await.map_err(PageError::Store)?;
+    let arns = client::shards::arns(client, Some(table));
+    let now = client::endpoint::store_seconds(context.endpoint(), context.dynamodb());
+    let (arns, now) = tokio::join!(arns, now);
+    let mut arns = arns.map_err(PageError::Store)?;
     // The label in an ARN is a time, so the greatest ARN belongs to the newest stream.
     arns.sort();
     let Some(arn) = arns.pop() else {
@@ -60,12 +76,11 @@ pub(crate) async fn newest(
         ));
     };
     let stream = describe(client.clone(), &arn).await.map_err(PageError::Store)?;
-    let now = client::endpoint::store_seconds(context.endpoint(), context.dynamodb()).await;
     let empty_max = if context.is_on_aws() { EMPTY_PAGES_MAX_ON_AWS } else { 1 };
-    let mut newest = Newest { records: Vec::new(), read: 0, since_s: now, is_cut: false };
+    let mut newest = Newest::default();
     for before in WINDOWS_S {
-        let window = Window { since_s: now.saturating_sub(before), count, empty_max };
-        let (wider, is_exhausted) = window.read(&stream, &is_wanted).await?;
+        let window = Window { since_s: now.saturating_sub(before), count, empty_max, key };
+        let (wider, is_exhausted) = window.read(&stream).await?;
         // A window that was not read to its end may lack the newest records, which the one before has.
         if is_exhausted && !newest.records.is_empty() {
             newest.is_cut = true;
@@ -79,55 +94,95 @@ pub(crate) async fn newest(
     Ok(newest)
 }
 
+/// Returns what Weir's own store has found.
+fn of_store(found: NewestRecords, table: &str, is_of_item: bool) -> Newest {
+    let found_of = |(shard, record)| Found { table: table.to_owned(), shard, record };
+    let mut records: Vec<Found> = found.records.into_iter().map(found_of).collect();
+    sort(&mut records);
+    let oldest = records.last().and_then(|found| found.record.creation_s);
+    let since_s = oldest.filter(|_| !found.is_complete && !is_of_item);
+    Newest { records, read: found.read, since_s, is_cut: false }
+}
+
 /// A window of time.
-struct Window {
+struct Window<'w> {
     /// Its beginning, in seconds since 1970.
     since_s: i64,
     /// The maximum number of records to keep.
     count: usize,
     /// The number of consecutive empty pages after which a shard counts as read to its end.
     empty_max: usize,
+    /// The key of the item whose records are kept; `None` for all.
+    key: Option<&'w Item>,
 }
 
-impl Window {
-    /// Reads the records of a stream, and keeps the newest ones that are wanted. Also returns whether the reading
-    /// stopped before the end.
-    async fn read(
-        &self,
-        stream: &Stream,
-        is_wanted: impl Fn(&Record) -> bool,
-    ) -> Result<(Newest, bool), PageError> {
-        let (mut records, mut read, mut left) = (Vec::new(), 0, PAGES_MAX);
+/// A shard that was read: its id, the records to keep, the number of all, and whether its end was not reached.
+type OfShard<'s> = (&'s str, VecDeque<Record>, usize, bool);
+
+impl Window<'_> {
+    /// Reads the records of a stream, and keeps the newest ones. Also returns whether the reading stopped before
+    /// the end.
+    async fn read(&self, stream: &Stream) -> Result<(Newest, bool), PageError> {
         // Shards are listed parents first, so the last ones are the newest.
         let shards = stream.shards.iter().rev().filter_map(|shard| shard.shard_id.as_deref());
-        for shard in shards.take(SHARDS_MAX) {
-            let mut place = Place::new(Start::Since(self.since_s));
-            let (mut of_shard, mut empty) = (VecDeque::with_capacity(self.count), 0);
-            while empty < self.empty_max && left > 0 {
-                let page = match stream.next_page(shard, &mut place).await {
-                    Ok(Some(page)) => page,
-                    // An older shard may be trimmed while it is read.
-                    Ok(None) | Err(Refusal::Trimmed) => break,
-                    Err(refusal) => return Err(PageError::Store(format!("{shard}: {refusal}"))),
-                };
-                read += page.len();
-                (empty, left) = if page.is_empty() { (empty + 1, left) } else { (0, left - 1) };
-                for record in page.into_iter().filter(&is_wanted) {
-                    if of_shard.len() == self.count {
-                        of_shard.pop_front();
-                    }
-                    of_shard.push_back(record);
-                }
-            }
+        let shards: Vec<&str> = shards.take(SHARDS_MAX).collect();
+        let pages = PAGES_MAX / shards.len().max(1);
+        let reads: Vec<_> =
+            shards.into_iter().map(|shard| self.read_shard(stream, shard, pages)).collect();
+        let found: Vec<OfShard<'_>> =
+            stream::iter(reads).buffered(SHARDS_AT_ONCE).try_collect().await?;
+        let is_exhausted = found.iter().any(|(.., is_cut)| *is_cut);
+        let mut newest = Newest {
+            read: found.iter().map(|(_, _, read, _)| read).sum(),
+            since_s: Some(self.since_s),
+            is_cut: is_exhausted || stream.shards.len() > SHARDS_MAX,
+            records: Vec::new(),
+        };
+        for (shard, records, ..) in found {
             let found =
                 |record| Found { table: stream.table.clone(), shard: shard.to_owned(), record };
-            records.extend(of_shard.into_iter().map(found));
+            newest.records.extend(records.into_iter().map(found));
         }
-        sort(&mut records);
-        records.truncate(self.count);
-        let is_cut = left == 0 || stream.shards.len() > SHARDS_MAX;
-        Ok((Newest { records, read, since_s: self.since_s, is_cut }, left == 0))
+        sort(&mut newest.records);
+        newest.records.truncate(self.count);
+        Ok((newest, is_exhausted))
     }
+
+    /// Reads the records of a shard, at most as many pages.
+    async fn read_shard<'s>(
+        &self,
+        stream: &Stream,
+        shard: &'s str,
+        pages: usize,
+    ) -> Result<OfShard<'s>, PageError> {
+        let mut place = Place::new(Start::Since(self.since_s));
+        let (mut kept, mut read, mut empty, mut left) =
+            (VecDeque::with_capacity(self.count), 0, 0, pages);
+        while empty < self.empty_max && left > 0 {
+            let page = match stream.next_page(shard, &mut place).await {
+                Ok(Some(page)) => page,
+                // An older shard may be trimmed while it is read.
+                Ok(None) | Err(Refusal::Trimmed) => break,
+                Err(refusal) => return Err(PageError::Store(format!("{shard}: {refusal}"))),
+            };
+            read += page.len();
+            (empty, left) = if page.is_empty() { (empty + 1, left) } else { (0, left - 1) };
+            let is_wanted = |record: &Record| self.key.is_none_or(|key| is_of(record.event(), key));
+            for record in page.into_iter().filter(is_wanted) {
+                if kept.len() == self.count {
+                    kept.pop_front();
+                }
+                kept.push_back(record);
+            }
+        }
+        Ok((shard, kept, read, left == 0))
+    }
+}
+
+/// Returns whether a record belongs to the item with a key. Numbers are compared by value.
+fn is_of(event: &serde_json::Value, key: &Item) -> bool {
+    let keys = event.pointer("/dynamodb/Keys").map(serde_json::Value::to_string);
+    keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)
 }
 
 /// Sorts records: newest first.

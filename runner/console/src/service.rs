@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use client::endpoint::ClockReading;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use maud::Markup;
@@ -24,7 +25,7 @@ use crate::pages::{
 };
 use crate::query::{self, Query};
 use crate::response::{self, Content};
-use crate::{assets, events};
+use crate::{assets, clock, events};
 
 /// The maximum size in bytes of a form. An edited item has at most 400 KB, and JSON and the encoding of forms
 /// can make eight bytes of one.
@@ -265,10 +266,12 @@ impl Pages {
                 let address =
                     request.uri().path_and_query().map_or("/", |address| address.as_str());
                 let query = Query::parse(request.uri().query().unwrap_or_default())?;
-                let page = page(&self.context, path, &query, form).await?;
+                let page = page(&self.context, path, &query, form);
+                // The requests of the page and of its frame go to the store together.
+                let (page, clock) = tokio::join!(page, self.clock(form));
                 let notice = query.get("notice").and_then(|it| self.context.notices().find(it));
-                let page = Page { notice, ..page };
-                Ok(self.show(page, address, StatusCode::OK).await)
+                let page = Page { notice, ..page? };
+                Ok(self.show(page, address, clock, StatusCode::OK))
             }
             (&Method::POST, path) => self.act(path, request, form).await,
             (method, _) => {
@@ -337,7 +340,21 @@ impl Pages {
         })
     }
 
-    async fn show(&self, page: Page, address: &str, status: StatusCode) -> Response<Body> {
+    /// Reads the store's clock for the frame of a page; JSON has no frame.
+    async fn clock(&self, form: Form) -> Option<ClockReading> {
+        match form {
+            Form::Html => clock::read(&self.context).await,
+            Form::Json => None,
+        }
+    }
+
+    fn show(
+        &self,
+        page: Page,
+        address: &str,
+        clock: Option<ClockReading>,
+        status: StatusCode,
+    ) -> Response<Body> {
         match page.content {
             PageContent::Json(json) => response::whole(status, Content::Json, json),
             PageContent::Html(main) => {
@@ -347,8 +364,9 @@ impl Pages {
                     main,
                     live: page.live,
                     notice: page.notice.as_deref(),
+                    clock,
                 };
-                let html = frame::frame(&self.context, framed).await;
+                let html = frame::frame(&self.context, framed);
                 response::whole(status, Content::Html, html.into_string())
             }
         }
@@ -360,6 +378,6 @@ impl Pages {
             Form::Json => PageContent::Json(error.json().to_string()),
         };
         let page = Page { title: error.title().to_owned(), live: None, notice: None, content };
-        self.show(page, address, error.status()).await
+        self.show(page, address, self.clock(form).await, error.status())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::command::ShardId;
+use super::id::ShardId;
 use super::sequence::SequenceNumber;
 use super::tumbling::OpenWindow;
 

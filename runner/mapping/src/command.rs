@@ -7,24 +7,13 @@ use std::sync::Arc;
 
 use super::checkpoint::CheckpointPosition;
 use super::failure::{Condition, FailureObject};
+use super::id::{BatchId, DeliveryId, ShardId};
 use super::record::{Delivery, Record};
 use super::sequence::SequenceNumber;
 use super::tumbling::{Window, WindowInvocation};
 
 /// Maximum number of characters of a window's state in a text.
 const STATE_CHARACTERS_SHOWN: usize = 64;
-
-/// A shard's id, as the stream names it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShardId(Arc<str>);
-
-/// The number of one attempt at a batch, unique within a run of the mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BatchId(pub u64);
-
-/// The number of one delivery of a failure record, unique within a run of the mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeliveryId(pub u64);
 
 /// The two clocks' times at an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -357,38 +346,6 @@ pub enum Event {
     },
     /// The stream is disabled, and all its records are done.
     StreamEnded,
-}
-
-impl ShardId {
-    /// Returns a shard id with this text.
-    #[must_use]
-    pub fn new(text: &str) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text of the id.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ShardId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for BatchId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "b{}", self.0)
-    }
-}
-
-impl fmt::Display for DeliveryId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "d{}", self.0)
-    }
 }
 
 impl fmt::Display for Window {

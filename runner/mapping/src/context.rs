@@ -2,7 +2,9 @@
 //!
 //! Only the counts outlive the step.
 
-use super::command::{BatchId, Command, DeliveryId, Event, Now};
+use super::command::{Command, Event, Now};
+use super::filter::UnknownName;
+use super::id::{BatchId, DeliveryId};
 use super::settings::Settings;
 
 /// Counts over the life of one run of the mapping.
@@ -32,6 +34,8 @@ pub(super) struct Context<'a> {
     pub(super) now: Now,
     pub(super) stopping: bool,
     pub(super) totals: &'a mut Totals,
+    /// The name that the first filtered record lacks.
+    pub(super) unknown_name: &'a mut Option<UnknownName>,
     pub(super) ids: &'a mut u64,
     pub(super) commands: &'a mut Vec<Command>,
 }

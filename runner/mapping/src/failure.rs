@@ -1,7 +1,7 @@
 //! Failure records of discarded records, with the form and the key that Lambda uses for S3. The
 //! messages for SQS and SNS are the same without the payload.
 //!
-//! `discard` decides which records are discarded, and the caller stores the object.
+//! `lane::discard` decides which records are discarded, and the caller stores the object.
 //!
 //! Source: AWS Lambda guide, "Retain discarded records for a DynamoDB event source"; the values of
 //! `condition` and the missing `responseContext` are from LocalStack's tests, recorded on AWS.
@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use md5::{Digest, Md5};
 use serde_json::{Value, json};
 
-use super::command::ShardId;
+use super::id::ShardId;
 use super::record::{self, Delivery};
 use super::settings::Settings;
 

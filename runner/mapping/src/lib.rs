@@ -20,9 +20,9 @@ mod back_off;
 mod checkpoint;
 mod command;
 mod context;
-mod discard;
 mod failure;
 mod filter;
+mod id;
 mod lane;
 mod lineage;
 mod machine;
@@ -54,18 +54,17 @@ pub use self::back_off::BackOff;
 pub use self::back_off::{mix, seed_of};
 pub use self::checkpoint::{CheckpointPosition, Checkpoints, ShardCheckpoint};
 pub use self::command::{
-    BatchId, Command, DeliveryId, Event, Input, InvokeOutcome, Now, ReadFailure, ReadFrom,
-    ShardDescription, ShardId,
+    Command, Event, Input, InvokeOutcome, Now, ReadFailure, ReadFrom, ShardDescription,
 };
 pub use self::context::Totals;
-pub use self::discard::RETENTION_MS;
 pub use self::failure::{Condition, FailureObject};
 pub use self::filter::{
-    Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, PatternFault,
-    RecordShape, Remark, Verdict,
+    Clause, FilterCriteria, InvalidFilter, ItemValues, PATTERN_CHARACTERS_MAX, PATTERNS_MAX,
+    PatternFault, RecordShape, Remark, UnknownName, Verdict,
 };
+pub use self::id::{BatchId, DeliveryId, ShardId};
 pub use self::machine::{BUFFER_BYTES_MAX, Mapping};
-pub use self::record::{Delivery, EVENT_BYTES_MAX, Record, event, event_bytes};
+pub use self::record::{Delivery, EVENT_BYTES_MAX, RETENTION_MS, Record, event, event_bytes};
 pub use self::response::{Answer, read_answer};
 pub use self::sequence::{DIGITS_MAX, InvalidSequenceNumber, SequenceNumber};
 pub use self::settings::{

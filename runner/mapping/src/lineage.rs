@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::checkpoint::{CheckpointPosition, Checkpoints};
-use super::command::{Command, Event, ShardDescription, ShardId};
+use super::command::{Command, Event, ShardDescription};
 use super::context::Context;
-use super::discard::RETENTION_MS;
+use super::id::ShardId;
+use super::record::RETENTION_MS;
 use super::settings::StartingPosition;
 use super::shard::{Phase, Shard};
 

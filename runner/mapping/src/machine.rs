@@ -6,6 +6,7 @@ use super::back_off::{self, BackOff};
 use super::checkpoint::Checkpoints;
 use super::command::{Command, Event, Input, Now};
 use super::context::{Context, Totals};
+use super::filter::UnknownName;
 use super::lineage::{self, Lineage};
 use super::settings::Settings;
 use super::shard::Shard;
@@ -27,6 +28,8 @@ pub struct Mapping {
     settings: Settings,
     lineage: Lineage,
     totals: Totals,
+    /// The name that the first filtered record lacks.
+    unknown_name: Option<UnknownName>,
     ids: u64,
     stopping: bool,
     describing: bool,
@@ -58,6 +61,7 @@ impl Mapping {
             settings,
             lineage: Lineage::restore(checkpoints),
             totals: Totals::default(),
+            unknown_name: None,
             ids: 0,
             stopping: false,
             describing: false,
@@ -96,6 +100,7 @@ impl Mapping {
             now,
             stopping: self.stopping,
             totals: &mut self.totals,
+            unknown_name: &mut self.unknown_name,
             ids: &mut self.ids,
             commands,
         };
@@ -187,6 +192,7 @@ impl Mapping {
             now,
             stopping: self.stopping,
             totals: &mut self.totals,
+            unknown_name: &mut self.unknown_name,
             ids: &mut self.ids,
             commands,
         };
@@ -316,6 +322,7 @@ impl Mapping {
             unavailable: self.unavailable.clone(),
             shards: shards.collect(),
             totals: self.totals,
+            unknown_name: self.unknown_name.clone(),
         }
     }
 }

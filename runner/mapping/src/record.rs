@@ -13,6 +13,9 @@ use super::sequence::SequenceNumber;
 /// payload").
 pub const EVENT_BYTES_MAX: usize = 6 * 1024 * 1024;
 
+/// How long a stream keeps a record (DynamoDB), in milliseconds.
+pub const RETENTION_MS: i64 = 24 * 60 * 60 * 1000;
+
 const EVENT_HEAD: &str = r#"{"Records":["#;
 const LIST_END: &str = "]";
 const EVENT_END: &str = "}";

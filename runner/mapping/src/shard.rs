@@ -4,8 +4,9 @@
 
 use super::back_off;
 use super::checkpoint::{CheckpointPosition, ShardCheckpoint};
-use super::command::{Command, Event, ReadFailure, ReadFrom, ShardId};
+use super::command::{Command, Event, ReadFailure, ReadFrom};
 use super::context::Context;
+use super::id::ShardId;
 use super::lane::Reading;
 use super::record::Record;
 use super::sequence::SequenceNumber;
@@ -246,6 +247,9 @@ impl Shard {
             if self.is_new_record(&record, context) {
                 self.work.accept(record.into(), context);
             } else {
+                if context.totals.filtered == 0 {
+                    *context.unknown_name = context.settings.filter.unknown_name(record.event());
+                }
                 context.totals.filtered += 1;
                 let (count, first) = passed_over
                     .map_or((0, record.sequence.clone()), |(count, first, _)| (count, first));

@@ -2,8 +2,9 @@
 //!
 //! A status is a copy, so observers cannot change the mapping.
 
-use super::command::ShardId;
 use super::context::Totals;
+use super::filter::UnknownName;
+use super::id::ShardId;
 use super::sequence::SequenceNumber;
 use super::shard::Phase;
 
@@ -26,6 +27,8 @@ pub struct Status {
     pub shards: Vec<ShardStatus>,
     /// Counts since the run began.
     pub totals: Totals,
+    /// The attribute that the filter names and the first filtered record lacks.
+    pub unknown_name: Option<UnknownName>,
 }
 
 /// The state of one shard.

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use super::command::ShardId;
+use super::id::ShardId;
 use super::settings::Settings;
 
 /// The largest state that a window may pass on (Lambda guide), in bytes of JSON, inclusive.

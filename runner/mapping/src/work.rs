@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use super::command::{BatchId, DeliveryId, InvokeOutcome, ShardId};
+use super::command::InvokeOutcome;
 use super::context::Context;
+use super::id::{BatchId, DeliveryId, ShardId};
 use super::lane::{Lane, LaneContext, Reading};
 use super::progress::Progress;
 use super::record::{Delivery, EVENT_BYTES_MAX};

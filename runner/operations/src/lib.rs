@@ -1,15 +1,13 @@
 //! The verbs that work on any DynamoDB endpoint: migrate, archive, counters, versions, editions,
-//! fan-out, load.
+//! fan-out.
 //!
 //! Each module is one verb with its arguments and its report. All access to tables is through the
 //! AWS SDK.
 
-mod addition;
 pub mod archive;
 pub mod counters;
 pub mod editions;
 pub mod fan_out;
-pub mod item_key;
-pub mod load;
 pub mod migrate;
+mod unchanged;
 pub mod versions;

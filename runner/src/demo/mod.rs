@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use server::gate::AllowList;
 
 use client::interruption;
@@ -70,12 +70,8 @@ pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     fn new() -> Self {
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("   {spinner} {msg}") {
-            bar.set_style(style);
-        }
+        let bar = interruption::progress_bar(None, "   {spinner} {msg}", "");
         bar.enable_steady_tick(Duration::from_millis(120));
-        interruption::follow(&bar, "");
         Self(bar)
     }
 

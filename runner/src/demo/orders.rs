@@ -140,6 +140,7 @@ fn plan() -> Plan {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
+        route: None,
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use self::store_clock::StoreClock;
+use client::aws_host;
 use client::endpoint;
 use client::shards;
 use local::function::binaries::{self, Wanted};
@@ -93,7 +94,7 @@ impl Host {
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),
             credentials: function::Credentials::for_endpoint(options.endpoint).await?,
-            region: endpoint::region(options.endpoint),
+            region: aws_host::region(options.endpoint),
             ..function::Settings::new("migration", binary.clone(), options.directory.join("logs"))
         };
         let observer = Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"));

@@ -30,8 +30,10 @@ pub(super) fn remark(mapping: &Value) -> Option<String> {
         return None;
     }
     let text = |name: &str| mapping.get(name).and_then(Value::as_str).unwrap_or_default();
+    let lacks = mapping.get("filter_lacks").and_then(Value::as_str);
+    let lacks = lacks.map(|lacks| format!(": {lacks}")).unwrap_or_default();
     Some(format!(
-        "{}: the mapping's filter dropped {}, so function `{}` received no record; if this is not intended, `weir streams explain --table TABLE --key KEY` shows the part of the pattern that a record does not match",
+        "{}: the mapping's filter dropped {}, so function `{}` received no record{lacks}; if this is not intended, `weir streams explain --table TABLE --key KEY` shows the part of the pattern that a record does not match",
         text("mapping"),
         match read {
             1 => "the only record that it read".to_owned(),
@@ -65,6 +67,10 @@ mod tests {
             assert_eq!(remark.is_some(), said.is_some(), "{read} {filtered}");
             assert!(remark.unwrap_or_default().starts_with(said.unwrap_or_default()));
         }
+        let lacks = "the first record has no `a.b`; did you mean `c`?";
+        let totals = json!({"read": 5, "filtered": 5});
+        let said = remark(&json!({"totals": totals, "filter_lacks": lacks})).unwrap();
+        assert!(said.contains("received no record: the first record has no `a.b`;"), "{said}");
     }
 
     #[test]

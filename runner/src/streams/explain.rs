@@ -10,10 +10,10 @@ use super::EndpointFlag;
 use crate::logs::data_folder;
 use client::endpoint;
 use client::exit::Exit;
+use client::item_key;
 use client::output::{self, Output};
 use client::running::{Running, RunningState};
 use local::explain::{Question, REDRIVEN, Verdict, Wanted, explain};
-use operations::item_key;
 
 /// Arguments of `weir streams explain`.
 #[derive(Clone, Debug, Args)]
@@ -73,6 +73,7 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
         table: arguments.table.as_deref(),
         directory: &directory,
         endpoint: endpoint.as_deref(),
+        streams: None,
         is_running: running.is_some(),
     })
     .await

@@ -49,6 +49,13 @@ pub struct TailArguments {
     pub(super) endpoint: EndpointFlag,
 }
 
+impl TailArguments {
+    /// Returns whether no record can be between the start and the end.
+    fn shows_nothing(&self) -> bool {
+        self.no_follow && self.since.is_none() && self.from == From::Latest
+    }
+}
+
 /// Start positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum From {
@@ -99,6 +106,12 @@ pub(super) async fn run(
         seen: BTreeSet::new(),
         start: start(arguments, endpoint).await?,
     };
+    if arguments.shows_nothing() {
+        output::no_effect(
+            "--no-follow",
+            "from `latest`, the stream ends before its first record; add --since TIME or --from trim-horizon",
+        );
+    }
     let mut stream = shards::stream_of(endpoint, &arguments.table).await?;
     tail.add_shards(&stream, true);
     for round in 1_u32.. {

@@ -27,7 +27,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::context::Context;
 pub use crate::not_emulated::NotEmulated;
@@ -35,7 +35,7 @@ pub use crate::resources::function::RESERVED_VARIABLES;
 pub use crate::resources::{binary, entrypoint, sources};
 pub use crate::syntax::document;
 use crate::{
-    checks::{elsewhere, lint},
+    checks::{elsewhere, grants, lint},
     declarations::{
         globals, references,
         resource::{self, Resource, ResourceKind},
@@ -154,6 +154,7 @@ impl<'a> Reading<'a, '_> {
             functions: Vec::new(),
             mappings: Vec::new(),
             schedules: Vec::new(),
+            written_tables: BTreeMap::new(),
             not_emulated: Vec::new(),
             not_run: Vec::new(),
             warnings: Vec::new(),
@@ -187,6 +188,8 @@ impl<'a> Reading<'a, '_> {
         let findings = self.resolver.findings;
         for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
             let properties = self.properties(resource);
+            let written = grants::written_tables(self.resolver, resource);
+            stack.written_tables.insert(resource.id.to_owned(), written);
             let (code, folder, is_absent) = match code::find(&properties, resource) {
                 Some(Found::Here { code, folder }) => (code, folder, false),
                 // The code has an error; the other properties are read for their errors as well.

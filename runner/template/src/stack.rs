@@ -26,6 +26,9 @@ pub struct Stack {
     pub mappings: Vec<EventSourceMapping>,
     /// Schedules that invoke functions.
     pub schedules: Vec<Schedule>,
+    /// The logical ids of the tables that each function may write to, by the function's logical id. It is an
+    /// estimate from the policies in the template.
+    pub written_tables: BTreeMap<String, Vec<String>>,
     /// Settings that the local runner does not emulate, by line.
     pub not_emulated: Vec<NotEmulated>,
     /// Functions that do not run here, with their mappings and schedules, in the order of the

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    StreamSpecification, StreamViewType,
+    StreamSpecification, StreamViewType, TimeToLiveSpecification,
 };
 use server::store::{Config, Store};
 use tempfile::TempDir;
@@ -68,13 +68,27 @@ impl TestStore {
 
     /// Creates a table without a stream, with a partition key and a sort key, both strings.
     pub async fn table_of(&self, name: &str, partition: &str, sort: &str) {
+        let text = ScalarAttributeType::S;
+        self.table_with(name, &[(partition, text.clone()), (sort, text)]).await;
+    }
+
+    /// Creates a table without a stream, with these key attributes: the partition key, and the sort
+    /// key if there is one.
+    pub async fn table_with(&self, name: &str, keys: &[(&str, ScalarAttributeType)]) {
         let mut request = self.client.create_table().table_name(name);
-        for (key, key_type) in [(partition, KeyType::Hash), (sort, KeyType::Range)] {
-            let attribute = AttributeDefinition::builder().attribute_name(key);
-            let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-            let schema = KeySchemaElement::builder().attribute_name(key).key_type(key_type);
+        for ((key, attribute_type), key_type) in keys.iter().zip([KeyType::Hash, KeyType::Range]) {
+            let attribute = AttributeDefinition::builder().attribute_name(*key);
+            let attribute = attribute.attribute_type(attribute_type.clone()).build().unwrap();
+            let schema = KeySchemaElement::builder().attribute_name(*key).key_type(key_type);
             request = request.attribute_definitions(attribute).key_schema(schema.build().unwrap());
         }
         request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+    }
+
+    /// Turns the TTL of a table on.
+    pub async fn expire_by(&self, table: &str, attribute: &str) {
+        let setting = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute);
+        let request = self.client.update_time_to_live().table_name(table);
+        request.time_to_live_specification(setting.build().unwrap()).send().await.unwrap();
     }
 }

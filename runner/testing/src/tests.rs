@@ -1,6 +1,6 @@
 //! An example of a test with a store in its own process: TTL by the store's clock.
 
-use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveSpecification};
+use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::store::TestStore;
 
@@ -8,9 +8,7 @@ use crate::store::TestStore;
 async fn a_session_expires_after_a_day() {
     let store = TestStore::open().await;
     store.table("sessions").await;
-    let setting = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
-    let request = store.client.update_time_to_live().table_name("sessions");
-    request.time_to_live_specification(setting.build().unwrap()).send().await.unwrap();
+    store.expire_by("sessions", "until").await;
     let until = store.store.now().seconds() + 24 * 3600;
     let put = store.client.put_item().table_name("sessions");
     let put = put.item("p", AttributeValue::S("ada".to_owned()));

@@ -1,10 +1,16 @@
 //! A migration that changes items in place, by the real binaries: items that it must not change,
 //! and a reverse direction that does not exist for every item.
 
-use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use crate::migration::driver::{LIMIT, Migrating};
 use crate::process::{LocalStore, wait_for};
+use crate::wire::Endpoint;
 
 const PLAN: &str = "migration: move
 kind: in-place
@@ -30,8 +36,8 @@ fn a_way_back_names_what_it_cannot_change_and_tombstones_stay_what_they_are() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     migrating.prepare(1_000, PLAN);
     (0..5).for_each(|number| migrating.put(number, 10));
-    let tombstone: serde_json::Value = serde_json::from_str(TOMBSTONE).unwrap();
-    let put = |item: &serde_json::Value| {
+    let tombstone: Value = serde_json::from_str(TOMBSTONE).unwrap();
+    let put = |item: &Value| {
         store.endpoint.ok("PutItem", &json!({"TableName": "cats", "Item": item}));
     };
     put(&tombstone);
@@ -62,4 +68,122 @@ fn a_way_back_names_what_it_cannot_change_and_tombstones_stay_what_they_are() {
         assert!(state_of(key)["state"].is_null(), "{}", state_of(key));
     }
     assert_eq!(state_of("gone"), tombstone);
+}
+
+const RENAME: &str = "migration: move
+kind: in-place
+from:
+  - table: cats
+    transform: 'if has(\"status\") then .state = .status | del(.status) else . end'
+inverse:
+  - table: cats
+    transform: 'INVERSE'
+segments: 2
+gate_seconds: 1
+function_seconds: 10
+";
+const OVERWRITES: &str = "if has(\"state\") then .status = .state | del(.state) else . end";
+const KEEPS: &str = "if has(\"state\") then (if has(\"status\") then . else .status = .state end) | del(.state) else . end";
+/// Clients, and the items that each of them updates.
+const CLIENTS: usize = 3;
+const ITEMS: usize = 20;
+
+/// Updates the status of items by the name that the route says. Returns the last acknowledged value
+/// of each item.
+fn update(
+    store: &Endpoint,
+    client: usize,
+    writes: &AtomicUsize,
+    is_over: &AtomicBool,
+) -> BTreeMap<String, String> {
+    let (mut last, mut number) = (BTreeMap::new(), 0);
+    let route = json!({
+        "TableName": "weir-migrations", "ConsistentRead": true,
+        "Key": {"migration": {"S": "move"}, "entry": {"S": "ROUTE"}},
+    });
+    while !is_over.load(Ordering::SeqCst) {
+        number += 1;
+        // The route is read for each write, so the write ends within `gate_seconds` of it.
+        let name = match store.ok("GetItem", &route)["Item"]["write"]["S"].as_str() {
+            Some("none") => {
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            Some("target") => "state",
+            _ => "status",
+        };
+        let (key, value) = (format!("c{client}-{}", number % ITEMS), format!("v{number}"));
+        let request = json!({
+            "TableName": "cats", "Key": {"p": {"S": key}},
+            "UpdateExpression": "SET #name = :value",
+            "ExpressionAttributeNames": {"#name": name},
+            "ExpressionAttributeValues": {":value": {"S": value}},
+        });
+        store.ok("UpdateItem", &request);
+        last.insert(key, value);
+        writes.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(20));
+    }
+    last
+}
+
+/// Ends the clients, also if the test fails.
+struct End<'e>(&'e AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn updates_of_clients_that_follow_the_route_are_kept_there_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    migrating.prepare(1_000, &RENAME.replace("INVERSE", OVERWRITES));
+    let item = json!({"p": {"S": "first"}, "status": {"S": "open"}});
+    store.endpoint.ok("PutItem", &json!({"TableName": "cats", "Item": item}));
+    // An inverse that overwrites updates is refused, by `plan` and by `start`.
+    let (code, said) = migrating.verb(&["plan", "plan.yaml"]);
+    assert!(code == 3 && said.contains("lost update: cats|"), "{code}: {said}");
+    let (code, said) = migrating.verb(&["start", "plan.yaml"]);
+    assert!(code == 4 && said.contains("the plan loses updates"), "{code}: {said}");
+
+    std::fs::write(folder.path().join("plan.yaml"), RENAME.replace("INVERSE", KEEPS)).unwrap();
+    let mut worker = migrating.work("start", "plan.yaml");
+    migrating.wait_for_phase("tailing", &mut worker, |_| {});
+    let (is_over, writes) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let more = || {
+        let seen = writes.load(Ordering::SeqCst);
+        wait_for("further writes", LIMIT, || {
+            (writes.load(Ordering::SeqCst) > seen + CLIENTS * ITEMS).then_some(())
+        });
+    };
+    let last = thread::scope(|scope| {
+        let end = End(&is_over);
+        let start = |client| {
+            let (writes, is_over, endpoint) = (&writes, &is_over, &store.endpoint);
+            scope.spawn(move || update(endpoint, client, writes, is_over))
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+        more();
+        // An item that is updated during the comparison may count as different.
+        wait_for("a comparison without differences", LIMIT, || {
+            (migrating.verb(&["verify", "move"]).0 == 0).then_some(())
+        });
+        migrating.ok(&["cutover", "move"]);
+        more();
+        migrating.ok(&["revert", "move", "--timeout", "240"]);
+        drop(end);
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<BTreeMap<_, _>>()
+    });
+    assert_eq!(last.len(), CLIENTS * ITEMS);
+    for (key, value) in last {
+        let request = json!({
+            "TableName": "cats", "Key": {"p": {"S": key}}, "ConsistentRead": true,
+        });
+        let item: Value = store.endpoint.ok("GetItem", &request)["Item"].clone();
+        assert_eq!((&item["status"]["S"], item.get("state")), (&json!(value), None), "{item}");
+    }
 }

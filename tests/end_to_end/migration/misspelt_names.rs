@@ -57,6 +57,9 @@ fn a_misspelt_purge_is_reported_and_fails() {
     let mut worker = migrating.work("start", "plan.yaml");
     migrating.wait_for_phase("tailing", &mut worker, |_| {});
     migrating.ok(&["verify", "move"]);
+    let (code, said) = migrating.verb(&["complete", "move", "--dry-run"]);
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("cats: 0 removed so far, of 10 items"), "{said}");
     // A repeated command ends the same way.
     for _ in 0..2 {
         let (code, said) = migrating.verb(&["complete", "move"]);

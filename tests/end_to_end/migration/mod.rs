@@ -12,4 +12,5 @@ mod rate;
 mod repairs;
 mod switching;
 mod throttling_and_hooks;
+mod value_copies;
 mod whole;

@@ -2,12 +2,13 @@
 //! the first `complete` was killed between the erasure in the archive and the receipt.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::parquet_rows;
-use crate::process::{Up, root, wait_for, weir};
+use crate::process::{Up, root, wait_for, weir, weir_on};
 
 const LIMIT: Duration = Duration::from_secs(240);
 const FILMS: usize = 20;
@@ -73,6 +74,20 @@ fn slips_are_refused(up: &Up) {
     assert_eq!(up.store.scan("movies").len(), FILMS / 2);
 }
 
+/// Checks that an archive which `complete` could not erase is reported before anything begins.
+fn an_archive_elsewhere_is_refused(up: &Up, plan: &Path) {
+    let elsewhere = tempfile::tempdir().unwrap();
+    for (verb, code) in [("plan", 3), ("start", 4)] {
+        let mut command = weir_on(&up.store);
+        command.current_dir(elsewhere.path()).args(["migrate", verb]).arg(plan);
+        let output = command.output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains("`archive: true` of `movies`: no `weir up`"), "{said}");
+    }
+}
+
 #[test]
 fn a_tenant_is_purged_with_one_receipt() {
     let up = Up::start(&["--duplicate-deliveries"]);
@@ -80,6 +95,7 @@ fn a_tenant_is_purged_with_one_receipt() {
     slips_are_refused(&up);
     let plan = up.folder.path().join("plan.yaml");
     fs::write(&plan, PLAN).unwrap();
+    an_archive_elsewhere_is_refused(&up, &plan);
     let said = run(&up, &["migrate", "plan", "plan.yaml"]);
     assert!(said.contains("5 of 10 tried would be removed"), "{said}");
     run(&up, &["migrate", "start", "plan.yaml"]);

@@ -268,7 +268,7 @@ fn lost_records_are_replayed() {
     assert!(code == 5 && said.contains("a record has not been applied to"), "{code}: {said}");
     store.endpoint.advance_clock(2 * 60 * SECOND_MS);
     let said = migrating.ok(&["verify", "move", "--repair"]);
-    assert!(said.contains("repaired from lost records"), "{said}");
+    assert!(said.contains("repaired from stream records that had not been applied"), "{said}");
     migrating.ok(&["cutover", "move"]);
     assert_eq!(store.endpoint.scan("pets").len(), 11);
 }

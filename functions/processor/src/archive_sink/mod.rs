@@ -13,6 +13,7 @@
 //! the minutes and the part numbers that they replace. A writer also leaves out the rows in these
 //! objects, and never reuses a number. The rules decide which rows exist, not this module.
 
+mod column_metadata;
 pub mod compaction;
 mod encoding;
 pub mod erasure;
@@ -24,9 +25,11 @@ mod reads;
 mod rewrite;
 mod united_columns;
 
+use std::convert::Infallible;
+
 use futures::{StreamExt, stream};
 use locks::Mutex;
-use rules::archive::{Bucket, PART_NUMBER_MAX, Rows};
+use rules::archive::{Archive, Bucket, PART_NUMBER_MAX, Rows};
 use rules::{Folded, Found, Needs};
 
 use self::known_parts::KnownParts;
@@ -230,30 +233,26 @@ fn not_of_the_archive(name: &str, error: &dyn std::fmt::Display) -> Failure {
 }
 
 impl<O: ObjectStore> Executor for ArchiveSink<O> {
-    async fn load(&self, _needs: Needs) -> Result<Found, Failure> {
+    type Rule = Archive;
+
+    async fn load(&self, _needs: Needs) -> Result<Found<Infallible>, Failure> {
         Ok(Found::default())
     }
 
     async fn apply(
         &self,
-        mut folded: Folded,
-        _found: &Found,
+        folded: Folded<Bucket, Rows>,
+        _found: &Found<Infallible>,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let rows = std::mem::take(&mut folded.rows);
-        let mut outcomes = TargetOutcome::unknown(folded);
-        let joins: Vec<_> = rows
+        let joins: Vec<_> = folded
             .into_iter()
             .map(async |(bucket, joined)| {
                 let result = deadline.limit(self.join(&bucket, joined.value)).await;
                 TargetOutcome::new(bucket.to_string(), joined.records, result)
             })
             .collect();
-        let mut joins = stream::iter(joins).buffer_unordered(BUCKETS_AT_ONCE);
-        while let Some(outcome) = joins.next().await {
-            outcomes.push(outcome);
-        }
-        outcomes
+        stream::iter(joins).buffer_unordered(BUCKETS_AT_ONCE).collect().await
     }
 }
 

@@ -260,7 +260,7 @@ mod tests {
     use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use rules::archive::{Archive, Declaration, Rows, SYSTEM_COLUMNS};
-    use rules::{Effect, Found, Join, Rule};
+    use rules::{Found, Join, Rule};
 
     use super::*;
     use crate::archive_sink::encoding::tests::{check_is_plain, physical_types};
@@ -299,11 +299,7 @@ mod tests {
             };
             rule.decide(&record, &Found::default()).unwrap()
         });
-        let rows = decided.flat_map(|effect| match effect {
-            Effect::Rows { rows, .. } => rows.iter().cloned().collect::<Vec<_>>(),
-            other => panic!("{other:?}"),
-        });
-        rows.collect()
+        decided.flat_map(|effect| effect.statement.iter().cloned().collect::<Vec<_>>()).collect()
     }
 
     fn write(rows: &[Row]) -> Bytes {

@@ -2,7 +2,6 @@
 //!
 //! Compaction and erasure decide which rows are left out. The module fetches and puts no object.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
@@ -15,12 +14,10 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use rules::archive::ColumnType;
 
+use super::column_metadata::{self, COLUMNS};
 use super::encoding::{TypedColumn, writer_properties};
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
-use super::united_columns::ColumnMetadata;
 
-/// Metadata: the typed columns, as JSON.
-pub(super) const COLUMNS: &str = "weir.columns";
 const SEQUENCE_FIRST: &str = "weir.sequence_first";
 const SEQUENCE_LAST: &str = "weir.sequence_last";
 /// Number of rows that are decoded at a time. An item has at most 400 KB, so the rows take at most
@@ -182,8 +179,7 @@ impl ObjectWriter {
     /// # Errors
     /// When the metadata about typed columns cannot be read.
     pub(super) fn begin(schema: &SchemaRef, lineage: &Lineage) -> Result<Self, ParquetError> {
-        let told: BTreeMap<String, ColumnMetadata> =
-            read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
+        let told = column_metadata::read(&lineage.metadata)?;
         let columns = told.iter().filter_map(|(name, column)| {
             let column_type = ColumnType::from_text(&column.column_type)?;
             // Every typed column except JSON gets a dictionary; the writer drops one that grows too

@@ -13,7 +13,7 @@ use model::stream_record::LambdaRecord;
 use model::{EventName, Item, StreamRecord, StreamViewType, UserIdentity};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
-use rules::archive::{Archive, Declaration};
+use rules::archive::{Archive, Bucket, Declaration, Rows};
 use rules::{Effect, Folded, Rule, fold};
 
 use super::encoding::tests::check_is_plain;
@@ -22,7 +22,7 @@ use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use crate::tables::in_memory::AT_ONCE;
 
 /// Returns the effect of a TTL delete in one of three minutes, so that many records share a bucket.
-pub(super) fn effect(number: usize) -> Effect {
+pub(super) fn effect(number: usize) -> Effect<Bucket, Rows> {
     let item = item_from_str(&format!(
         r#"{{"id":{{"S":"k{number}"}},"n":{{"N":"1"}},"x{}":{{"S":"{number}"}}}}"#,
         number % 3
@@ -33,7 +33,11 @@ pub(super) fn effect(number: usize) -> Effect {
 
 /// Returns the effect of a TTL delete of this item, as decided for the archive `archive`; `None` if
 /// the item gets no row.
-pub(super) fn effect_of(number: usize, item: Item, archive: Option<&str>) -> Option<Effect> {
+pub(super) fn effect_of(
+    number: usize,
+    item: Item,
+    archive: Option<&str>,
+) -> Option<Effect<Bucket, Rows>> {
     let mut keys = item.clone();
     keys.retain(|name, _| name == "id");
     let record = LambdaRecord {
@@ -60,7 +64,7 @@ pub(super) fn effect_of(number: usize, item: Item, archive: Option<&str>) -> Opt
     rule.decide(&record, &Found::default()).unwrap().pop()
 }
 
-pub(super) fn folded(numbers: std::ops::Range<usize>) -> Folded {
+pub(super) fn folded(numbers: std::ops::Range<usize>) -> Folded<Bucket, Rows> {
     fold(numbers.enumerate().map(|(position, number)| (position, effect(number))))
 }
 
@@ -102,7 +106,7 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
     let found = contents(&objects);
     assert_eq!(found.len(), count);
     for number in 0..count {
-        let Effect::Rows { bucket, rows } = effect(number) else { panic!("rows") };
+        let Effect { target: bucket, statement: rows } = effect(number);
         let row = rows.iter().next().unwrap();
         let places = &found[row.event_id()];
         assert_eq!(places.len(), 1, "{number} stands in {places:?}");
@@ -188,7 +192,7 @@ fn archived_rows_are_not_read_or_written_again() {
 fn objects_that_are_not_parts_are_ignored_or_named() {
     block_on(async {
         let store = Arc::new(InMemoryObjectStore::default());
-        let Effect::Rows { bucket, .. } = effect(0) else { panic!("rows") };
+        let bucket = effect(0).target;
         let note = format!("{}note.txt", bucket.prefix("archive/"));
         store.put_if_absent(&note, Bytes::new(), "text/plain").await.unwrap();
         let outcomes = sink(&store, 5).apply(folded(0..1), &Found::default(), hour()).await;

@@ -10,35 +10,11 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{FieldRef, Schema, SchemaRef};
 use parquet::errors::ParquetError;
-use rules::archive::{ColumnType, SYSTEM_COLUMNS, is_discovered};
-use serde::{Deserialize, Serialize};
+use rules::archive::SYSTEM_COLUMNS;
 
-use super::part_content::read_json;
+use super::column_metadata::{self, ColumnMetadata};
 use super::part_rows::PART_COLUMNS_MAX;
-use super::rewrite::{COLUMNS, ObjectReader};
-
-/// A typed column as an object's metadata describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ColumnMetadata {
-    pub(super) path: String,
-    #[serde(rename = "type")]
-    pub(super) column_type: String,
-}
-
-impl ColumnMetadata {
-    /// Returns whether two columns with this name are the same: they have the same type, and both
-    /// are declared from the same attribute or both are discovered.
-    fn is_same(&self, name: &str, other: &Self) -> bool {
-        let was_discovered = |told: &Self| {
-            let column_type = ColumnType::from_text(&told.column_type);
-            column_type.is_some_and(|known| is_discovered(name, &told.path, known))
-        };
-        self == other
-            || (self.column_type == other.column_type
-                && was_discovered(self)
-                && was_discovered(other))
-    }
-}
+use super::rewrite::ObjectReader;
 
 /// The columns of several objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,8 +30,7 @@ impl UnitedColumns {
     /// # Errors
     /// When the object's metadata cannot be read.
     pub(super) fn add(&mut self, object: &ObjectReader) -> Result<bool, ParquetError> {
-        let told: BTreeMap<String, ColumnMetadata> =
-            read_json(&object.metadata, COLUMNS)?.unwrap_or_default();
+        let told = column_metadata::read(&object.metadata)?;
         let is_same = |field: &FieldRef| {
             let name = field.name();
             let is_told_alike = match (self.column_metadata.get(name), told.get(name)) {
@@ -101,8 +76,7 @@ impl UnitedColumns {
     /// # Errors
     /// When the columns cannot be encoded.
     pub(super) fn metadata_text(&self) -> Result<String, ParquetError> {
-        serde_json::to_string(&self.column_metadata)
-            .map_err(|error| ParquetError::General(error.to_string()))
+        column_metadata::text(&self.column_metadata)
     }
 }
 
@@ -120,30 +94,4 @@ pub(super) fn with_columns(
     };
     let columns = schema.fields().iter().map(column).collect();
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_the_same_if_they_were_discovered_with_one_type() {
-        const NUMBER: &str = "decimal(38,10)";
-        for (name, one, other, expected) in [
-            ("price_n", ("price", NUMBER), ("price", NUMBER), true),
-            ("price_n", ("price", NUMBER), ("Price", NUMBER), true),
-            // One column is declared, from an attribute of that name; the other is discovered.
-            ("price_n", ("price", NUMBER), ("price_n", NUMBER), false),
-            ("price_n", ("price", NUMBER), ("Price", "bigint"), false),
-            ("price", ("price", "bigint"), ("Price", "bigint"), false),
-        ] {
-            let told = |(path, column_type): (&str, &str)| ColumnMetadata {
-                path: path.to_owned(),
-                column_type: column_type.to_owned(),
-            };
-            let (one, other) = (told(one), told(other));
-            assert_eq!(one.is_same(name, &other), expected, "{name} {one:?} {other:?}");
-            assert_eq!(other.is_same(name, &one), expected, "{name} {other:?} {one:?}");
-        }
-    }
 }

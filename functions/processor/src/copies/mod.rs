@@ -22,15 +22,17 @@ pub use dynamodb::DynamoDbCopies;
 pub use self_check::{RepairRequest, Repaired, SelfCheckReport};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item};
 use rules::fan_out::{
-    CopyRule, FanOut, Job, LatestOriginState, OnDelete, Origin, OriginState, Update, mark_attribute,
+    CopyRule, FanOut, Folded, Job, LatestOriginState, OnDelete, Origin, OriginState, Update,
+    mark_attribute,
 };
-use rules::{Folded, Found, Needs};
+use rules::{Found, Needs};
 
 use crate::back_off::{Attempts, Deadline, RetryPolicy};
 use crate::failure::Failure;
@@ -425,26 +427,25 @@ async fn all<F: Future<Output = TargetOutcome>>(work: Vec<F>, outcomes: &mut Vec
 }
 
 impl<T: CopyTables> Executor for Copies<T> {
-    async fn load(&self, _needs: Needs) -> Result<Found, Failure> {
+    type Rule = FanOut;
+
+    async fn load(&self, _needs: Needs) -> Result<Found<Infallible>, Failure> {
         Ok(Found::default())
     }
 
     async fn apply(
         &self,
-        mut folded: Folded,
-        _found: &Found,
+        Folded { origins, jobs, copy_checks }: Folded,
+        _found: &Found<Infallible>,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let origins = std::mem::take(&mut folded.origins);
-        let looks = std::mem::take(&mut folded.copy_checks);
-        let jobs = std::mem::take(&mut folded.jobs);
-        let mut outcomes = TargetOutcome::unknown(folded);
+        let mut outcomes = Vec::new();
         let origins = in_order(origins).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.begin(&origin, &joined.value, deadline)).await;
             TargetOutcome::new(origin.job_key(), joined.records, result)
         });
         all(origins.collect(), &mut outcomes).await;
-        self.look_at_named(looks, deadline, &mut outcomes).await;
+        self.look_at_named(copy_checks, deadline, &mut outcomes).await;
         // Jobs come last, because they use all of the remaining time.
         let jobs = in_order(jobs).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;

@@ -4,21 +4,32 @@
 
 use std::collections::BTreeMap;
 
-use rules::{Folded, Found, Joined, Needs};
+use rules::{Fold, Found, Joined, Needs, Rule};
 
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
-/// Applies effects. It makes no decisions.
+/// What the rule of an executor reads of a target before it decides.
+type Input<E> = <<E as Executor>::Rule as Rule>::Input;
+/// The effects of a batch that an executor applies.
+type Effects<E> = <<<E as Executor>::Rule as Rule>::Effect as Fold>::Folded;
+
+/// Applies the effects of one rule. It makes no decisions.
 pub trait Executor: Send + Sync {
-    /// Loads the data that a rule needs.
-    fn load(&self, needs: Needs) -> impl Future<Output = Result<Found, Failure>> + Send;
+    /// The rule. The executor applies every kind of effect that it decides.
+    type Rule: Rule;
+
+    /// Loads the data that the rule needs.
+    fn load(
+        &self,
+        needs: Needs,
+    ) -> impl Future<Output = Result<Found<Input<Self>>, Failure>> + Send;
 
     /// Applies every effect until the deadline, independently for each target.
     fn apply(
         &self,
-        folded: Folded,
-        found: &Found,
+        folded: Effects<Self>,
+        found: &Found<Input<Self>>,
         deadline: Deadline,
     ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
 }
@@ -61,13 +72,5 @@ impl TargetOutcome {
     #[must_use]
     pub fn new(target: String, records: Vec<usize>, result: Result<usize, Failure>) -> Self {
         Self { target, records, result, set_aside: Vec::new() }
-    }
-
-    /// Returns a failed outcome for every effect that the executor does not support.
-    #[must_use]
-    pub fn unknown(folded: Folded) -> Vec<Self> {
-        let unknown = || Failure::Fatal("this function has no targets of this kind".to_owned());
-        let targets = folded.into_targets();
-        targets.map(|(target, records)| Self::new(target, records, Err(unknown()))).collect()
     }
 }

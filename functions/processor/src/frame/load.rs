@@ -42,8 +42,8 @@ struct LoadPlan {
 }
 
 /// The data that was loaded for the first records of a batch.
-pub(super) struct Loaded {
-    pub(super) found: Found,
+pub(super) struct Loaded<I> {
+    pub(super) found: Found<I>,
     /// Number of records for which the data is complete.
     pub(super) records: usize,
     /// Why the data is not complete for all records.
@@ -57,10 +57,14 @@ struct Part {
     needs: Needs,
 }
 
-impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
+impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
     /// Loads the data for the first records of a batch, as many as half of the remaining time
     /// allows. If concurrent parts load nothing, loads sequential ones.
-    pub(super) async fn load(&self, batch: &[BatchRecord<'_>], deadline: Deadline) -> Loaded {
+    pub(super) async fn load(
+        &self,
+        batch: &[BatchRecord<'_>],
+        deadline: Deadline,
+    ) -> Loaded<R::Input> {
         let loaded = self.load_parts(batch, &WIDE, deadline).await;
         match loaded.failure {
             Some(Failure::Retry(_)) if loaded.records == 0 => {
@@ -75,7 +79,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         batch: &[BatchRecord<'_>],
         way: &LoadPlan,
         deadline: Deadline,
-    ) -> Loaded {
+    ) -> Loaded<R::Input> {
         let deadline = deadline.part_way(way.percent);
         let mut loaded = Loaded { found: Found::default(), records: 0, failure: None };
         let slots = SLOTS_AT_ONCE / way.concurrency / self.rule.slots_of_need().max(1);
@@ -83,13 +87,13 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let loads = parts.iter();
         let loads = loads.map(|part| deadline.limit(self.executor.load(part.needs.clone())));
         let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.concurrency);
-        // A rule that needs heads needs all of them, so no part is left out. Few records of such a rule need
-        // totals.
-        let may_leave_out = parts.iter().all(|part| part.needs.heads.is_empty());
+        let slots = |found: &Found<R::Input>| -> usize {
+            found.inputs.values().map(|input| self.rule.slots_of(input)).sum()
+        };
         for Part { end, needs } in &parts {
-            if may_leave_out && loaded.found.slots() >= SLOTS_MAX {
+            if slots(&loaded.found) >= SLOTS_MAX {
                 // The limit stays exceeded for all later parts, so their loads are not begun.
-                loaded.found.not_loaded.extend(needs.totals.iter().cloned());
+                loaded.found.not_loaded.extend(needs.iter().cloned());
                 loaded.records = *end;
                 continue;
             }
@@ -115,12 +119,13 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let (mut parts, mut seen, mut needs) = (Vec::new(), Needs::default(), Needs::default());
         if self.rule.look_ahead() != LookAhead::Nothing {
             for (position, delivered) in batch.iter().enumerate() {
-                let more = self.needs_of(delivered).without(&seen);
-                if needs.count() > 0 && needs.count() + more.count() > needs_max {
+                let mut more = self.needs_of(delivered);
+                more.retain(|need| !seen.contains(need));
+                if !needs.is_empty() && needs.len() + more.len() > needs_max {
                     parts.push(Part { end: position, needs: std::mem::take(&mut needs) });
                 }
-                seen.add(more.clone());
-                needs.add(more);
+                seen.extend(more.iter().cloned());
+                needs.extend(more);
             }
         }
         parts.push(Part { end: batch.len(), needs });

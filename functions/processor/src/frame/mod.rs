@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
 use model::stream_record::{RecordError, RecordView};
-use rules::{Effect, Folded, Found, LookAhead, Needs, Refusal, Rule};
+use rules::{Fold, Found, LookAhead, Needs, Refusal, Rule};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
@@ -78,24 +78,28 @@ pub struct Processed<'p> {
 
 /// The decisions about a batch.
 #[derive(Debug, Default)]
-struct Decided {
+struct Decided<F> {
     ignored: usize,
-    folded: Folded,
+    folded: F,
     /// Refused records by position, each with the reason. No retry can help them.
     refused: Vec<(usize, String)>,
 }
 
-impl Decided {
-    fn add(&mut self, position: usize, (effects, refused): (Vec<Effect>, Option<Refusal>)) {
+impl<F> Decided<F> {
+    fn add<E: Fold<Folded = F>>(
+        &mut self,
+        position: usize,
+        (effects, refused): (Vec<E>, Option<Refusal>),
+    ) {
         if effects.is_empty() && refused.is_none() {
             self.ignored += 1;
         }
-        effects.into_iter().for_each(|effect| self.folded.add(position, effect));
+        effects.into_iter().for_each(|effect| effect.fold_into(&mut self.folded, position));
         self.refused.extend(refused.map(|refusal| (position, refusal.0)));
     }
 }
 
-impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
+impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
     /// Processes an event; `None` if it is not a batch. If the rule needs no data of single
     /// records, the rule decides while the event is decoded.
     ///
@@ -112,11 +116,12 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
             return Ok(Some(Processed { batch, result }));
         }
         let found = deadline.limit(self.executor.load(Needs::default())).await;
-        let (event, decided) = event::decode_each(payload, |decided: &mut Decided, at, record| {
-            if let Ok(found) = &found {
-                decided.add(at, self.decide_view(record, found));
-            }
-        })?;
+        let (event, decided) =
+            event::decode_each(payload, |decided: &mut Decided<_>, at, record| {
+                if let Ok(found) = &found {
+                    decided.add(at, self.decide_view(record, found));
+                }
+            })?;
         let Event::Batch(batch) = event else { return Ok(None) };
         let result = match found {
             Ok(found) => self.apply(&batch, decided, &found, deadline, Outcome::of(&batch)).await,
@@ -158,8 +163,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     async fn apply(
         &self,
         batch: &[BatchRecord<'_>],
-        decided: Decided,
-        found: &Found,
+        decided: Decided<<R::Effect as Fold>::Folded>,
+        found: &Found<R::Input>,
         deadline: Deadline,
         mut outcome: Outcome,
     ) -> Result<Report, Failure> {
@@ -196,7 +201,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
     /// Returns the effects of a record, and the reason if it is refused. A record whose decoded
     /// form was kept during the load is not decoded again.
-    fn decide(&self, delivered: &BatchRecord<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
+    fn decide(
+        &self,
+        delivered: &BatchRecord<'_>,
+        found: &Found<R::Input>,
+    ) -> (Vec<R::Effect>, Option<Refusal>) {
         if self.rule.look_ahead() == LookAhead::Keep {
             let record = delivered.record().as_ref().map_err(unreadable);
             match record.and_then(|record| self.rule.decide(record, found)) {
@@ -211,8 +220,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     fn decide_view(
         &self,
         record: Result<RecordView<'_>, &RecordError>,
-        found: &Found,
-    ) -> (Vec<Effect>, Option<Refusal>) {
+        found: &Found<R::Input>,
+    ) -> (Vec<R::Effect>, Option<Refusal>) {
         match record.map_err(unreadable) {
             Ok(record) => self.rule.decide_each(record, found),
             Err(refusal) => (Vec::new(), Some(refusal)),

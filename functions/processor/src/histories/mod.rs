@@ -16,7 +16,7 @@ use futures::{StreamExt, stream};
 use model::Item;
 use rules::versions::{
     CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Version,
-    VersionEvent, Write, missing, plan, unbroken,
+    VersionEvent, Versions, Write, missing, plan, unbroken,
 };
 use rules::{Folded, Found, Needs};
 
@@ -322,32 +322,28 @@ impl RefusedChanges {
 }
 
 impl<T: HistoryTable> Executor for Histories<T> {
-    async fn load(&self, needs: Needs) -> Result<Found, Failure> {
-        Ok(Found { heads: self.load(needs.heads).await?, ..Found::default() })
+    type Rule = Versions;
+
+    async fn load(&self, needs: Needs) -> Result<Found<Item>, Failure> {
+        Ok(Found { inputs: self.load(needs).await?, ..Found::default() })
     }
 
     async fn apply(
         &self,
-        mut folded: Folded,
-        found: &Found,
+        folded: Folded<String, Changes>,
+        found: &Found<Item>,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let changes = std::mem::take(&mut folded.changes);
-        let mut outcomes = TargetOutcome::unknown(folded);
-        let joins: Vec<_> = in_order(changes)
+        let joins: Vec<_> = in_order(folded)
             .into_iter()
             .map(async |(item, joined)| {
                 let mut set_aside = Vec::new();
-                let head = found.heads.get(&item);
+                let head = found.inputs.get(&item);
                 let work = self.join(&item, &joined.value, head, &mut set_aside);
                 let result = deadline.limit(work).await;
                 TargetOutcome { target: item, records: joined.records, result, set_aside }
             })
             .collect();
-        let mut joins = stream::iter(joins).buffer_unordered(WRITES_AT_ONCE);
-        while let Some(outcome) = joins.next().await {
-            outcomes.push(outcome);
-        }
-        outcomes
+        stream::iter(joins).buffer_unordered(WRITES_AT_ONCE).collect().await
     }
 }

@@ -145,7 +145,7 @@ async fn a_late_change_does_not_take_the_memory_of_the_history() {
     let (item, (head, _)) = table.histories().pop_first().unwrap();
     let rule = Versions { table: "movies".to_owned() };
     let effects = rule.decide(&record(3), &Found::default()).unwrap();
-    let early = fold(effects.into_iter().map(|effect| (0, effect))).changes;
+    let early = fold(effects.into_iter().map(|effect| (0, effect)));
     let changes = early.into_values().next().unwrap().value;
     let tail = histories.load_tail(&item, &head.unwrap(), &changes).await.unwrap();
     assert_eq!(tail.len(), 100);

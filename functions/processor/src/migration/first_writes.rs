@@ -8,8 +8,8 @@
 use futures::{StreamExt, stream};
 use model::Item;
 use model::json::write_string;
-use rules::migration::{MARK, Registers, Target};
-use rules::{Effect, Folded, Joined};
+use rules::migration::{Effect, Folded, MARK, Registers, Target};
+use rules::{Fold, Joined};
 
 use super::targets::{Targets, WRITES_AT_ONCE};
 use crate::back_off::Deadline;
@@ -76,7 +76,7 @@ fn some_targets(
         let mut folded = Folded::default();
         let mut is_over = true;
         for (position, effect) in effects.by_ref() {
-            folded.add(position, effect);
+            effect.fold_into(&mut folded, position);
             is_over = false;
             if folded.registers.len() + folded.rewrites.len() >= size {
                 break;

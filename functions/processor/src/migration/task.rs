@@ -14,8 +14,7 @@ use aws_sdk_dynamodb::operation::scan::ScanOutput;
 use control::{Entry as _, Task, Work};
 use model::Item;
 use model::json::{item_from_str, item_to_string};
-use rules::Effect;
-use rules::migration::Migration;
+use rules::migration::{Effect, Migration};
 use tracing::{info, warn};
 
 use super::PLAN_TABLE;

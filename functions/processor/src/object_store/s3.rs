@@ -481,7 +481,7 @@ mod tests {
         });
         let config = aws_sdk_s3::Config::builder()
             .behavior_version(BehaviorVersion::latest())
-            .http_client(crate::https::client())
+            .http_client(crate::sdk::client())
             .region(Region::new("us-east-1"))
             .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())

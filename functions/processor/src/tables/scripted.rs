@@ -73,7 +73,7 @@ pub(crate) async fn endpoint() -> (TcpListener, Client) {
     let retries = RetryConfig::standard().with_initial_backoff(Duration::from_millis(1));
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .http_client(crate::https::client())
+        .http_client(crate::sdk::client())
         .region(Region::new("eu-west-1"))
         .endpoint_url(format!("http://{}", listener.local_addr().unwrap()))
         .credentials_provider(Credentials::new("key", "secret", None, None, "test"))

@@ -17,7 +17,6 @@ mod known_schema;
 mod known_stream;
 mod misfit;
 mod plain_json;
-pub mod restored;
 mod row;
 
 pub use bucket::{Bucket, PART_NUMBER_MAX, UtcMinute};
@@ -34,6 +33,7 @@ pub use known_stream::KnownStream;
 pub use misfit::{misfit_of, ttl_misfits_of};
 pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
 
+use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -43,9 +43,10 @@ use model::stream_record::{LambdaRecord, RecordView};
 use model::{AttributeType, EventName};
 
 use crate::effect::Effect;
-use crate::marks::stripped;
-use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
-use crate::{migration, time_to_live};
+use crate::marks::migration::{MARK, is_bare_tombstone_of};
+use crate::marks::{restored, stripped};
+use crate::rule::{Found, LookAhead, Refusal, Rule};
+use crate::time_to_live;
 
 /// The seconds since 1970 of the years 1 to 9999: the range of timestamps in Athena, DuckDB and Python.
 const EXPIRY_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
@@ -87,19 +88,26 @@ pub enum Deletes {
 }
 
 impl Rule for Archive {
+    type Input = Infallible;
+    type Effect = Effect<Bucket, Rows>;
+
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Nothing
     }
 
-    fn needs(&self, _records: &[&LambdaRecord]) -> Needs {
-        Needs::default()
-    }
-
-    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide(
+        &self,
+        record: &LambdaRecord,
+        found: &Found<Infallible>,
+    ) -> Result<Vec<Self::Effect>, Refusal> {
         self.decide_view(RecordView::of(record), found)
     }
 
-    fn decide_view(&self, record: RecordView<'_>, _found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide_view(
+        &self,
+        record: RecordView<'_>,
+        _found: &Found<Infallible>,
+    ) -> Result<Vec<Self::Effect>, Refusal> {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
@@ -109,7 +117,7 @@ impl Rule for Archive {
             return Ok(Vec::new());
         }
         let (bucket, row) = self.row_of(&record, deleted_by)?;
-        Ok(vec![Effect::Rows { bucket, rows: Rows::from([row]) }])
+        Ok(vec![Effect { target: bucket, statement: Rows::from([row]) }])
     }
 }
 
@@ -128,10 +136,10 @@ fn whole_seconds(number: &str) -> Option<i64> {
 /// Returns whether the deleted item is the tombstone of a migration, which has only a key. The item
 /// itself was deleted earlier. If that delete had to give a row, the row already exists.
 fn is_tombstone(change: &RecordView<'_>) -> bool {
-    let marked = change.old_image.as_ref().filter(|item| item.get(migration::MARK).is_some());
+    let marked = change.old_image.as_ref().filter(|item| item.get(MARK).is_some());
     marked.is_some_and(|item| {
         let is_key = |name: &str| change.keys.get(name).is_some();
-        migration::is_bare_tombstone_of(&item.clone().into_item(), is_key)
+        is_bare_tombstone_of(&item.clone().into_item(), is_key)
     })
 }
 
@@ -234,10 +242,36 @@ mod row_tests;
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use model::json;
 
     use super::*;
     use crate::rule::testing::check_decisions;
+
+    fn describe(effect: &Effect<Bucket, Rows>) -> String {
+        let mut text = effect.target.prefix("archive/");
+        for row in effect.statement.iter() {
+            let _ = write!(
+                text,
+                "\nrow {} {} {}",
+                row.event_id(),
+                row.event_name,
+                row.deleted_by.as_str()
+            );
+            let _ = write!(
+                text,
+                " at {}, expired {:?} from {:?}",
+                row.deleted_at_ms, row.expires_at_ms, row.ttl_raw
+            );
+            for (place, column) in row.schema.columns().enumerate() {
+                let value = row.value(place);
+                let _ = write!(text, "\n{} {}: {value:?}", column.name, column.column_type);
+            }
+            let _ = write!(text, "\nitem {}\ncoercions {:?}", row.item(), row.coercions);
+        }
+        text
+    }
 
     #[test]
     fn decisions() {
@@ -248,7 +282,8 @@ mod tests {
             ttl_attribute: Some("expires".to_owned()),
             ..Archive::default()
         };
-        check_decisions(&rule, &Found::default(), include_str!("../../testdata/archive.txt"));
+        let cases = include_str!("../../testdata/archive.txt");
+        check_decisions(&rule, &Found::default(), describe, cases);
     }
 
     /// Goal: neither a column nor `_item` contains a mark, and all of the user's attributes are kept.
@@ -264,10 +299,8 @@ mod tests {
             record.record.keys.clone_from(&item);
             record.record.keys.retain(|name, _| name == "id");
             record.record.old_image = Some(item);
-            match rule.decide(&record, &Found::default()).unwrap().pop() {
-                Some(Effect::Rows { rows, .. }) => rows.iter().next().unwrap().clone(),
-                other => panic!("{other:?}"),
-            }
+            let effect = rule.decide(&record, &Found::default()).unwrap().pop().unwrap();
+            effect.statement.iter().next().unwrap().clone()
         };
         let own = row(json::item_from_str(OWN).unwrap());
         assert_eq!(own.item(), OWN);
@@ -310,10 +343,9 @@ mod tests {
             let rule = Archive { ttl_attribute, deletes, ..Archive::default() };
             let record = record(ttl, expires);
             let found = rule.decide(&record, &Found::default()).unwrap();
-            let kept = found.first().map(|effect| match effect {
-                Effect::Rows { rows, .. } => rows.iter().next().unwrap().deleted_by.as_str(),
-                other => panic!("{other:?}"),
-            });
+            let kept = found
+                .first()
+                .map(|effect| effect.statement.iter().next().unwrap().deleted_by.as_str());
             assert_eq!(kept, expected, "{deletes:?} {ttl} {expires}");
         }
     }

@@ -182,11 +182,9 @@ fn rule(declaration: &str) -> Archive {
     Archive { columns, discover, ttl_attribute: Some("ttl".to_owned()), ..Archive::default() }
 }
 
-fn rows_of(decided: Vec<Effect>) -> Rows {
-    match <[Effect; 1]>::try_from(decided) {
-        Ok([Effect::Rows { rows, .. }]) => rows,
-        other => panic!("{other:?}"),
-    }
+fn rows_of(decided: Vec<Effect<Bucket, Rows>>) -> Rows {
+    let [effect] = <[_; 1]>::try_from(decided).unwrap();
+    effect.statement
 }
 
 fn check_row(rule: &Archive, row: &Row, record: &LambdaRecord) {

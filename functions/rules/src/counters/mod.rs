@@ -9,7 +9,9 @@ pub mod ballot;
 pub mod reconcile;
 mod total;
 
-pub use total::{Cell, Cells, DamagedTotal, REVISION_ATTRIBUTE, TOTAL_ATTRIBUTES, Total};
+pub use total::{
+    Cell, Cells, DamagedTotal, LoadedTotal, REVISION_ATTRIBUTE, TOTAL_ATTRIBUTES, Total,
+};
 
 use std::collections::BTreeSet;
 
@@ -166,17 +168,28 @@ pub fn room_for_change(points: Number) -> Option<(Number, Number)> {
 }
 
 impl Rule for Counters {
+    type Input = LoadedTotal;
+    type Effect = Effect<String, Cells>;
+
     fn slots_of_need(&self) -> usize {
         usize::try_from(self.slot_count).unwrap_or(usize::MAX)
+    }
+
+    fn slots_of(&self, total: &LoadedTotal) -> usize {
+        total.as_ref().map_or(0, |total| total.cells.len())
     }
 
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let counters: BTreeSet<&str> =
             records.iter().filter_map(|record| Some(self.slot_of(record).ok()?.0)).collect();
-        Needs { totals: counters.into_iter().map(str::to_owned).collect(), ..Needs::default() }
+        counters.into_iter().map(str::to_owned).collect()
     }
 
-    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide(
+        &self,
+        record: &LambdaRecord,
+        found: &Found<LoadedTotal>,
+    ) -> Result<Vec<Self::Effect>, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let (counter, slot) = self.slot_of(record)?;
         let change = &record.record;
@@ -193,21 +206,34 @@ impl Rule for Counters {
                 )));
             }
         };
-        if let Some(Err(damaged)) = found.totals.get(counter) {
+        if let Some(Err(damaged)) = found.inputs.get(counter) {
             return Err(Refusal(damaged.to_string()));
         }
         let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
         let cells = Cells::from([(slot, Cell { stamp, value, gone_at })]);
-        Ok(vec![Effect::Cells { counter: counter.to_owned(), cells }])
+        Ok(vec![Effect { target: counter.to_owned(), statement: cells }])
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use model::json::item_from_str;
 
     use super::*;
     use crate::rule::testing::check_decisions;
+
+    fn describe(effect: &Effect<String, Cells>) -> String {
+        let mut text = format!("total {}:", effect.target);
+        for (slot, cell) in effect.statement.iter() {
+            let _ = write!(text, " {slot}={} as of {}", cell.value, cell.stamp);
+            if let Some(seconds) = cell.gone_at {
+                let _ = write!(text, " gone at {seconds}");
+            }
+        }
+        text
+    }
 
     #[test]
     fn decisions() {
@@ -217,9 +243,9 @@ mod tests {
             slot_value: "votes".to_owned(),
         };
         let damaged = item_from_str(r#"{"counter":{"S":"bad"},"total":{"N":"1"}}"#).unwrap();
-        let totals = [("bad".to_owned(), Total::from_item(&damaged))].into();
-        let found = Found { totals, ..Found::default() };
-        check_decisions(&rule, &found, include_str!("../../testdata/counters.txt"));
+        let inputs = [("bad".to_owned(), Total::from_item(&damaged))].into();
+        let found = Found { inputs, ..Found::default() };
+        check_decisions(&rule, &found, describe, include_str!("../../testdata/counters.txt"));
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub struct Total {
 )]
 pub struct DamagedTotal(String);
 
+/// A total as it was loaded, or the reason why its item cannot be parsed.
+pub type LoadedTotal = Result<Total, DamagedTotal>;
+
 impl<const N: usize> From<[(u32, Cell); N]> for Cells {
     fn from(cells: [(u32, Cell); N]) -> Self {
         Self(cells.into())

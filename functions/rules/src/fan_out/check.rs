@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::declaration::CopyRule;
+use super::copy_rule::CopyRule;
 
 /// A problem with a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,9 +23,9 @@ use std::iter;
 
 use model::{AttributeValue, Item};
 
-use super::declaration::{CopyRule, OnDelete};
-use super::mark::Mark;
+use super::copy_rule::{CopyRule, OnDelete};
 use super::{HOPS_MAX, Origin, value_text};
+use crate::marks::copy::Mark;
 use crate::stamp::Stamp;
 
 /// The hops of a mark for deletion. A mark of values has at least one hop.

@@ -15,27 +15,30 @@
 
 mod check;
 mod copy;
+mod copy_rule;
 mod declaration;
+mod effect;
 mod job;
-mod mark;
 mod tables;
 
 pub use check::{Problem, check};
 pub use copy::{CheckResult, CopyReads, OriginState, Update, is_as_wanted, look, update_of};
-pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
+pub use copy_rule::{CopyRule, OnDelete};
+pub use declaration::{DeclarationError, parse_and_check, parse_rules};
+pub use effect::{Copy, DeploymentHops, Effect, Folded, LatestOriginState, Origin, Revision};
 pub use job::{DamagedJob, Job};
-pub use mark::{MARK_PREFIX, Mark, mark_attribute};
 pub use tables::{TableShape, check_jobs_table, check_tables};
 
+pub use crate::marks::copy::{MARK_PREFIX, Mark, mark_attribute};
+
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use model::json::{ItemView, ValueView};
-use model::limits::PARTITION_KEY_BYTES_MAX;
 use model::stream_record::{LambdaRecord, RecordView};
 use model::{AttributeValue, EventName, Item, json};
 
-use crate::effect::{Effect, Join};
-use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
+use crate::rule::{Found, LookAhead, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
 /// The maximum number of hops of a value, inclusive. The value itself counts as one hop, and each
@@ -55,90 +58,6 @@ pub struct FanOut {
     pub rules: Vec<CopyRule>,
     /// The table of jobs.
     pub jobs_table: String,
-}
-
-/// An origin of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Origin {
-    /// The rule's name.
-    pub rule: String,
-    /// The origin's key value in DynamoDB JSON, such as `{"N":"17"}`.
-    pub key: String,
-}
-
-/// A copy of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Copy {
-    /// The rule's name.
-    pub rule: String,
-    /// The copy's primary key in DynamoDB JSON.
-    pub key: String,
-}
-
-/// The latest known state of an origin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LatestOriginState(pub Option<OriginState>);
-
-impl Join for LatestOriginState {
-    fn join(&mut self, other: Self) {
-        let stamp = |latest: &Self| latest.0.as_ref().map(|state| state.stamp.clone());
-        if stamp(self) < stamp(&other) {
-            *self = other;
-        }
-    }
-}
-
-/// The revision of a job that must continue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Revision(pub u64);
-
-/// The largest number of deployments, including this one, through which the values of a copy have
-/// passed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeploymentHops(pub u32);
-
-impl Join for DeploymentHops {
-    fn join(&mut self, other: Self) {
-        // The higher number is kept, because another write must not hide the write of a loop.
-        self.0 = self.0.max(other.0);
-    }
-}
-
-impl Join for Revision {
-    fn join(&mut self, other: Self) {
-        self.0 = self.0.max(other.0);
-    }
-}
-
-impl Origin {
-    /// Returns the key of the origin's job.
-    #[must_use]
-    pub fn job_key(&self) -> String {
-        format!("{}#{}", self.rule, self.key)
-    }
-
-    /// Returns whether the key of the origin's job fits the jobs table. The text of a key is longer
-    /// than its value. DynamoDB rejects a whole request that contains a key that is too long.
-    #[must_use]
-    pub fn fits(&self) -> bool {
-        self.job_key().len() <= PARTITION_KEY_BYTES_MAX
-    }
-
-    /// Returns the refusal of an origin whose key does not fit.
-    fn unfit(&self) -> Refusal {
-        Refusal(format!(
-            "rule `{}`: the origin's key takes {} bytes as the key of its job, which has at most {PARTITION_KEY_BYTES_MAX}; give the origin a shorter key",
-            self.rule,
-            self.job_key().len()
-        ))
-    }
-
-    /// Parses the key of [`Origin::job_key`].
-    #[must_use]
-    pub fn from_job_key(text: &str) -> Option<Self> {
-        let (rule, key) = text.split_once('#')?;
-        Some(Self { rule: rule.to_owned(), key: key.to_owned() })
-    }
 }
 
 /// Returns a value as DynamoDB JSON.
@@ -331,29 +250,40 @@ fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item
 }
 
 impl Rule for FanOut {
+    type Input = Infallible;
+    type Effect = Effect;
+
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Nothing
     }
 
-    fn needs(&self, _records: &[&LambdaRecord]) -> Needs {
-        Needs::default()
-    }
-
-    fn decide(&self, record: &LambdaRecord, _found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide(
+        &self,
+        record: &LambdaRecord,
+        _found: &Found<Infallible>,
+    ) -> Result<Vec<Effect>, Refusal> {
         match self.say(record) {
             (effects, None) => Ok(effects),
             (_, Some(refusal)) => Err(refusal),
         }
     }
 
-    fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide_view(
+        &self,
+        record: RecordView<'_>,
+        found: &Found<Infallible>,
+    ) -> Result<Vec<Effect>, Refusal> {
         if self.is_own_write(&record) {
             return Ok(Vec::new());
         }
         self.decide(&record.into_record(), found)
     }
 
-    fn decide_each(&self, record: RecordView<'_>, _: &Found) -> (Vec<Effect>, Option<Refusal>) {
+    fn decide_each(
+        &self,
+        record: RecordView<'_>,
+        _: &Found<Infallible>,
+    ) -> (Vec<Effect>, Option<Refusal>) {
         if self.is_own_write(&record) {
             return (Vec::new(), None);
         }
@@ -363,8 +293,36 @@ impl Rule for FanOut {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
+    use crate::effect::Join;
     use crate::rule::testing::check_decisions;
+
+    fn describe(effect: &Effect) -> String {
+        match effect {
+            Effect::Origin { origin, state } => {
+                let mut text = format!("origin {}", origin.job_key());
+                if let Some(state) = &state.0 {
+                    let _ = write!(text, " as of {} hops {}", state.stamp, state.hops);
+                    for (name, value) in &state.values {
+                        let value = value.as_ref().map(value_text);
+                        let _ = write!(text, "\n{name} {}", value.as_deref().unwrap_or("-"));
+                    }
+                    if state.deleted {
+                        text.push_str("\ndeleted");
+                    }
+                }
+                text
+            }
+            Effect::Continue { origin, revision } => {
+                format!("continue {} at {}", origin.job_key(), revision.0)
+            }
+            Effect::CheckCopy { copy, arrival } => {
+                format!("look {} {} hops {}", copy.rule, copy.key, arrival.0)
+            }
+        }
+    }
 
     #[test]
     fn decisions() {
@@ -374,7 +332,8 @@ mod tests {
         .unwrap();
         rules[0].index_sort = vec!["at".to_owned()];
         let rule = FanOut { rules, jobs_table: "jobs".to_owned() };
-        check_decisions(&rule, &Found::default(), include_str!("../../testdata/fan-out.txt"));
+        let cases = include_str!("../../testdata/fan-out.txt");
+        check_decisions(&rule, &Found::default(), describe, cases);
     }
 
     /// Returns the decisions about a record of an origin with this key: the number of effects with

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use model::KeyAttributeType;
 
 use super::JOB_KEY;
-use super::declaration::CopyRule;
+use super::copy_rule::CopyRule;
 
 /// The description of a table, as far as a rule needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,11 +43,17 @@ pub fn check_tables(
     target: &TableShape,
 ) -> Result<Vec<String>, String> {
     if origin.keys != [rule.origin_key.as_str()] {
+        let what = match origin.keys.as_slice() {
+            [found] => {
+                format!("`{found}` as its partition key; write that name at the right of `key`")
+            }
+            found => {
+                format!("the key ({}); origins must have only a partition key", found.join(", "))
+            }
+        };
         return Err(format!(
-            "table `{}` has the key ({}), the rule declares ({}); origins must have only a partition key",
-            rule.origin,
-            origin.keys.join(", "),
-            rule.origin_key
+            "the rule declares `{}`, and table `{}` has {what}",
+            rule.origin_key, rule.origin
         ));
     }
     if let Some(table) = [origin, target].into_iter().find(|table| !table.has_both_images) {
@@ -208,7 +214,8 @@ mod tests {
                 &target,
                 "has type N, and `id`, the key of table `products`, has type S: no copy would be found; name an index whose key has type S",
             ),
-            (&shape("products", &["id", "s"]), &target, "has the key (id, s)"),
+            (&shape("products", &["id", "s"]), &target, "has the key (id, s); origins must have"),
+            (&shape("products", &["at"]), &target, "has `at` as its partition key; write that"),
             (&origin, &no_stream, "table `lines` needs a stream"),
             (&origin, &no_index, "has no index `by-product`"),
             (&origin, &other_key, "has the partition key `x`"),

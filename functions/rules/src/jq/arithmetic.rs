@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::json;
-use super::machine::{Flow, Machine, Stop};
+use super::machine::Machine;
 use super::number::{EXACT_MAX, Num};
 use super::paths::described;
+use super::stop::{Flow, Stop};
 use super::syntax::Math;
 use super::value::{Array, Object, Val};
 

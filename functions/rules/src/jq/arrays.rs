@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::arithmetic::float;
 use super::builtin::Builtin;
-use super::machine::{Flow, Machine, Stop};
+use super::machine::Machine;
 use super::paths::{described, index};
+use super::stop::{Flow, Stop};
 use super::value::{Array, Val};
 
 /// Returns the members of an array or object.
@@ -122,15 +123,6 @@ fn sort(keyed: &mut Vec<(Val, Val)>) {
         };
         keyed.extend(if is_right { right.next() } else { left.next() });
     }
-}
-
-/// Returns the positions at which the sequence `searched` occurs in `members`.
-pub(super) fn places(members: &[Val], searched: &[Val]) -> Val {
-    if searched.is_empty() {
-        return Val::Arr(Arc::default());
-    }
-    let windows = members.windows(searched.len()).enumerate();
-    windows.filter(|(_, window)| *window == searched).map(|(place, _)| Val::count(place)).collect()
 }
 
 /// Flattens nested arrays, down to a depth.

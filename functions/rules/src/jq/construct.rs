@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::arithmetic;
 use super::builtin::Format;
+use super::evaluation::{PositionedValue, Scope};
 use super::formats;
-use super::machine::{Flow, Machine, PositionedValue, Scope, Stop};
+use super::machine::Machine;
 use super::paths;
+use super::stop::{Flow, Stop};
 use super::syntax::{Change, Comparison, Piece, Term};
 use super::value::{Array, Object, Val};
 

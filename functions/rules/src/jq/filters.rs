@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::arithmetic;
 use super::arrays;
 use super::builtin::Builtin;
-use super::machine::{Flow, Machine, PositionedValue, Receiver, Scope, Stop};
+use super::evaluation::{PositionedValue, Receiver, Scope};
+use super::machine::Machine;
 use super::paths;
 use super::simple;
+use super::stop::{Flow, Stop};
 use super::syntax::Term;
-use super::texts;
 use super::value::{Array, Val};
 
 /// The maximum number of arrays that `combinations` combines.
@@ -342,7 +343,7 @@ impl Machine {
             }
             (_, []) => receive(self.bounded(simple::of(self, builtin, input)?)?),
             (_, [argument, ..]) => self.each(argument, scope, input, &mut |argument| {
-                let value = texts::with(self, builtin, input, &argument)?;
+                let value = simple::with(self, builtin, input, &argument)?;
                 receive(self.bounded(value)?)
             }),
         }

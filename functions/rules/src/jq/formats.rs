@@ -9,9 +9,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::builtin::Format;
 use super::json;
-use super::machine::{Flow, Machine, Stop};
+use super::machine::Machine;
 use super::paths::described;
-use super::texts;
+use super::stop::{Flow, Stop};
 use super::value::Val;
 
 /// A decoder for base64 with or without padding, as in jq.
@@ -25,7 +25,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 /// Converts a value to text in a format.
 pub(super) fn format(machine: &Machine, format: Format, value: &Val) -> Flow<String> {
     machine.charge(value.nodes())?;
-    let plain = || match texts::to_string(value) {
+    let plain = || match json::text_of(value) {
         Val::Str(text) => text,
         _ => "".into(),
     };

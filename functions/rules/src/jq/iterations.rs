@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::arithmetic;
 use super::arrays;
 use super::builtin::Builtin;
-use super::machine::{Flow, Machine, PositionedValue, Scope, Stop};
+use super::evaluation::{PositionedValue, Scope};
+use super::json;
+use super::machine::Machine;
 use super::paths;
+use super::stop::{Flow, Stop};
 use super::syntax::Term;
-use super::texts;
 use super::value::{Array, Object, Val};
 
 impl Machine {
@@ -146,7 +148,7 @@ impl Machine {
         self.each(of, scope, input, &mut |row| {
             let key = self.one(by, scope, &row)?;
             self.charge(key.nodes())?;
-            let Val::Str(name) = texts::to_string(&key) else { return Ok(()) };
+            let Val::Str(name) = json::text_of(&key) else { return Ok(()) };
             object.set(name, row);
             Ok(())
         })?;

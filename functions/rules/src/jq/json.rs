@@ -13,6 +13,14 @@ pub(crate) fn write(value: &Val) -> String {
     out
 }
 
+/// Returns a value as a string: a string unchanged, anything else as JSON.
+pub(super) fn text_of(value: &Val) -> Val {
+    match value {
+        Val::Str(_) => value.clone(),
+        value => Val::from(write(value)),
+    }
+}
+
 fn write_into(out: &mut String, value: &Val) {
     match value {
         Val::Null => out.push_str("null"),

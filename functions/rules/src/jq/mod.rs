@@ -6,13 +6,14 @@
 //! refusal. `docs/transforms.md` lists the refusals. `testdata/jq/` holds recorded results of jq itself, and
 //! `differential_tests` compares this module's results with them.
 //!
-//! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `machine` evaluates. Named filters
+//! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `evaluation` evaluates. Named filters
 //! are in `filters` and the modules that it names. `migration::view` converts DynamoDB's types.
 
 mod arithmetic;
 mod arrays;
 mod builtin;
 mod construct;
+mod evaluation;
 mod filters;
 mod formats;
 mod iterations;
@@ -24,7 +25,9 @@ mod operator;
 mod parser;
 mod paths;
 mod patterns;
+mod regex;
 mod simple;
+mod stop;
 mod syntax;
 mod texts;
 mod times;
@@ -37,7 +40,8 @@ pub(crate) use number::Num;
 pub(crate) use syntax::{Binding, Change, Math, Pattern, Piece, Term};
 pub(crate) use value::{Object, Val};
 
-use machine::{Machine, Stop};
+use machine::Machine;
+use stop::Stop;
 use thiserror::Error;
 
 /// The reason why a program is not accepted, and the position of the error in the program.

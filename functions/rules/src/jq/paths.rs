@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::json;
-use super::machine::{Flow, Machine, Stop};
+use super::machine::Machine;
+use super::stop::{Flow, Stop};
 use super::value::{Array, Val};
 
 /// The maximum length of an array that grows when a value is set beyond its end.
@@ -102,11 +103,18 @@ pub(super) fn index(value: &Val, key: &Val) -> Flow<Val> {
             Some((from, to)) => Ok(Val::from(text.chars().take(to).skip(from).collect::<String>())),
             None => Err(no_index(value, key)),
         },
-        (Val::Arr(array), Val::Arr(searched)) => {
-            Ok(super::arrays::places(array.members(), searched.members()))
-        }
+        (Val::Arr(array), Val::Arr(searched)) => Ok(places(array.members(), searched.members())),
         _ => Err(no_index(value, key)),
     }
+}
+
+/// Returns the positions at which the sequence `searched` occurs in `members`.
+pub(super) fn places(members: &[Val], searched: &[Val]) -> Val {
+    if searched.is_empty() {
+        return Val::Arr(Arc::default());
+    }
+    let windows = members.windows(searched.len()).enumerate();
+    windows.filter(|(_, window)| *window == searched).map(|(place, _)| Val::count(place)).collect()
 }
 
 /// Returns the value at a path.

@@ -1,32 +1,22 @@
-//! Regular expressions that mean the same in jq's library and in the library used here.
+//! Filters that match a pattern.
 //!
-//! jq uses Oniguruma with its Perl syntax. A pattern is refused if the two libraries may read it
-//! differently. A text is refused if the two libraries may match it differently, for example a
-//! non-ASCII text matched with a class of letters.
+//! A text is refused if jq's library and the library used here may match it differently, for example a
+//! non-ASCII text matched with a class of letters. `regex` refuses patterns.
 
 use std::sync::Arc;
 
 use super::arithmetic;
 use super::builtin::Builtin;
-use super::machine::{Flow, Machine, Scope, Stop};
+use super::evaluation::Scope;
+use super::machine::Machine;
 use super::paths::described;
+use super::regex::Regex;
+use super::stop::{Flow, Stop};
 use super::syntax::Term;
 use super::value::{Object, Val};
 
 /// The maximum number of compiled patterns that one evaluation caches.
 const KEPT_MAX: usize = 64;
-
-/// A compiled pattern and its restrictions.
-pub(super) struct Regex {
-    regex: regex_lite::Regex,
-    names: Vec<Option<String>>,
-    is_global: bool,
-    skips_empty: bool,
-    /// Whether the text must be ASCII.
-    needs_ascii: bool,
-    /// Whether a text that ends with a line break is refused.
-    has_end: bool,
-}
 
 /// A match: the byte ranges of the whole match and of each group.
 struct MatchGroups(Vec<Option<(usize, usize)>>);
@@ -37,44 +27,15 @@ impl MatchGroups {
     }
 }
 
-impl Regex {
-    fn compile(pattern: &str, flags: &str) -> Flow<Self> {
-        let checked = Checked::of(pattern)?;
-        let (mut is_global, mut skips_empty, mut ignores_case) = (false, false, false);
-        for flag in flags.chars() {
-            match flag {
-                'g' => is_global = true,
-                'n' => skips_empty = true,
-                'i' => ignores_case = true,
-                'x' | 's' | 'l' | 'p' => {
-                    let reason = format!("the flag `{flag}` of patterns is not available");
-                    return Err(Stop::Refused(reason));
-                }
-                _ => {
-                    return Err(Stop::error(format!("{flags} is not a valid modifier string")));
-                }
-            }
-        }
-        if ignores_case && !pattern.is_ascii() {
-            return Err(Stop::refused("the flag `i` is available only for ASCII patterns"));
-        }
-        let mut builder = regex_lite::RegexBuilder::new(pattern);
-        let regex = builder.case_insensitive(ignores_case).build().map_err(|error| {
-            Stop::refused(format!("the pattern `{pattern}` is not available: {error}"))
-        })?;
-        let names = regex.capture_names().skip(1).map(|name| name.map(str::to_owned)).collect();
-        let needs_ascii = checked.needs_ascii || ignores_case;
-        let has_end = checked.has_end;
-        Ok(Self { regex, names, is_global, skips_empty, needs_ascii, has_end })
-    }
-
-    fn matches(&self, machine: &Machine, text: &str) -> Flow<Vec<MatchGroups>> {
-        if self.needs_ascii && !text.is_ascii() {
+impl Machine {
+    /// Returns the matches of a pattern in a text.
+    fn matches(&self, regex: &Regex, text: &str) -> Flow<Vec<MatchGroups>> {
+        if regex.needs_ascii && !text.is_ascii() {
             return Err(Stop::refused(
                 "this pattern uses character classes, so it is available only for ASCII text",
             ));
         }
-        if self.has_end && text.ends_with('\n') {
+        if regex.has_end && text.ends_with('\n') {
             return Err(Stop::refused(
                 "`$` is not available for a text that ends with a line break",
             ));
@@ -82,13 +43,13 @@ impl Regex {
         let mut found = Vec::new();
         let mut start = 0;
         while let Some(captures) =
-            text.get(start..).and_then(|_| self.regex.captures_at(text, start))
+            text.get(start..).and_then(|_| regex.regex.captures_at(text, start))
         {
             let groups =
                 captures.iter().map(|group| group.map(|group| (group.start(), group.end())));
             let one = MatchGroups(groups.collect());
             let (from, to) = one.whole();
-            machine.charge(1 + (to - start) as u64 / 8)?;
+            self.charge(1 + (to - start) as u64 / 8)?;
             let next = text.get(to..).and_then(|rest| rest.chars().next());
             if from == to && next.is_some_and(|next| !next.is_ascii()) {
                 return Err(Stop::refused(
@@ -96,121 +57,16 @@ impl Regex {
                 ));
             }
             start = if from == to { to + next.map_or(1, char::len_utf8) } else { to };
-            if from != to || !self.skips_empty {
+            if from != to || !regex.skips_empty {
                 found.push(one);
             }
-            if !self.is_global || start > text.len() {
+            if !regex.is_global || start > text.len() {
                 break;
             }
         }
         Ok(found)
     }
-}
 
-/// The properties of a pattern that restrict its texts.
-#[derive(Default)]
-struct Checked {
-    needs_ascii: bool,
-    has_end: bool,
-}
-
-impl Checked {
-    /// Checks that both libraries read a pattern in the same way.
-    fn of(pattern: &str) -> Flow<Self> {
-        let mut checked = Self::default();
-        let mut rest = pattern;
-        let mut can_repeat = false;
-        while let Some(character) = rest.chars().next() {
-            let tail = rest.get(character.len_utf8()..).unwrap_or("");
-            (rest, can_repeat) = match character {
-                '\\' => (checked.escape(tail, pattern)?, true),
-                '[' => (checked.class(tail, pattern)?, true),
-                '(' => (group(tail, pattern)?, false),
-                '{' if can_repeat => (counted(tail, pattern)?, false),
-                '*' | '+' | '?' if can_repeat => (tail.strip_prefix('?').unwrap_or(tail), false),
-                '{' | '*' | '+' | '?' | '}' | ']' => return Err(not_available(pattern)),
-                '$' => {
-                    checked.has_end = true;
-                    (tail, false)
-                }
-                '^' | '|' => (tail, false),
-                _ => (tail, true),
-            };
-        }
-        Ok(checked)
-    }
-
-    fn escape<'p>(&mut self, tail: &'p str, pattern: &str) -> Flow<&'p str> {
-        let escaped = tail.chars().next().ok_or_else(|| not_available(pattern))?;
-        match escaped {
-            'd' | 'D' | 'w' | 'W' | 's' | 'S' | 'b' | 'B' => self.needs_ascii = true,
-            'n' | 't' | 'r' => {}
-            escaped if escaped.is_ascii_punctuation() && !matches!(escaped, '<' | '>') => {}
-            _ => return Err(not_available(pattern)),
-        }
-        Ok(tail.get(1..).unwrap_or(""))
-    }
-
-    /// Checks `[...]`: characters, ASCII ranges, and classes such as `\d`.
-    fn class<'p>(&mut self, tail: &'p str, pattern: &str) -> Flow<&'p str> {
-        let mut rest = tail.strip_prefix('^').unwrap_or(tail);
-        let mut is_first = true;
-        loop {
-            let character = rest.chars().next().ok_or_else(|| not_available(pattern))?;
-            let tail = rest.get(character.len_utf8()..).unwrap_or("");
-            let doubled = tail.starts_with(character) && matches!(character, '&' | '-' | '~');
-            rest = match character {
-                ']' if !is_first => return Ok(tail),
-                '\\' if tail.starts_with(['b', 'B']) => return Err(not_available(pattern)),
-                '\\' => self.escape(tail, pattern)?,
-                ']' | '[' => return Err(not_available(pattern)),
-                _ if doubled => return Err(not_available(pattern)),
-                _ => tail,
-            };
-            is_first = false;
-        }
-    }
-}
-
-fn not_available(pattern: &str) -> Stop {
-    Stop::Refused(format!(
-        "the pattern `{pattern}` uses a construct that is not available; docs/transforms.md lists the available ones"
-    ))
-}
-
-/// Checks `(`, `(?:` and `(?<name>`.
-fn group<'p>(tail: &'p str, pattern: &str) -> Flow<&'p str> {
-    let Some(rest) = tail.strip_prefix('?') else { return Ok(tail) };
-    if let Some(rest) = rest.strip_prefix(':') {
-        return Ok(rest);
-    }
-    let name = rest.strip_prefix('<').and_then(|rest| rest.split_once('>'));
-    match name {
-        Some((name, rest))
-            if name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') =>
-        {
-            Ok(rest)
-        }
-        _ => Err(not_available(pattern)),
-    }
-}
-
-/// Checks `{n}`, `{n,}` and `{n,m}`.
-fn counted<'p>(tail: &'p str, pattern: &str) -> Flow<&'p str> {
-    let (bounds, rest) = tail.split_once('}').ok_or_else(|| not_available(pattern))?;
-    let (least, most) = bounds.split_once(',').unwrap_or((bounds, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if least.is_empty() || !digits(least) || !digits(most) {
-        return Err(not_available(pattern));
-    }
-    if !bounds.contains(',') && rest.starts_with('?') {
-        return Err(not_available(pattern));
-    }
-    Ok(rest.strip_prefix('?').unwrap_or(rest))
-}
-
-impl Machine {
     fn regex(&self, pattern: &str, flags: &str) -> Flow<Arc<Regex>> {
         let key = (pattern.to_owned(), flags.to_owned());
         if let Some(regex) = self.patterns.borrow().get(&key) {
@@ -248,7 +104,7 @@ impl Machine {
                 )));
             };
             let regex = self.regex(&pattern, &flags)?;
-            let found = regex.matches(self, text)?;
+            let found = self.matches(&regex, text)?;
             match builtin {
                 Builtin::Test => receive(Val::Bool(!found.is_empty())),
                 Builtin::Match => {

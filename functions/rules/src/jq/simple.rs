@@ -1,15 +1,17 @@
-//! Filters without arguments, and functions that other modules share with them.
+//! Filters without arguments or with one value argument, and functions that other modules share with
+//! them.
 
 use std::sync::Arc;
 
-use super::arithmetic::{computed, float, negative};
+use super::arithmetic::{computed, float, negative, split};
 use super::arrays;
 use super::builtin::Builtin;
 use super::formats;
 use super::json::{self, ParseFailure};
-use super::machine::{Flow, Machine, Stop};
+use super::machine::Machine;
 use super::number::Num;
-use super::paths::{described, index};
+use super::paths::{delete, described, index};
+use super::stop::{Flow, Stop};
 use super::texts;
 use super::times;
 use super::value::{Object, Val};
@@ -55,7 +57,7 @@ pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> 
         Builtin::FromEntries => from_entries(machine, value),
         Builtin::Tostring => {
             machine.charge(value.nodes())?;
-            Ok(texts::to_string(value))
+            Ok(json::text_of(value))
         }
         Builtin::Tojson => {
             machine.charge(value.nodes())?;
@@ -96,6 +98,35 @@ pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> 
         | Builtin::Rtrim
         | Builtin::Trim => texts::of(machine, builtin, value),
         _ => arrays::of(machine, builtin, value),
+    }
+}
+
+/// Returns the result of a filter with one value argument.
+pub(super) fn with(machine: &Machine, builtin: Builtin, value: &Val, argument: &Val) -> Flow<Val> {
+    machine.charge(1)?;
+    match builtin {
+        Builtin::Has => has(value, argument),
+        Builtin::Contains => contains(machine, value, argument),
+        Builtin::Startswith
+        | Builtin::Endswith
+        | Builtin::Ltrimstr
+        | Builtin::Rtrimstr
+        | Builtin::Trimstr => texts::affixes(builtin, value, argument),
+        Builtin::Split => match (value, argument) {
+            (Val::Str(text), Val::Str(separator)) => split(machine, text, separator),
+            _ => Err(Stop::error("split input and separator must be strings")),
+        },
+        Builtin::Join => texts::join(machine, value, argument),
+        Builtin::Flatten => arrays::flatten(machine, value, Some(argument)),
+        Builtin::Indices => texts::indices(machine, value, argument),
+        Builtin::Index => index(&texts::indices(machine, value, argument)?, &Val::count(0)),
+        Builtin::Rindex => index(&texts::indices(machine, value, argument)?, &Val::from(-1.0)),
+        Builtin::Delpaths => match argument {
+            Val::Arr(paths) => delete(machine, value, paths.members().to_vec()),
+            _ => Err(Stop::error("Paths must be specified as an array")),
+        },
+        Builtin::Strftime | Builtin::Strptime => times::with(builtin, value, argument),
+        _ => Err(Stop::refused("this filter takes no argument")),
     }
 }
 

@@ -1,27 +1,18 @@
-//! Filters of strings, and filters with one value argument.
+//! Filters of strings.
 
 use std::sync::Arc;
 
-use super::arithmetic::{add, split};
+use super::arithmetic::add;
 use super::arrays;
 use super::builtin::Builtin;
 use super::json;
-use super::machine::{Flow, Machine, Stop};
-use super::paths::{delete, described, index};
-use super::simple;
-use super::times;
+use super::machine::Machine;
+use super::paths::{described, index, places};
+use super::stop::{Flow, Stop};
 use super::value::Val;
 
 /// The replacement of a code point that is not a character.
 const REPLACEMENT: char = '\u{fffd}';
-
-/// Returns a value as a string: a string unchanged, anything else as JSON.
-pub(super) fn to_string(value: &Val) -> Val {
-    match value {
-        Val::Str(_) => value.clone(),
-        value => Val::from(json::write(value)),
-    }
-}
 
 /// Returns the result of a string filter without arguments.
 pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> {
@@ -69,36 +60,8 @@ fn implode(machine: &Machine, value: &Val) -> Flow<Val> {
     Ok(Val::from(text))
 }
 
-/// Returns the result of a filter with one value argument.
-pub(super) fn with(machine: &Machine, builtin: Builtin, value: &Val, argument: &Val) -> Flow<Val> {
-    machine.charge(1)?;
-    match builtin {
-        Builtin::Has => simple::has(value, argument),
-        Builtin::Contains => simple::contains(machine, value, argument),
-        Builtin::Startswith
-        | Builtin::Endswith
-        | Builtin::Ltrimstr
-        | Builtin::Rtrimstr
-        | Builtin::Trimstr => affixes(builtin, value, argument),
-        Builtin::Split => match (value, argument) {
-            (Val::Str(text), Val::Str(separator)) => split(machine, text, separator),
-            _ => Err(Stop::error("split input and separator must be strings")),
-        },
-        Builtin::Join => join(machine, value, argument),
-        Builtin::Flatten => arrays::flatten(machine, value, Some(argument)),
-        Builtin::Indices => indices(machine, value, argument),
-        Builtin::Index => index(&indices(machine, value, argument)?, &Val::count(0)),
-        Builtin::Rindex => index(&indices(machine, value, argument)?, &Val::from(-1.0)),
-        Builtin::Delpaths => match argument {
-            Val::Arr(paths) => delete(machine, value, paths.members().to_vec()),
-            _ => Err(Stop::error("Paths must be specified as an array")),
-        },
-        Builtin::Strftime | Builtin::Strptime => times::with(builtin, value, argument),
-        _ => Err(Stop::refused("this filter takes no argument")),
-    }
-}
-
-fn affixes(builtin: Builtin, value: &Val, affix: &Val) -> Flow<Val> {
+/// Returns the result of a filter that tests or removes the start or the end of a string.
+pub(super) fn affixes(builtin: Builtin, value: &Val, affix: &Val) -> Flow<Val> {
     let (Val::Str(text), Val::Str(affix)) = (value, affix) else {
         return Err(Stop::error(match builtin {
             Builtin::Endswith | Builtin::Rtrimstr => "endswith() requires string inputs",
@@ -116,7 +79,8 @@ fn affixes(builtin: Builtin, value: &Val, affix: &Val) -> Flow<Val> {
     })
 }
 
-fn join(machine: &Machine, value: &Val, separator: &Val) -> Flow<Val> {
+/// Returns the members of an array as one string.
+pub(super) fn join(machine: &Machine, value: &Val, separator: &Val) -> Flow<Val> {
     let members = arrays::members_of(value)?;
     let mut text = String::new();
     for (place, member) in members.iter().enumerate() {
@@ -144,7 +108,8 @@ fn join(machine: &Machine, value: &Val, separator: &Val) -> Flow<Val> {
     Ok(Val::from(text))
 }
 
-fn indices(machine: &Machine, value: &Val, searched: &Val) -> Flow<Val> {
+/// Returns the positions at which a value occurs in another one.
+pub(super) fn indices(machine: &Machine, value: &Val, searched: &Val) -> Flow<Val> {
     match (value, searched) {
         (Val::Str(text), Val::Str(searched)) => {
             machine.charge(text.len() as u64)?;
@@ -157,12 +122,8 @@ fn indices(machine: &Machine, value: &Val, searched: &Val) -> Flow<Val> {
             });
             Ok(found.map(|(place, _)| Val::count(place)).collect())
         }
-        (Val::Arr(array), Val::Arr(searched)) => {
-            Ok(arrays::places(array.members(), searched.members()))
-        }
-        (Val::Arr(array), searched) => {
-            Ok(arrays::places(array.members(), std::slice::from_ref(searched)))
-        }
+        (Val::Arr(array), Val::Arr(searched)) => Ok(places(array.members(), searched.members())),
+        (Val::Arr(array), searched) => Ok(places(array.members(), std::slice::from_ref(searched))),
         (value, searched) => index(value, searched),
     }
 }

@@ -3,8 +3,8 @@
 
 use super::arithmetic::float;
 use super::builtin::Builtin;
-use super::machine::{Flow, Stop};
 use super::paths::described;
+use super::stop::{Flow, Stop};
 use super::value::Val;
 
 const DAY: i64 = 86_400;

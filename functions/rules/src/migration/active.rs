@@ -1,24 +1,27 @@
 //! The active migrations as one rule. Each migration decides independently.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use model::stream_record::{LambdaRecord, RecordView};
 
-use super::Migration;
-use crate::effect::Effect;
-use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
+use super::{Effect, Migration};
+use crate::rule::{Found, LookAhead, Refusal, Rule, stream_of};
 
 /// The migrations that read the same tables.
 impl Rule for Vec<Arc<Migration>> {
+    type Input = Infallible;
+    type Effect = Effect;
+
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Nothing
     }
 
-    fn needs(&self, _: &[&LambdaRecord]) -> Needs {
-        Needs::default()
-    }
-
-    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide(
+        &self,
+        record: &LambdaRecord,
+        found: &Found<Infallible>,
+    ) -> Result<Vec<Effect>, Refusal> {
         let mut effects = Vec::new();
         for migration in self {
             effects.extend(migration.decide(record, found)?);
@@ -26,7 +29,11 @@ impl Rule for Vec<Arc<Migration>> {
         Ok(effects)
     }
 
-    fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide_view(
+        &self,
+        record: RecordView<'_>,
+        found: &Found<Infallible>,
+    ) -> Result<Vec<Effect>, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let (table, made) = (&stream.table.table, record.approximate_creation_seconds);
         // Most records without an effect are the source's own writes. They are not decoded, to save
@@ -39,7 +46,11 @@ impl Rule for Vec<Arc<Migration>> {
 
     /// Returns the effects of each migration. If one migration refuses the record, the others still
     /// decide.
-    fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
+    fn decide_each(
+        &self,
+        record: RecordView<'_>,
+        found: &Found<Infallible>,
+    ) -> (Vec<Effect>, Option<Refusal>) {
         let (table, made) = match stream_of(&record.event_source_arn) {
             Ok(stream) => (stream.table.table, record.approximate_creation_seconds),
             Err(refusal) => return (Vec::new(), Some(refusal)),

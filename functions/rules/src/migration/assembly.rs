@@ -11,8 +11,8 @@ use model::stream_record::LambdaRecord;
 use model::{Item, KeyValue, PrimaryKey};
 
 use super::split::Split;
-use super::{MARK_BYTES, Migration, Register, Registers, SourceItem, Target, visible};
-use crate::effect::{Effect, Join};
+use super::{Effect, MARK_BYTES, Migration, Register, Registers, SourceItem, Target, visible};
+use crate::effect::Join;
 use crate::rule::Refusal;
 use crate::stamp::Stamp;
 

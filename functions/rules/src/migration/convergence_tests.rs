@@ -66,6 +66,7 @@ fn migration() -> Migration {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
+        route: None,
     };
     let schemas = [("source".to_owned(), schema("id")), ("target".to_owned(), schema("pk"))].into();
     Migration::compile(&plan, Direction::Forward, &schemas).unwrap()

@@ -12,8 +12,7 @@ use std::collections::BTreeSet;
 use model::Item;
 use model::stream_record::LambdaRecord;
 
-use super::{MARK, Migration, OutputKind, Target, is_bare_tombstone};
-use crate::effect::Effect;
+use super::{Effect, MARK, Migration, OutputKind, Target, is_bare_tombstone};
 use crate::rule::Refusal;
 
 /// What a plan does with an item.

@@ -55,6 +55,7 @@ fn migration(kind: Kind, program: &str) -> Migration {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
+        route: None,
     };
     let schemas = [("t".to_owned(), schema())].into();
     Migration::compile(&plan, Direction::Forward, &schemas).unwrap()

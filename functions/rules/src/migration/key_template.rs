@@ -64,11 +64,15 @@ impl KeyTemplate {
     /// Returns the attributes to which the template refers, by their outermost names.
     #[must_use]
     pub fn references(&self) -> Vec<&str> {
-        let references = self.0.iter().filter_map(|part| match part {
+        self.paths().filter_map(|path| path.first().map(String::as_str)).collect()
+    }
+
+    /// Returns the paths to which the template refers, outermost name first.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &[String]> {
+        self.0.iter().filter_map(|part| match part {
             Part::Text(_) => None,
-            Part::Reference(path) => path.first().map(String::as_str),
-        });
-        references.collect()
+            Part::Reference(path) => Some(path.as_slice()),
+        })
     }
 
     /// Returns the key value for an item.

@@ -16,9 +16,11 @@ mod adoption;
 mod assembly;
 mod attribute_analysis;
 mod condition;
+mod effect;
 mod in_place;
 mod inverse_check;
 mod key_template;
+pub mod lost_writes;
 mod phase;
 pub mod plan;
 mod reads;
@@ -32,25 +34,28 @@ mod view;
 pub use adoption::said_by_all;
 pub use assembly::{Assembled, Document, Keys};
 pub use condition::Condition;
+pub use effect::{Effect, Folded};
 pub use in_place::{Guard, Rewrite, changed};
 pub use key_template::KeyTemplate;
 pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
 pub use reads::Absent;
-pub use registers::{
-    ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, OnlyMark, Register, Registers,
-    TOUCH, TOUCH_OF_CUTOVER, is_bare_tombstone, is_bare_tombstone_of, key_of, unmarked, visible,
-};
+pub use registers::{ForeignItem, OnlyMark, Register, Registers, key_of};
 pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;
 pub use transform::{OUTPUTS_MAX, Transform};
 pub use unmatched::Unmatched;
 
 pub use crate::jq::ProgramError;
+pub use crate::marks::migration::{
+    MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, TOUCH, TOUCH_OF_CUTOVER, is_bare_tombstone,
+    is_bare_tombstone_of, unmarked, visible,
+};
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use model::json::item_to_string;
@@ -60,9 +65,8 @@ use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use thiserror::Error;
 
 use self::split::{Misfits, Split};
-use crate::effect::Effect;
 use crate::marks::is_reserved;
-use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
+use crate::rule::{Found, LookAhead, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
 /// The size of the mark of a target item in bytes, without the text of its source.
@@ -428,15 +432,14 @@ impl Migration {
 }
 
 impl Rule for Migration {
+    type Input = Infallible;
+    type Effect = Effect;
+
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Nothing
     }
 
-    fn needs(&self, _: &[&LambdaRecord]) -> Needs {
-        Needs::default()
-    }
-
-    fn decide(&self, record: &LambdaRecord, _: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide(&self, record: &LambdaRecord, _: &Found<Infallible>) -> Result<Vec<Effect>, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let table = &stream.table.table;
         let change = &record.record;

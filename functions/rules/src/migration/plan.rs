@@ -98,6 +98,9 @@ pub struct Plan {
     /// after the last switch, because an older invocation may still be running.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
+    /// The name of the route that the application asks for; `None` for the migration's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
 }
 
 /// The default timeout of an invocation in seconds, as in the project's `template.yaml` and in local workers.
@@ -207,6 +210,12 @@ pub enum Direction {
 }
 
 impl Plan {
+    /// Returns the name of the route.
+    #[must_use]
+    pub fn route(&self) -> &str {
+        self.route.as_deref().unwrap_or(&self.migration)
+    }
+
     /// Returns the sources of a direction.
     #[must_use]
     pub fn sources(&self, direction: Direction) -> &[Source] {

@@ -15,25 +15,9 @@ use model::{AttributeValue, Item, KeySchema};
 use thiserror::Error;
 
 use crate::effect::Join;
-use crate::marks::without_marks;
+use crate::marks::migration::{MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, is_gone, unmarked};
 use crate::stamp::Stamp;
 
-/// The attribute of a target item that holds its mark. It is kept until the migration is complete.
-pub const MARK: &str = "_weir";
-/// The attribute that a touch adds to a source item and removes again. Its value is the migration's
-/// name.
-pub const TOUCH: &str = "_weir_touch";
-/// The value of [`TOUCH`] when a cut-over touches a target's item to detect its consumers. It is not a
-/// valid name of a migration.
-pub const TOUCH_OF_CUTOVER: &str = "*";
-/// A member of the mark: the visible source item, see [`SourceItem`](super::SourceItem).
-pub const MARK_FROM: &str = "from";
-/// A member of the mark: the stamp of that source item's last statement.
-pub const MARK_AT: &str = "at";
-/// A member of the mark: true if that source item no longer has this target; otherwise absent.
-pub const MARK_GONE: &str = "gone";
-/// A member of the mark: the registers of the other source items, by source.
-pub const MARK_MORE: &str = "more";
 /// A member of an entry of [`MARK_MORE`]: the target item of a source whose item is not visible.
 const MORE_ITEM: &str = "item";
 
@@ -247,43 +231,6 @@ fn stamp_of(mark: &BTreeMap<String, AttributeValue>) -> Option<Stamp> {
     mark.get(MARK_AT)?.as_str()?.parse().ok()
 }
 
-fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
-    mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
-}
-
-/// Returns an item without its migration marks, for a write to the same item. The marks of the fan-out
-/// and of a restore are kept.
-#[must_use]
-pub fn unmarked(item: &Item) -> Item {
-    let mut item = item.clone();
-    item.remove(MARK);
-    item.remove(TOUCH);
-    item
-}
-
-/// Returns whether an item is a tombstone: its mark says that no source has it, and it has no
-/// attributes besides its key. After an update by a writer, the item keeps the mark but is no
-/// tombstone.
-#[must_use]
-pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
-    is_bare_tombstone_of(item, |name| schema.contains(name))
-}
-
-/// Returns the same as [`is_bare_tombstone`], but needs only the names of the key attributes.
-#[must_use]
-pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
-    let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);
-    gone && item.keys().all(|name| name == MARK || name == TOUCH || is_key(name))
-}
-
-/// Returns the item as a reader of the table sees it: without Weir's marks, or `None` if it is a
-/// tombstone. Transforms and comparisons see only such items. A mark is therefore never copied into
-/// another table, and a mark of the fan-out is no difference between two tables.
-#[must_use]
-pub fn visible(item: &Item, schema: &KeySchema) -> Option<Item> {
-    (!is_bare_tombstone(item, schema)).then(|| without_marks(item))
-}
-
 /// Returns the key attributes of an item.
 #[must_use]
 pub fn key_of(item: &Item, schema: &KeySchema) -> Item {
@@ -299,6 +246,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::marks::migration::visible;
 
     fn register(sequence: u32, value: Option<u32>) -> Register {
         let stamp = Stamp::of_record("l", &sequence.to_string().parse().unwrap());

@@ -69,6 +69,7 @@ fn plan<const N: usize>(parts: [(&str, &str, Cut); N]) -> Plan {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
+        route: None,
     }
 }
 

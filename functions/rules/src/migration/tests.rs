@@ -1,5 +1,7 @@
 //! Text cases of decisions about records, and tests of plans that do not match their tables.
 
+use std::fmt::Write as _;
+
 use model::stream_record::{RecordView, lambda_record_from_str};
 use model::{KeyAttribute, KeyAttributeType};
 
@@ -37,6 +39,7 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
+        route: None,
     }
 }
 
@@ -49,11 +52,31 @@ fn orders_migration() -> Migration {
     Migration::compile(&plan, Direction::Forward, &schemas()).unwrap()
 }
 
+fn describe(effect: &Effect) -> String {
+    match effect {
+        Effect::Registers { target, registers } => {
+            let mut text = format!("target {}:{:?}", target.table, target.key);
+            for (source, register) in registers.iter() {
+                let item = register.item.as_ref().map(item_to_string);
+                let item = item.unwrap_or_else(|| "gone".to_owned());
+                let _ = write!(text, "\n{source} as of {}: {item}", register.stamp);
+            }
+            text
+        }
+        Effect::Rewrite { target } => format!("rewrite {}:{:?}", target.table, target.key),
+        Effect::Assemble { document, keys } => {
+            let mut text = format!("assemble {}:{:?}", document.parts, document.partition);
+            let _ = keys.0.iter().try_for_each(|key| write!(text, "\nkey {key:?}"));
+            text
+        }
+    }
+}
+
 #[test]
 fn decisions() {
-    check_decisions(&orders_migration(), &Found::default(), DECISIONS);
+    check_decisions(&orders_migration(), &Found::default(), describe, DECISIONS);
     // A function passes each record to all active migrations.
-    check_decisions(&vec![Arc::new(orders_migration())], &Found::default(), DECISIONS);
+    check_decisions(&vec![Arc::new(orders_migration())], &Found::default(), describe, DECISIONS);
 }
 
 /// Goal: no mark of the fan-out, of a restore or of another migration is copied into a target.

@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 
 use model::Item;
 
-use super::reads::Absent;
-use super::{Migration, OutputKind};
+use super::reads::{Absent, AttributePath};
+use super::{KeyTemplate, Migration, Output, OutputKind};
 
 /// A part of a plan that matches no item of a sample.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unmatched {
     /// A condition or a transform reads a name that no item has.
     Read(Absent),
+    /// A key of a target names an attribute that no item has which the transform makes.
+    Key(Absent),
     /// A split cuts at a path that no document has.
     Cut(Absent),
     /// A split cuts nothing at a path, because no value there has a type that can be cut.
@@ -33,7 +35,10 @@ impl Migration {
         let mut unmatched = BTreeSet::new();
         for output in self.sources.get(table).into_iter().flatten() {
             let reads = match &output.kind {
-                OutputKind::Transform(transform) => transform.reads(),
+                OutputKind::Transform(transform) => {
+                    unmatched.extend(absent_in_keys(output, &visible));
+                    transform.reads()
+                }
                 OutputKind::Purge(condition) => condition.reads(),
                 OutputKind::Split(split) => {
                     let absent = split.paths().filter_map(|path| path.absent(&visible));
@@ -49,4 +54,13 @@ impl Migration {
         }
         unmatched
     }
+}
+
+/// Returns the names in the keys of an output that none of the items has which it makes of the given
+/// items. An item that the transform refuses makes none.
+fn absent_in_keys(output: &Output, items: &[Item]) -> Vec<Unmatched> {
+    let made: Vec<Item> = items.iter().filter_map(|item| output.run(item).ok()).flatten().collect();
+    let paths = output.key.values().flat_map(KeyTemplate::paths);
+    let absent = paths.filter_map(|path| AttributePath::of_names(path).absent(&made));
+    absent.map(Unmatched::Key).collect()
 }

@@ -9,7 +9,7 @@ use model::{AttributeValue, EventName, Item, Number, json};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::migration::unmarked;
+use crate::marks::migration::unmarked;
 use crate::stamp::Stamp;
 
 /// The partition key attribute of a table of histories: the item's key as text.
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn a_missing_previous_version_is_recognised() {
         let (one, other) = (Item::new().with("a", "1"), Item::new().with("a", "2"));
-        let touched = one.clone().with(crate::migration::TOUCH, "shop");
+        let touched = one.clone().with(crate::marks::migration::TOUCH, "shop");
         assert_eq!(fingerprint(&one), fingerprint(&touched));
         let [one, other] = [one, other].map(|item| fingerprint(&item));
         assert_eq!(format!("{one:032x}"), "4abb6b8e574bf68569657fc9a497d4c6");

@@ -27,7 +27,7 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, json};
 
 use crate::effect::Effect;
-use crate::migration::{TOUCH, unmarked};
+use crate::marks::migration::{TOUCH, unmarked};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
@@ -150,6 +150,9 @@ fn is_only_touched(record: &LambdaRecord) -> bool {
 }
 
 impl Rule for Versions {
+    type Input = Item;
+    type Effect = Effect<String, Changes>;
+
     fn look_ahead(&self) -> LookAhead {
         LookAhead::ReadTwice
     }
@@ -158,40 +161,65 @@ impl Rule for Versions {
         let keys = records.iter().map(|record| history_key(&record.record.keys));
         // DynamoDB rejects a whole request that contains a key that is too long. No history has such a
         // key, so the key is left out.
-        let heads = keys.filter(|key| fits_into_a_version(key, None).is_ok()).collect();
-        Needs { heads, ..Needs::default() }
+        keys.filter(|key| fits_into_a_version(key, None).is_ok()).collect()
     }
 
-    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide(
+        &self,
+        record: &LambdaRecord,
+        found: &Found<Item>,
+    ) -> Result<Vec<Self::Effect>, Refusal> {
         let stamp = self.stamp_of(record)?;
         if is_only_touched(record) {
             return Ok(Vec::new());
         }
         let item = history_key(&record.record.keys);
         let change = change_of(&item, record)?;
-        if let Some(head) = found.heads.get(&item) {
+        if let Some(head) = found.inputs.get(&item) {
             Head::from_item(head).map_err(|error| Refusal(error.to_string()))?;
         }
-        Ok(vec![Effect::Changes { item, changes: Changes::from([(stamp, change)]) }])
+        Ok(vec![Effect { target: item, statement: Changes::from([(stamp, change)]) }])
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use model::json::item_from_str;
 
     use super::*;
     use crate::rule::testing::check_decisions;
+
+    fn describe(effect: &Effect<String, Changes>) -> String {
+        let mut text = format!("history {}", effect.target);
+        for (stamp, change) in effect.statement.iter() {
+            let image = |image: &Option<Item>| {
+                image.as_ref().map_or_else(|| "-".to_owned(), json::item_to_string)
+            };
+            let _ = write!(
+                text,
+                "\n{} as of {stamp} at {:?}{} {}\nfrom {}\nto {}",
+                change.event.as_str(),
+                change.at_seconds,
+                if change.by_ttl { " by TTL" } else { "" },
+                change.event_id,
+                image(&change.before),
+                image(&change.image),
+            );
+        }
+        text
+    }
 
     #[test]
     fn decisions() {
         let rule = Versions { table: "movies".to_owned() };
         let damaged = item_from_str(r#"{"item":{"S":"bad"},"latest":{"N":"-1"}}"#).unwrap();
         let found = Found {
-            heads: [(r#"{"id":{"S":"bad"}}"#.to_owned(), damaged)].into(),
+            inputs: [(r#"{"id":{"S":"bad"}}"#.to_owned(), damaged)].into(),
             ..Found::default()
         };
-        check_decisions(&rule, &found, include_str!("../../testdata/versions.txt"));
+        check_decisions(&rule, &found, describe, include_str!("../../testdata/versions.txt"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ proptest! {
                     done = (done + 1).min(changes.len());
                     let (_, records) = history_of_first(&changes, done);
                     for record in &records[before.len()..] {
-                        tables.apply(&rule, &[record]);
+                        rule.apply(&mut tables, &[record]);
                     }
                 }
                 Step::TimePasses => {
@@ -67,7 +67,7 @@ proptest! {
                     if records.is_empty() {
                         continue;
                     }
-                    tables.apply(&rule, &[index.get(&records)]);
+                    rule.apply(&mut tables, &[index.get(&records)]);
                     // After an expiry, an old record may restore a deleted slot. No stream and no
                     // failure destination keeps records that long. The next reconciliation removes
                     // the slot.

@@ -24,7 +24,7 @@ use rules::migration::Target;
 use rules::versions::{
     Changes, Head, Retention, Version, VersionEvent, Versions, Write, missing, plan,
 };
-use rules::{Effect, Found, Join, Rule, fold};
+use rules::{Fold, Found, Join, Rule, fold};
 
 const SLOT_COUNT: u32 = 4;
 const LABELS: [&str; 2] = ["2026-11-21T02:30:00.000", "2026-11-21T09:00:00.000"];
@@ -70,27 +70,51 @@ impl History {
     }
 }
 
-impl Tables {
-    fn apply(&mut self, rule: &dyn Rule, batch: &[&LambdaRecord]) {
-        let needs = rule.needs(batch);
-        let found = needs.totals.into_iter().filter_map(|counter| {
-            Some((counter.clone(), Total::from_item(self.totals.get(&counter)?)))
-        });
-        let found = Found { totals: found.collect(), ..Found::default() };
-        self.say(batch.iter().flat_map(|record| rule.decide(record, &found).unwrap()).collect());
-    }
+/// Returns the folded decisions of a rule about a batch.
+fn decide<R: Rule>(
+    rule: &R,
+    found: &Found<R::Input>,
+    batch: &[&LambdaRecord],
+) -> <R::Effect as Fold>::Folded {
+    fold(batch.iter().flat_map(|record| rule.decide(record, found).unwrap()).enumerate())
+}
 
-    fn say(&mut self, effects: Vec<Effect>) {
-        let folded = fold(effects.into_iter().enumerate());
-        for (counter, joined) in folded.cells {
-            self.join_cells(&counter, &joined.value);
+/// A rule, and how its effects are applied to the tables.
+trait Applied {
+    fn apply(&self, tables: &mut Tables, batch: &[&LambdaRecord]);
+}
+
+impl Applied for Counters {
+    fn apply(&self, tables: &mut Tables, batch: &[&LambdaRecord]) {
+        let inputs = self.needs(batch).into_iter().filter_map(|counter| {
+            let total = Total::from_item(tables.totals.get(&counter)?);
+            Some((counter, total))
+        });
+        let found = Found { inputs: inputs.collect(), ..Found::default() };
+        for (counter, joined) in decide(self, &found, batch) {
+            tables.join_cells(&counter, &joined.value);
         }
-        for (bucket, joined) in folded.rows {
-            self.archive.entry(bucket).or_default().join(joined.value);
+    }
+}
+
+impl Applied for Archive {
+    fn apply(&self, tables: &mut Tables, batch: &[&LambdaRecord]) {
+        for (bucket, joined) in decide(self, &Found::default(), batch) {
+            tables.archive.entry(bucket).or_default().join(joined.value);
         }
-        for (item, joined) in folded.changes {
-            self.histories.entry(item).or_default().add(&joined.value);
+    }
+}
+
+impl Applied for Versions {
+    fn apply(&self, tables: &mut Tables, batch: &[&LambdaRecord]) {
+        for (item, joined) in decide(self, &Found::default(), batch) {
+            tables.histories.entry(item).or_default().add(&joined.value);
         }
+    }
+}
+
+impl Tables {
+    fn join_registers(&mut self, folded: rules::migration::Folded) {
         for (target, joined) in folded.registers {
             migration::join(&mut self.targets, target, &joined.value);
         }
@@ -321,23 +345,24 @@ proptest! {
     ) {
         let (table, records) = history(&changes);
         let migration = migration::migration();
-        let rules: [&dyn Rule; 4] = [&counters(), &archive(), &versions(), &migration];
+        let rules: [&dyn Applied; 4] = [&counters(), &archive(), &versions(), &migration];
         let mut in_order = Tables::default();
         let mut delivered = Tables::default();
         for rule in rules {
             for record in &records {
-                in_order.apply(rule, &[record]);
+                rule.apply(&mut in_order, &[record]);
             }
         }
         let mut batches = deliver(&records, &first);
         let after = batches.split_off(said.index(batches.len() + 1));
         let deliver_all = |batches: Vec<Vec<&LambdaRecord>>, tables: &mut Tables| {
             for batch in batches {
-                rules.iter().for_each(|rule| tables.apply(*rule, &batch));
+                rules.iter().for_each(|rule| rule.apply(tables, &batch));
             }
         };
         deliver_all(batches, &mut delivered);
-        delivered.say(migration::read(&migration, &changes, read.index(changes.len() + 1)));
+        let effects = migration::read(&migration, &changes, read.index(changes.len() + 1));
+        delivered.join_registers(fold(effects.into_iter().enumerate()));
         deliver_all(after, &mut delivered);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
@@ -345,7 +370,7 @@ proptest! {
         let (totals, histories) = (delivered.totals.clone(), delivered.histories.clone());
         for rule in rules {
             for batch in deliver(&records, &second) {
-                delivered.apply(rule, &batch);
+                rule.apply(&mut delivered, &batch);
             }
         }
         prop_assert_eq!(&delivered.totals, &totals);
@@ -379,7 +404,7 @@ proptest! {
             let (table, records) = history_of_first(&changes, done);
             match step {
                 0 => done = (done + 1).min(changes.len()),
-                1 if !records.is_empty() => tables.apply(&rule, &[index.get(&records)]),
+                1 if !records.is_empty() => rule.apply(&mut tables, &[index.get(&records)]),
                 2 => done = (done + index.index(9)).min(changes.len()),
                 _ => reconcile_all(&mut tables, &table),
             }
@@ -390,7 +415,7 @@ proptest! {
 
         // These deliveries contain the last record of each slot.
         for batch in deliver(&records, &late) {
-            tables.apply(&rule, &batch);
+            rule.apply(&mut tables, &batch);
         }
         check_totals(&tables, &table);
     }

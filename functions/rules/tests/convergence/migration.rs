@@ -5,15 +5,16 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::rc::Rc;
 
 use model::stream_record::LambdaRecord;
 use model::{Item, KeyAttribute, KeyAttributeType, KeySchema};
 use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Output, Plan, Source};
-use rules::migration::{Direction, Kind, Migration, Registers, Target};
-use rules::{Effect, Found, Needs, Refusal, Rule};
+use rules::migration::{Direction, Effect, Kind, Migration, Registers, Target};
+use rules::{Found, Refusal, Rule};
 
-use super::{Change, history_of_first, key_text};
+use super::{Applied, Change, Tables, decide, history_of_first, key_text};
 
 thread_local! {
     // The compilation of jq takes longer than a hundred histories, so it is done once.
@@ -32,11 +33,14 @@ pub(super) fn migration() -> Remembering {
 }
 
 impl Rule for Remembering {
-    fn needs(&self, batch: &[&LambdaRecord]) -> Needs {
-        self.migration.needs(batch)
-    }
+    type Input = Infallible;
+    type Effect = Effect;
 
-    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    fn decide(
+        &self,
+        record: &LambdaRecord,
+        found: &Found<Infallible>,
+    ) -> Result<Vec<Effect>, Refusal> {
         let id = &record.record.event_id;
         if let Some(decided) = self.decided.borrow().get(id) {
             return Ok(decided.clone());
@@ -44,6 +48,12 @@ impl Rule for Remembering {
         let decided = self.migration.decide(record, found)?;
         self.decided.borrow_mut().insert(id.clone(), decided.clone());
         Ok(decided)
+    }
+}
+
+impl Applied for Remembering {
+    fn apply(&self, tables: &mut Tables, batch: &[&LambdaRecord]) {
+        tables.join_registers(decide(self, &Found::default(), batch));
     }
 }
 
@@ -75,6 +85,7 @@ fn compile() -> Migration {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
+        route: None,
     };
     let schemas = [("slots", "slot"), ("targets", "pk")];
     let schemas = schemas.map(|(table, key)| (table.to_owned(), schema(key))).into();

@@ -140,6 +140,7 @@ impl Node {
             state: Arc::clone(&shared),
             quiet: settings.quiet,
             before_recent,
+            entries_kept: settings.entries_kept,
             transport: Arc::clone(&transport),
             id,
         };

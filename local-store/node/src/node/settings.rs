@@ -85,7 +85,8 @@ impl Settings {
             election_timeout_min: millis(self.election.0),
             election_timeout_max: millis(self.election.1),
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_entries),
-            max_in_snapshot_log_to_keep: self.entries_kept,
+            // The maintenance of the node purges the log.
+            max_in_snapshot_log_to_keep: u64::MAX,
             // Log entries are sent to a lagging peer as long as the log has them. A snapshot is
             // sent only after that.
             replication_lag_threshold: u64::MAX / 2,

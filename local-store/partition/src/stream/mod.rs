@@ -397,6 +397,43 @@ pub fn read_shard_records(
     result
 }
 
+/// Visits the records of a shard, the newest first, until the visitor breaks. Images are in their stored form.
+///
+/// # Errors
+/// When the storage cannot be read or holds damaged records.
+pub fn read_newest_shard_records(
+    view: &dyn View,
+    table: &Table,
+    stream: &Stream,
+    shard: &Shard,
+    visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
+    let from = behind_trimmed(table.id, shard);
+    let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));
+    let mut result = Ok(());
+    view.scan(&from, &to, true, &mut |key, row| {
+        let mut of_row = Vec::new();
+        let keep = &mut |sequence, stored| {
+            of_row.push((sequence, stored));
+            Ok(ControlFlow::Continue(()))
+        };
+        let kept = stream_record::visit_row((key, row), &table.key_schema, shard.first, keep);
+        let visited = kept.and_then(|_| {
+            for (sequence, stored) in of_row.into_iter().rev() {
+                if visit(sequence, show_record(stream, shard, sequence, stored)?).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        visited.unwrap_or_else(|error| {
+            result = Err(error);
+            ControlFlow::Break(())
+        })
+    })?;
+    result
+}
+
 /// Returns the sequence of the last record ever written to a shard, even if it was trimmed.
 ///
 /// # Errors

@@ -43,6 +43,21 @@ fn records(replica: &Replica, from: Option<Position>) -> Vec<(Sequence, Option<S
     found
 }
 
+/// Returns the sequences of the only shard that has records, the newest first.
+fn newest(replica: &Replica) -> Vec<Sequence> {
+    let table = replica.table();
+    let stream = table.streams.last().unwrap();
+    let mut found = Vec::new();
+    for shard in &stream.shards {
+        let visit = &mut |sequence, _| {
+            found.push(sequence);
+            ControlFlow::Continue(())
+        };
+        read_newest_shard_records(&replica.storage, table, stream, shard, visit).unwrap();
+    }
+    found
+}
+
 fn rows(replica: &Replica) -> usize {
     replica.storage.0.keys().filter(|key| key.first() == Some(&QUEUE_KEYS)).count()
 }
@@ -65,6 +80,7 @@ fn records_of_an_entry_are_read_from_anywhere() {
     let all = records(&replica, None);
     assert!(all.iter().map(|(_, text)| text.clone()).eq(values.map(text)));
     assert!(all.is_sorted_by(|(one, _), (other, _)| one < other));
+    assert!(newest(&replica).iter().eq(all.iter().rev().map(|(sequence, _)| sequence)));
     // One row each has the records before the first transaction, those of that transaction, those
     // of the last transaction, and those of the next entry. Two rows are between the transactions.
     assert_eq!(rows(&replica), 6);

@@ -337,7 +337,7 @@ fn check_values(request: &Request) -> Result<(), ApiError> {
 fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteAction), ApiError> {
     match request {
         Request::Put(Ok(item)) => {
-            let key = table.key_schema.key_of_encoded(&item).map_err(damaged)?;
+            let key = item.primary_key(&table.key_schema).map_err(damaged)?;
             let key = key.map_err(|error| match error {
                 // For the items of a batch, DynamoDB uses the error text that other operations use
                 // for keys.

@@ -54,7 +54,7 @@ mod response;
 mod scan;
 mod shard_iterator;
 mod statements;
-mod streams;
+pub(crate) mod streams;
 mod table_description;
 mod table_options;
 mod table_settings;

@@ -46,7 +46,7 @@ pub(super) async fn put_item(
         read(parameters, shared, item).map_err(|error| detected(parameters, error))?;
 
     let table = tables::find_for_items(store, name)?;
-    let key = table.key_schema.key_of_encoded(&item).map_err(damaged)??;
+    let key = item.primary_key(&table.key_schema).map_err(damaged)??;
     check_indexes(&table, &item)?;
     let write = Write {
         table: table.id,

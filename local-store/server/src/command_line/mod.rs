@@ -152,6 +152,9 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         None => Store::open(config, on_fatal).await,
     };
     let store = opened.map_err(|error| error.to_string())?;
+    if let Some(line) = unused_arcs(arguments.arcs, store.arcs().count()) {
+        tracing::warn!("{line}");
+    }
     store.traffic().set_throughput(arguments.throughput);
     if let Some(bytes_max) = arguments.item_collection_bytes {
         let limit = partition::Command::LimitItemCollections { bytes_max };
@@ -160,6 +163,17 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     tracing::info!("listening on http://{}", bound.address());
     http::serve_with(bound, store, access, end(arguments.end_with_stdin)).await;
     Ok(())
+}
+
+/// Returns a warning that `--arcs` has no effect on an existing directory. The default of one arc is no
+/// request for one.
+fn unused_arcs(asked: u32, found: usize) -> Option<String> {
+    let is_unused = asked > 1 && usize::try_from(asked) != Ok(found);
+    is_unused.then(|| {
+        format!(
+            "--arcs {asked} has no effect: the ring of the data directory keeps its {found} arcs"
+        )
+    })
 }
 
 /// Resolves on Ctrl-C or SIGTERM. If `with_stdin` is true, it also resolves at the end of standard input.
@@ -203,4 +217,17 @@ fn restart_process(reason: &str) {
 pub fn end_process(reason: &str) {
     tracing::error!(reason, "the store stops; repair the disk, then restart the store");
     process::exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arcs_that_a_directory_does_not_have_are_reported() {
+        for (asked, found, is_unused) in [(1, 1, false), (1, 3, false), (3, 3, false), (4, 1, true)]
+        {
+            assert_eq!(unused_arcs(asked, found).is_some(), is_unused, "{asked} {found}");
+        }
+    }
 }

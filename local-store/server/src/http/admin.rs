@@ -1,5 +1,5 @@
 //! The admin endpoint, outside the API's paths. It controls the store's clock, expires due items, deletes all
-//! tables, shows and splits partitions, and shows the state of each shard of a stream.
+//! tables, shows and splits partitions, and shows the shards and the newest records of a stream.
 //!
 //! | request | response |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `GET /_weir/partitions/<table>` | see `partitions` |
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
+//! | `POST /_weir/streams/<table>/newest` | see `newest_records` |
 //!
 //! An error has the members `what`, `where`, and `instead` (what to send instead). Requests of web
 //! pages are refused, so that no page can move the clock of a store on the user's machine.
@@ -21,8 +22,8 @@ use http::{Method, StatusCode};
 use model::json::{self, Json};
 use partition::{Command, ReadError, Reply, read_last_sequence};
 
-use super::admin_answer::{Answer, find_table, refusal, success};
-use super::{partitions, status};
+use super::admin_answer::{Answer, find_table, last_stream, refusal, success};
+use super::{newest_records, partitions, status};
 use crate::store::{Store, SweepResult};
 
 /// The prefix of all paths of the admin endpoint.
@@ -33,7 +34,7 @@ pub(super) const PREFIX: &str = "/_weir/";
 const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, DELETE /_weir/tables, \
     GET /_weir/status, GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
-    or GET /_weir/streams/<table>";
+    GET /_weir/streams/<table>, or POST /_weir/streams/<table>/newest";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
 /// Returns the error for a body that could not be read.
@@ -59,6 +60,10 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
         (&Method::GET, "status") => success(status::describe(store).await),
         (method, path) => match (method, path.split_once('/')) {
             (&Method::GET, Some(("streams", table))) => show_stream(store, table),
+            (&Method::POST, Some(("streams", rest))) => match rest.strip_suffix("/newest") {
+                Some(table) => newest_records::show(store, table, body).await,
+                None => unknown_path(head),
+            },
             (&Method::GET, Some(("partitions", table))) => partitions::show(store, table),
             (&Method::POST, Some(("partitions", rest))) => match rest.strip_suffix("/split") {
                 Some(table) => partitions::split(store, table, body).await,
@@ -193,9 +198,9 @@ fn show_stream(store: &Store, name: &str) -> Answer {
         Ok(table) => table,
         Err(answer) => return answer,
     };
-    let Some(stream) = table.streams.last() else {
-        let instead = "the name of a table with a stream";
-        return refusal(StatusCode::NOT_FOUND, "the table has no stream", &place, instead);
+    let stream = match last_stream(&table, &place) {
+        Ok(stream) => stream,
+        Err(answer) => return answer,
     };
     let view = store.view();
     let shards: Result<Vec<String>, ReadError> = stream

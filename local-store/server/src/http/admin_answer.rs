@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use model::json;
-use partition::Table;
+use partition::{Stream, Table};
 
 use crate::store::Store;
 
@@ -40,5 +40,13 @@ pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<T
         let names: Vec<&str> = own.map(|table| table.name.as_str()).collect();
         let instead = format!("the name of an existing table: {}", names.join(", "));
         refusal(StatusCode::NOT_FOUND, "there is no such table", place, &instead)
+    })
+}
+
+/// Returns the latest stream of a table.
+pub(super) fn last_stream<'t>(table: &'t Table, place: &str) -> Result<&'t Stream, Answer> {
+    table.streams.last().ok_or_else(|| {
+        let instead = "the name of a table with a stream";
+        refusal(StatusCode::NOT_FOUND, "the table has no stream", place, instead)
     })
 }

@@ -21,8 +21,8 @@ use node::transport::Response;
 use platform::descriptors::Descriptors;
 
 /// The maximum number of handshakes in progress: many times what the peers of a cluster need. If
-/// there are more, the oldest one is ended, which is not a peer's, because a peer's handshake takes
-/// only a few milliseconds. If the budget of connections is small, the maximum is an eighth of it.
+/// there are more, the oldest one is closed. It cannot be a peer's, because a peer's handshake takes only
+/// a few milliseconds. If the budget of connections is small, the maximum is an eighth of it.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
 /// The maximum number of connections of one peer. A peer opens two connections. The maximum is

@@ -10,6 +10,7 @@ mod verdict;
 
 use std::path::Path;
 
+use aws_sdk_dynamodbstreams::Client;
 use serde_json::{Value, json};
 
 pub use self::verdict::{REDRIVEN, Verdict};
@@ -45,6 +46,8 @@ pub struct Question<'a> {
     pub directory: &'a Path,
     /// The endpoint of the store; `None` if its streams cannot be searched.
     pub endpoint: Option<&'a str>,
+    /// A client of its streams, if the caller has one. A new one reads the certificates of the system.
+    pub streams: Option<&'a Client>,
     /// Whether that `weir up` is running.
     pub is_running: bool,
 }
@@ -109,7 +112,7 @@ impl From<String> for ExplainError {
 /// # Errors
 /// There is no such record, or the journal or a stream cannot be read.
 pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainError> {
-    let Question { directory, endpoint, table, is_running, .. } = *question;
+    let Question { directory, endpoint, streams, table, is_running, .. } = *question;
     let journal = directory.join("journal");
     let hindered = if is_running { hindrance::now(directory) } else { None };
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
@@ -118,11 +121,20 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
     // status counts as ended.
     let is_known = is_running || endpoint.is_some();
     let status = status::read(directory).filter(|_| is_known);
-    let history = history_of(open()?, &wanted);
+    let client = streams.cloned().or_else(|| endpoint.map(endpoint::streams_client));
+    // A record of a known table is found without the journal, of which then only the part since the record counts.
+    let early = match (&client, table) {
+        (Some(client), Some(_)) => {
+            find_either(client, &wanted, table, &History::default()).await.ok()
+        }
+        _ => None,
+    };
+    let history = history_of(open()?.since(early.as_ref().and_then(begin_of)), &wanted);
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
-    let found = match endpoint {
-        Some(endpoint) => find_either(endpoint, &sequence, table, &history).await,
-        None => Err(NotFound::NotAsked(not_asked(is_running).to_owned())),
+    let found = match (early, &client) {
+        (Some(found), _) => Ok(found),
+        (None, Some(client)) => find_either(client, &sequence, table, &history).await,
+        (None, None) => Err(NotFound::NotAsked(not_asked(is_running).to_owned())),
     };
     if let Err(reason) = &found
         && history.record.is_none()
@@ -149,6 +161,16 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
     };
     let verdicts = verdicts(&history, &place, &sequence);
     Ok(Explanation { sequence, verdicts, history, found, hindered })
+}
+
+/// The time in milliseconds by which a delivery may seem to be older than its record. Streams have whole seconds, and
+/// on AWS the time of a delivery is estimated from responses.
+const SKEW_MS: i64 = 5_000;
+
+/// Returns the time before which no delivery of a record was, in milliseconds since 1970.
+fn begin_of(found: &Found) -> Option<i64> {
+    let created_s = found.record.creation_s?;
+    Some(created_s.saturating_mul(1_000).saturating_sub(SKEW_MS))
 }
 
 /// The number of the journal's newest segments that tell about the newest records. They have 8 MB, or some
@@ -179,8 +201,10 @@ pub fn verdicts_of_newest(
     let status = status::read(directory);
     let wanted: Vec<SequenceNumber> =
         records.iter().map(|found| found.record.sequence.clone()).collect();
+    // `None` sorts first, so a record without a time makes all lines count.
+    let since_ms = records.iter().map(begin_of).min().flatten();
     let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
-        Ok(lines) => histories_of(lines, &wanted),
+        Ok(lines) => histories_of(lines.since(since_ms), &wanted),
         Err(_) => vec![History::default(); wanted.len()],
     };
     let redrives = log::read(directory);
@@ -385,29 +409,28 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
 /// Searches for a record by the given number, then by the number without leading zeros. The archive writes
 /// them so that numbers sort as texts.
 async fn find_either(
-    endpoint: &str,
+    client: &Client,
     sequence: &str,
     table: Option<&str>,
     history: &History,
 ) -> Result<Found, NotFound> {
-    let found = find(endpoint, sequence, table, history).await;
+    let found = find(client, sequence, table, history).await;
     let significant = sequence.trim_start_matches('0');
     match found {
-        Err(_) if significant != sequence => find(endpoint, significant, table, history).await,
+        Err(_) if significant != sequence => find(client, significant, table, history).await,
         found => found,
     }
 }
 
 /// Searches the streams for a record. The streams of its mappings come first.
 async fn find(
-    endpoint: &str,
+    client: &Client,
     sequence: &str,
     table: Option<&str>,
     history: &History,
 ) -> Result<Found, NotFound> {
     SequenceNumber::parse(sequence).map_err(|_| NotFound::Gone)?;
-    let client = endpoint::streams_client(endpoint);
-    let mut arns = shards::arns(&client, table).await.map_err(NotFound::NotAsked)?;
+    let mut arns = shards::arns(client, table).await.map_err(NotFound::NotAsked)?;
     let touched = |arn: &String| {
         history.mappings.values().any(|it| it.facts.stream == *arn && !it.attempts.is_empty())
     };

@@ -7,6 +7,7 @@ use model::{Item, json};
 use serde_json::Value;
 
 use crate::status;
+use client::aws_host;
 use client::endpoint;
 use client::output;
 use client::shards::{self, Place, Start, Stream};
@@ -21,7 +22,7 @@ const PROGRESS: Duration = Duration::from_secs(2);
 /// Returns the newest sequence number in the streams, from the store's admin endpoint.
 pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> Option<String> {
     // AWS has no admin endpoint, so there the caller uses the last record in the journal.
-    let endpoint = endpoint.filter(|endpoint| !endpoint::is_on_aws(endpoint))?;
+    let endpoint = endpoint.filter(|endpoint| !aws_host::is_on_aws(endpoint))?;
     let client = endpoint::streams_client(endpoint);
     let mut newest: Option<SequenceNumber> = None;
     for arn in shards::arns(&client, table).await.ok()? {

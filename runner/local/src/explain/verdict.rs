@@ -11,7 +11,7 @@ use crate::journal::{Attempt, End, FilterRejection, History, MappingFacts, Mappi
 use crate::redrive::log::Redrive;
 use crate::status;
 use client::output::counted;
-use mapping::{FilterCriteria, SequenceNumber};
+use mapping::{FilterCriteria, ItemValues, SequenceNumber};
 
 /// The verdict of one mapping about the record.
 pub struct Verdict {
@@ -156,7 +156,7 @@ fn verdict(
     let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
     let live = live.map(|(found, filter)| {
         let event = found.record.event();
-        (filter.verdict(event).matched, filter.explain(event))
+        (filter.verdict(event).matched, filter.explain(event, ItemValues::Quoted))
     });
     // A range of records in the journal belongs to one shard. The stream names the record's shard.
     let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
@@ -216,14 +216,14 @@ fn verdict(
     }
 }
 
-/// Returns why the filter rejects the record. The journal has the reason; otherwise this function
-/// filters the record again.
+/// Returns why the filter rejects the record. While the stream has the record, it is filtered again:
+/// the journal has no values of items.
 fn why_not_passed(
     passed_over: Option<&FilterRejection>,
     live: Option<&(bool, Vec<String>)>,
 ) -> Vec<String> {
     match (passed_over, live) {
-        (Some(FilterRejection::Reasons(why)), _) => why.clone(),
+        (Some(FilterRejection::Reasons(why)), Some((true, _)) | None) => why.clone(),
         (_, Some((_, why))) => why.clone(),
         (Some(FilterRejection::InRange { count, .. }), None) => vec![format!(
             "the filter dropped {count} records of one page, including this one; run `weir up` and this command again to see the clause"

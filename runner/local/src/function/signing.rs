@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::Credentials;
-use client::sdk_error::innermost;
+use client::error_cause::innermost;
 
 /// The time before the expiry at which keys are renewed, in addition to the maximum time of an
 /// invocation. SDKs renew their keys with the same margin.

@@ -34,6 +34,18 @@ pub enum JournalError {
 pub struct Reader {
     segments: std::vec::IntoIter<PathBuf>,
     lines: Option<io::Lines<BufReader<File>>>,
+    left_out: LeftOut,
+}
+
+/// The deliveries that a reader leaves out without parsing them, and their results.
+#[derive(Default)]
+struct LeftOut {
+    /// Those before this time, in milliseconds since 1970.
+    before_ms: Option<i64>,
+    /// Those of mappings that this list lacks.
+    but_of: Option<Vec<String>>,
+    /// Whether a delivery was read. Results before it are those of older deliveries.
+    is_past: bool,
 }
 
 impl Reader {
@@ -60,8 +72,58 @@ impl Reader {
         };
         let older = segments.len().saturating_sub(count);
         let paths: Vec<_> = segments.drain(older..).map(|(_, path)| path).collect();
-        Ok(Self { segments: paths.into_iter(), lines: None })
+        Ok(Self { segments: paths.into_iter(), lines: None, left_out: LeftOut::default() })
     }
+
+    /// Leaves out deliveries before a time of the store, without parsing them. A record that was created later is
+    /// in none of them, because the store's time never decreases.
+    #[must_use]
+    pub fn since(mut self, since_ms: Option<i64>) -> Self {
+        self.left_out.before_ms = since_ms;
+        self
+    }
+
+    /// Leaves out deliveries of all mappings but these, without parsing them.
+    #[must_use]
+    pub fn of_mappings(mut self, mappings: Vec<String>) -> Self {
+        self.left_out.but_of = Some(mappings);
+        self
+    }
+}
+
+impl LeftOut {
+    /// Returns whether a line is left out.
+    fn has(&mut self, line: &str) -> bool {
+        if self.before_ms.is_none() && self.but_of.is_none() {
+            return false;
+        }
+        let is_delivery = match text_of(line, "kind") {
+            Some("invoked" | "passed-over" | "passed-over-more" | "gave-up") => true,
+            Some("succeeded" | "failed") => false,
+            _ => return false,
+        };
+        let is_other = |of: &Vec<String>| {
+            text_of(line, "mapping").is_some_and(|own| !of.iter().any(|mapping| mapping == own))
+        };
+        if self.but_of.as_ref().is_some_and(is_other) {
+            return true;
+        }
+        let is_older =
+            |before_ms: i64| is_delivery && time_of(line).is_some_and(|at_ms| at_ms < before_ms);
+        self.is_past |= is_delivery && !self.before_ms.is_some_and(is_older);
+        !self.is_past || self.before_ms.is_some_and(is_older)
+    }
+}
+
+/// Returns a text of a line as it is written. Within another text, the quotes would be escaped.
+fn text_of<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    let (_, behind) = line.split_once(&format!("\"{name}\":\""))?;
+    behind.split('"').next()
+}
+
+/// Returns the time of a line as it is written.
+fn time_of(line: &str) -> Option<i64> {
+    line.split_once("\"at_ms\":")?.1.split([',', '}']).next()?.parse().ok()
 }
 
 impl Iterator for Reader {
@@ -72,7 +134,9 @@ impl Iterator for Reader {
             if let Some(lines) = &mut self.lines {
                 // A read error counts as the end of the file.
                 while let Some(Ok(text)) = lines.next() {
-                    if let Ok(line) = serde_json::from_str(&text) {
+                    if !self.left_out.has(&text)
+                        && let Ok(line) = serde_json::from_str(&text)
+                    {
                         return Some(line);
                     }
                 }

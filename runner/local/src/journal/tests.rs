@@ -4,8 +4,8 @@ use std::fs;
 
 use super::writer::SEGMENTS_MAX;
 use super::{
-    End, Entry, FilterRejection, Journal, Messages, Reader, RecordName, histories_of, history_of,
-    newest_record, records_between,
+    End, Entry, FilterRejection, Journal, Line, Messages, Reader, RecordName, histories_of,
+    history_of, newest_record, records_between,
 };
 use mapping::SequenceNumber;
 
@@ -316,4 +316,45 @@ fn several_histories_are_collected_in_one_pass() {
     }
     let newest = Reader::open_newest(folder.path(), 1).unwrap();
     assert!(newest.count() < Reader::open(folder.path()).unwrap().count());
+}
+
+#[test]
+fn older_deliveries_and_those_of_other_mappings_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = |mapping: &str, at_ms: i64, batch: u64| {
+        let name = |it: &str| {
+            RecordName(it.to_owned(), "\"at_ms\":9,\"kind\":\"run\"".to_owned(), String::new())
+        };
+        let (mapping, shard) = (mapping.to_owned(), "s".to_owned());
+        let invoked = Entry::Invoked {
+            mapping: mapping.clone(),
+            shard,
+            at_ms,
+            tick_ms: 0,
+            batch,
+            attempt: 1,
+            records: vec![name("41")],
+            request: None,
+        };
+        let succeeded = Entry::Succeeded { mapping, tick_ms: 0, batch };
+        let line = |entry| serde_json::to_string(&Line { run: 1, entry }).unwrap() + "\n";
+        line(invoked) + &line(succeeded)
+    };
+    let run = "{\"run\":1,\"kind\":\"run\",\"format\":1,\"at_ms\":1}\n";
+    let text = [run, &lines("m", 10, 1), &lines("n", 20, 2), &lines("m", 20, 3)].concat();
+    fs::write(folder.path().join("00000001.ndjson"), text).unwrap();
+    let batches = |reader: Reader| -> Vec<u64> {
+        let batch = |line: Line| match line.entry {
+            Entry::Run { .. } => 0,
+            Entry::Invoked { batch, .. } | Entry::Succeeded { batch, .. } => batch,
+            other => panic!("{other:?}"),
+        };
+        reader.map(batch).collect()
+    };
+    let open = || Reader::open(folder.path()).unwrap();
+    assert_eq!(batches(open()), [0, 1, 1, 2, 2, 3, 3]);
+    assert_eq!(batches(open().since(None)), [0, 1, 1, 2, 2, 3, 3]);
+    assert_eq!(batches(open().since(Some(20))), [0, 2, 2, 3, 3]);
+    assert_eq!(batches(open().since(Some(21))), [0]);
+    assert_eq!(batches(open().of_mappings(vec!["m".to_owned()])), [0, 1, 1, 3, 3]);
 }

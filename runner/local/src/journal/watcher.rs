@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::entry::{Entry, RecordName};
 use super::writer::Journal;
 use crate::poller::{Observed, PageWatcher};
-use mapping::{Command, Delivery, Event, FilterCriteria, Now, Record, ShardId};
+use mapping::{Command, Delivery, Event, FilterCriteria, ItemValues, Now, Record, ShardId};
 
 /// The maximum number of rejected records of one page that are named individually. The limit is
 /// sufficient for manual writes, and keeps a bulk load from waiting for explanations of all its records.
@@ -110,7 +110,7 @@ impl PageWatcher for MappingJournal {
             shard: shard.as_str().to_owned(),
             at_ms: now.time_ms,
             record: name_of_record(record),
-            why: self.filter.explain(record.event()),
+            why: self.filter.explain(record.event(), ItemValues::Typed),
         });
         let more = more.first().zip(more.last()).map(|(first, last)| Entry::PassedOverMore {
             mapping: self.mapping.clone(),

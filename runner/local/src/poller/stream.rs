@@ -102,7 +102,7 @@ impl Stream {
             // The shard is closed and has no records at or after the position.
             return Ok(Page { records: Vec::new(), next_iterator: None });
         };
-        let reading = read_page(&self.client, &self.arn, iterator);
+        let reading = read_page(&self.client, &self.arn, iterator, None);
         let page = self.within("GetRecords", reading).await;
         let page = page.map_err(|reason| ReadFailure::Unavailable { reason })?;
         page.map_err(|failure| match failure {

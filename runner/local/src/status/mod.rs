@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use crate::poller::tick_ms;
 use crate::redrive::log::{self, Redriven};
 use crate::system::System;
-use mapping::{Phase, ShardStatus};
+use mapping::{Phase, ShardStatus, UnknownName};
 use template::Absent;
+use template::diagnostic::similar;
 
 /// The interval at which `weir up` writes the file.
 pub const PERIOD: Duration = Duration::from_millis(500);
@@ -91,6 +92,7 @@ fn describe(system: &System) -> Value {
                 "invocations": totals.invocations, "failures": totals.failures,
                 "discarded": totals.discarded, "gaps": totals.gaps,
             },
+            "filter_lacks": status.unknown_name.as_ref().map(unknown_name),
             "shards": status.shards.iter().map(|it| shard(it, tick_ms)).collect::<Vec<_>>(),
         })
     });
@@ -119,6 +121,13 @@ fn describe(system: &System) -> Value {
         "not_run": not_run.collect::<Vec<_>>(),
         "functions": targets::of_functions(stack),
     })
+}
+
+/// Describes a name of a filter that no item has, with the existing name that was probably meant.
+fn unknown_name(unknown: &UnknownName) -> String {
+    let meant = similar(&unknown.name, unknown.known.iter().map(String::as_str));
+    let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    format!("the first record has no `{}`{meant}", unknown.path)
 }
 
 /// Returns the name of the table in a stream's ARN.

@@ -1,13 +1,14 @@
 //! The tables and buckets to which the functions of a template lead, as far as the template says it.
 //!
 //! A function finds its tables and buckets in its environment, so those that its environment names are its
-//! targets, except the tables whose streams invoke it and the buckets for failed records.
+//! targets, except the buckets for failed records, and the tables whose streams invoke it. One of these is a
+//! target too if the function's policies let it write there.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use template::{Destination, EventSourceMapping, Function, Stack};
+use template::{Destination, EventSourceMapping, Function, Stack, Table};
 
 /// Returns, for each function, its targets: `{"function":…,"targets":[{"kind":"table","name":…}]}`.
 pub(super) fn of_functions(stack: &Stack) -> Value {
@@ -21,14 +22,18 @@ fn of_one(stack: &Stack, function: &Function) -> Vec<Value> {
     let own: Vec<&EventSourceMapping> =
         stack.mappings.iter().filter(|mapping| mapping.function == function.logical_id).collect();
     let is_source = |table: &str| own.iter().any(|it| stack.table_of(&it.stream) == Some(table));
+    let written = stack.written_tables.get(&function.logical_id).map_or(&[][..], Vec::as_slice);
     let keeps_failures = |bucket: &str| {
         stack
             .mappings
             .iter()
             .any(|it| matches!(&it.on_failure, Some(Destination::Bucket(name)) if name == bucket))
     };
-    let tables = stack.tables.iter().map(|table| table.name.as_str());
-    let tables = tables.filter(|name| named.contains(name) && !is_source(name));
+    let is_target = |table: &&Table| {
+        let name = table.name.as_str();
+        named.contains(name) && (!is_source(name) || written.contains(&table.logical_id))
+    };
+    let tables = stack.tables.iter().filter(is_target).map(|table| table.name.as_str());
     let buckets = stack.buckets.iter().map(|bucket| bucket.name.as_str());
     let buckets = buckets.filter(|name| named.contains(name) && !keeps_failures(name));
     let target = |kind: &'static str| move |name: &str| json!({"kind": kind, "name": name});
@@ -71,6 +76,8 @@ mod tests {
         assert_eq!(targets("ArchiveFunction"), ["archive-bucket"]);
         assert_eq!(targets("CountersFunction"), ["totals"]);
         assert_eq!(targets("VersionsFunction"), ["movies-history"]);
+        // Both also invoke the function.
+        assert_eq!(targets("FanOutFunction"), ["order-lines", "fan-out-jobs"]);
         let archive = stack.mappings.iter().find(|it| it.function == "ArchiveFunction").unwrap();
         assert_eq!(of_failures(&stack, &archive.logical_id)["kind"], "bucket");
         assert_eq!(of_failures(&stack, "nothing"), Value::Null);

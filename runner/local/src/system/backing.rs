@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use super::Options;
 use super::address::ObservedAddress;
 use crate::function::Credentials;
+use client::aws_host;
 use client::endpoint;
 use client::server_date::{self, ServerClock};
 use mapping::Pace;
@@ -122,7 +123,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         .await;
     let provider = config.credentials_provider().ok_or_else(no_credentials)?;
     let found = provider.provide_credentials().await.map_err(|error| {
-        format!("{}: {}", no_credentials(), client::sdk_error::innermost(&error))
+        format!("{}: {}", no_credentials(), client::error_cause::innermost(&error))
     })?;
     tracing::warn!(
         "store      DynamoDB in {region}, with the key {}: the functions write to real tables",
@@ -153,7 +154,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
 
 /// Returns the endpoint if it is not on AWS.
 fn elsewhere(address: &ObservedAddress) -> Option<String> {
-    address.url().filter(|url| !endpoint::is_on_aws(url))
+    address.url().filter(|url| !aws_host::is_on_aws(url))
 }
 
 fn wall_clock_ms() -> i64 {

@@ -9,7 +9,6 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::indexes;
-use super::tables::build_text;
 use client::sdk_error::error_text;
 use template::{Billing, Index, IndexKind, Table};
 
@@ -114,6 +113,6 @@ fn update(name: &str, wanted: Billing) -> Result<GlobalSecondaryIndexUpdate, Str
         .index_name(name)
         .set_provisioned_throughput(indexes::throughput(wanted)?)
         .build()
-        .map_err(build_text)?;
+        .map_err(|error| error.to_string())?;
     Ok(GlobalSecondaryIndexUpdate::builder().update(action).build())
 }

@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
     Projection, ProjectionType, ProvisionedThroughput, ScalarAttributeType, TableDescription,
 };
 
-use super::tables::{LOOKS_MAX, PAUSE, build_text, describe};
+use super::table_state::{LOOKS_MAX, PAUSE, describe};
 use client::sdk_error::error_text;
 use template::{self, Billing, Index, IndexKind, Table};
 
@@ -97,8 +97,9 @@ async fn add(client: &Client, table: &Table, index: &Index) -> Result<(), String
     if let Some(throughput) = index.billing.map(throughput).transpose()?.flatten() {
         action = action.provisioned_throughput(throughput);
     }
-    let update =
-        GlobalSecondaryIndexUpdate::builder().create(action.build().map_err(build_text)?).build();
+    let update = GlobalSecondaryIndexUpdate::builder()
+        .create(action.build().map_err(|error| error.to_string())?)
+        .build();
     let of_index =
         |name: &str| index.partition_keys.iter().chain(&index.sort_keys).any(|key| key == name);
     let definitions = definitions(table)?
@@ -146,7 +147,7 @@ pub(super) fn definitions(table: &Table) -> Result<Vec<AttributeDefinition>, Str
             .attribute_name(&attribute.name)
             .attribute_type(ScalarAttributeType::from(attribute.kind.as_str()))
             .build()
-            .map_err(build_text)
+            .map_err(|error| error.to_string())
     };
     table.attributes.iter().map(definition).collect()
 }
@@ -157,7 +158,11 @@ pub(super) fn key_schema(
     sort: &[String],
 ) -> Result<Vec<KeySchemaElement>, String> {
     let element = |(name, kind): (&String, KeyType)| {
-        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(build_text)
+        KeySchemaElement::builder()
+            .attribute_name(name)
+            .key_type(kind)
+            .build()
+            .map_err(|error| error.to_string())
     };
     let partition = partition.iter().map(|name| (name, KeyType::Hash));
     let sort = sort.iter().map(|name| (name, KeyType::Range));
@@ -172,7 +177,7 @@ pub(super) fn global(index: &Index) -> Result<GlobalSecondaryIndex, String> {
     if let Some(throughput) = index.billing.map(throughput).transpose()?.flatten() {
         built = built.provisioned_throughput(throughput);
     }
-    built.build().map_err(build_text)
+    built.build().map_err(|error| error.to_string())
 }
 
 pub(super) fn local(index: &Index) -> Result<LocalSecondaryIndex, String> {
@@ -181,7 +186,7 @@ pub(super) fn local(index: &Index) -> Result<LocalSecondaryIndex, String> {
         .set_key_schema(Some(key_schema(&index.partition_keys, &index.sort_keys)?))
         .projection(projection(index))
         .build()
-        .map_err(build_text)
+        .map_err(|error| error.to_string())
 }
 
 /// Returns the provisioned throughput; `None` for on-demand.
@@ -193,7 +198,7 @@ pub(super) fn throughput(billing: Billing) -> Result<Option<ProvisionedThroughpu
         .write_capacity_units(units(write_units))
         .build()
         .map(Some)
-        .map_err(build_text)
+        .map_err(|error| error.to_string())
 }
 
 fn projection(index: &Index) -> Projection {

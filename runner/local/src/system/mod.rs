@@ -14,6 +14,7 @@ mod mappings;
 mod reports;
 mod schedules;
 mod splits;
+mod table_state;
 #[cfg(test)]
 mod table_tests;
 mod tables;

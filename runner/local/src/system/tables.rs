@@ -4,23 +4,16 @@
 //! error. It changes billing mode, throughput and TTL to those of the template, as CloudFormation does.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::types::{
     BillingMode, KeySchemaElement, StreamSpecification, StreamViewType, TableDescription,
-    TableStatus,
 };
 
+use super::table_state::{describe, wait_until_active};
 use super::{billing, indexes, time_to_live};
 use client::sdk_error::error_text;
 use template::{IndexKind, Table};
-
-/// The maximum number of checks whether a table is active, and the pause between two checks. Together
-/// they take two minutes, which is longer than DynamoDB needs for an empty table.
-pub(super) const LOOKS_MAX: u32 = 240;
-pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// Creates or changes all tables. Returns the ARN of each enabled stream, by the table's logical id.
 ///
@@ -91,21 +84,6 @@ async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>,
     Ok(stream)
 }
 
-pub(super) async fn describe(
-    client: &Client,
-    table: &Table,
-) -> Result<Option<TableDescription>, String> {
-    match client.describe_table().table_name(&table.name).send().await {
-        Ok(answer) => Ok(answer.table),
-        Err(error)
-            if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error_text(&error)),
-    }
-}
-
 async fn create(client: &Client, table: &Table) -> Result<(), String> {
     let mut request = client
         .create_table()
@@ -138,24 +116,7 @@ fn stream_specification(view: &str) -> Result<StreamSpecification, String> {
         .stream_enabled(true)
         .stream_view_type(StreamViewType::from(view))
         .build()
-        .map_err(build_text)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is used as a function for map_err")]
-pub(super) fn build_text(error: BuildError) -> String {
-    error.to_string()
-}
-
-async fn wait_until_active(client: &Client, table: &Table) -> Result<TableDescription, String> {
-    for _ in 0..LOOKS_MAX {
-        if let Some(description) = describe(client, table).await?
-            && description.table_status() == Some(&TableStatus::Active)
-        {
-            return Ok(description);
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    Err("the table did not become ACTIVE within two minutes".to_owned())
+        .map_err(|error| error.to_string())
 }
 
 fn check_key(table: &Table, description: &TableDescription) -> Result<(), String> {

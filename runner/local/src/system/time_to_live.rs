@@ -6,7 +6,7 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{TimeToLiveSpecification, TimeToLiveStatus};
 
-use super::tables::{LOOKS_MAX, PAUSE, build_text};
+use super::table_state::{LOOKS_MAX, PAUSE};
 use client::sdk_error::error_text;
 use template::Table;
 
@@ -94,7 +94,7 @@ async fn change(
         .enabled(enabled)
         .attribute_name(attribute)
         .build()
-        .map_err(build_text)?;
+        .map_err(|error| error.to_string())?;
     client
         .update_time_to_live()
         .table_name(&table.name)

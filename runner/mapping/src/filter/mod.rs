@@ -22,6 +22,7 @@ mod pattern;
 mod reach;
 mod rule;
 mod syntax;
+mod unknown_name;
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -29,6 +30,7 @@ use serde_json::value::RawValue;
 
 use self::pattern::Pattern;
 pub use self::reach::{PatternFault, RecordShape, Remark};
+pub use self::unknown_name::UnknownName;
 use super::record::Record;
 
 /// The maximum number of patterns of a mapping (Lambda quota: 5, on request 10).
@@ -49,6 +51,15 @@ pub struct Verdict {
     pub matched: bool,
     /// The deciding clause; `None` when there are no patterns.
     pub clause: Option<Clause>,
+}
+
+/// The form in which an explanation has the values of a record's items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemValues {
+    /// As they are, for the user who asks.
+    Quoted,
+    /// As their types, for what is kept: a purge of an item does not reach an explanation.
+    Typed,
 }
 
 /// The part of the criteria that decided.
@@ -128,14 +139,14 @@ impl FilterCriteria {
 
     /// Explains why a record matches or not: one line for each pattern that was tried.
     #[must_use]
-    pub fn explain(&self, record: &Value) -> Vec<String> {
+    pub fn explain(&self, record: &Value, values: ItemValues) -> Vec<String> {
         let mut lines = Vec::new();
         for (index, pattern) in self.patterns.iter().enumerate() {
             let Some(leaf) = pattern.unmet(record) else {
                 lines.push(format!("pattern {index} matches"));
                 return lines;
             };
-            let (demand, finding) = (pattern.demand(leaf), pattern.finding(leaf, record));
+            let (demand, finding) = (pattern.demand(leaf), pattern.finding(leaf, record, values));
             lines.push(format!("pattern {index} does not match: {demand}, found {finding}"));
         }
         if lines.is_empty() {
@@ -196,7 +207,7 @@ mod tests {
             let text = argument(line, "record").expect("a line is `pattern …` or `record …`");
             let record: Value = serde_json::from_str(&text).unwrap();
             let verdict = criteria.verdict(&record);
-            let explanation = criteria.explain(&record);
+            let explanation = criteria.explain(&record, ItemValues::Quoted);
             assert_eq!(verdict.matched, !explanation.last().unwrap().contains("does not match"));
             let word = if verdict.matched { "yes" } else { "no" };
             output.push_str(&format!("{word}: {}\n", explanation.join("; ")));
@@ -216,6 +227,25 @@ mod tests {
         let verdict = judge(r#"{"eventName":"MODIFY"}"#);
         assert!(!verdict.matched);
         assert_eq!(verdict.clause, Some(Clause { pattern: 0, leaf: Some(0) }));
+    }
+
+    #[test]
+    fn an_explanation_that_is_kept_has_no_values_of_items() {
+        let record = r#"{"eventName":"MODIFY","dynamodb":{"Keys":{"pk":{"S":"x1"}},"NewImage":{"n":{"N":"77"},"l":{"L":[{"BOOL":true}]}}}}"#;
+        let record = serde_json::from_str(record).unwrap();
+        for (pattern, typed, quoted) in [
+            (r#"{"eventName":["INSERT"]}"#, "\"MODIFY\"", "\"MODIFY\""),
+            (r#"{"dynamodb":{"Keys":{"pk":{"S":["y"]}}}}"#, "a string", "\"x1\""),
+            (r#"{"dynamodb":{"NewImage":{"n":{"N":["1"]}}}}"#, "a string", "\"77\""),
+            (r#"{"dynamodb":{"NewImage":{"l":{"L":{"BOOL":[false]}}}}}"#, "a boolean", "true"),
+            (r#"{"dynamodb":{"NewImage":{"m":{"S":["y"]}}}}"#, "nothing", "nothing"),
+        ] {
+            let criteria = FilterCriteria::compile(&[pattern]).unwrap();
+            for (values, found) in [(ItemValues::Typed, typed), (ItemValues::Quoted, quoted)] {
+                let line = criteria.explain(&record, values).remove(0);
+                assert!(line.ends_with(&format!(", found {found}")), "{line}");
+            }
+        }
     }
 
     #[test]

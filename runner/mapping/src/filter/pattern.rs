@@ -5,6 +5,7 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::ItemValues;
 use super::rule::Rule;
 use super::syntax::{self, Fault};
 
@@ -47,6 +48,12 @@ impl Leaf {
     /// Returns true if Lambda adds the value at this path only after filtering.
     fn is_added_later(&self) -> bool {
         self.path.first().is_some_and(|name| ADDED_AFTER_FILTERING.contains(&name.as_str()))
+    }
+
+    /// Returns true if the path is inside the key or an image of the item.
+    pub(super) fn is_of_an_item(&self) -> bool {
+        let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        matches!(path[..], ["dynamodb", "Keys" | "NewImage" | "OldImage", _, ..])
     }
 }
 
@@ -136,13 +143,17 @@ impl Pattern {
     }
 
     /// Describes what the record has at a leaf's path.
-    pub(super) fn finding(&self, index: usize, record: &Value) -> String {
+    pub(super) fn finding(&self, index: usize, record: &Value, values: ItemValues) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         if leaf.is_added_later() {
             return "nothing, because Lambda adds this field only after filtering".to_owned();
         }
+        let describe = match values {
+            ItemValues::Typed if leaf.is_of_an_item() => type_of,
+            ItemValues::Typed | ItemValues::Quoted => quote,
+        };
         let mut found = Vec::new();
-        collect_at(record, &leaf.path, &mut found);
+        collect_at(record, &leaf.path, describe, &mut found);
         if found.is_empty() {
             return "nothing".to_owned();
         }
@@ -272,23 +283,43 @@ const QUOTE_CHARACTERS_MAX: usize = 80;
 /// The maximum number of values that an explanation quotes.
 const QUOTES_MAX: usize = 5;
 
-fn collect_at(value: &Value, path: &[String], found: &mut Vec<String>) {
+/// Returns a value as JSON, up to a length.
+fn quote(value: &Value) -> String {
+    value.to_string().chars().take(QUOTE_CHARACTERS_MAX).collect()
+}
+
+/// Returns the type of a value, without the value.
+fn type_of(value: &Value) -> String {
+    let name = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) | Value::Object(_) => "a list or an object",
+    };
+    name.to_owned()
+}
+
+fn collect_at(
+    value: &Value,
+    path: &[String],
+    describe: fn(&Value) -> String,
+    found: &mut Vec<String>,
+) {
     if found.len() >= QUOTES_MAX {
         return;
     }
     match (path.split_first(), value) {
         (Some((name, rest)), Value::Object(object)) => {
             if let Some(inner) = object.get(name) {
-                collect_at(inner, rest, found);
+                collect_at(inner, rest, describe, found);
             }
         }
         (_, Value::Array(elements)) => {
-            elements.iter().for_each(|element| collect_at(element, path, found));
+            elements.iter().for_each(|element| collect_at(element, path, describe, found));
         }
         (None, Value::Object(_)) => found.push("an object, which no leaf matches".to_owned()),
-        (None, scalar) => {
-            found.push(scalar.to_string().chars().take(QUOTE_CHARACTERS_MAX).collect());
-        }
+        (None, scalar) => found.push(describe(scalar)),
         (Some(_), _) => {}
     }
 }

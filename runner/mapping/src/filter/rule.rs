@@ -167,8 +167,8 @@ impl Rule {
 
 fn anything_but_fault() -> Fault {
     Fault::new(
-        "anything-but takes a text or a number, a list of texts or one of numbers, or one of \
-         prefix, suffix and equals-ignore-case",
+        "anything-but takes a text, a number, a list of texts, a list of numbers, or one of the \
+         operators prefix, suffix and equals-ignore-case",
         "{\"anything-but\": [\"a\", \"b\"]} or {\"anything-but\": {\"prefix\": [\"a\", \"b\"]}}",
     )
 }

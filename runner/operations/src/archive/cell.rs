@@ -11,7 +11,8 @@ use arrow_schema::{DataType, TimeUnit};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use model::json::write_string;
+use model::Item;
+use model::json::{item_from_str, write_string};
 
 /// The types of archive columns, named as in Athena's SQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -239,6 +240,14 @@ impl Row {
             Cell::Time(millis) => *millis,
             _ => 0,
         }
+    }
+
+    /// Returns the item of the row.
+    ///
+    /// # Errors
+    /// When `_item` is invalid.
+    pub(super) fn item(&self) -> Result<Item, String> {
+        item_from_str(self.text("_item")).map_err(|error| format!("`_item`: {error}"))
     }
 
     /// Returns the row as one line of JSON: its columns, and `_item` as an object in DynamoDB JSON.

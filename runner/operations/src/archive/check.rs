@@ -1,28 +1,30 @@
-//! `weir archive check`: compares the TTL deletes in the stream with the archive, table by table.
+//! `weir archive check`: compares the TTL deletes in the stream with the archive, table by table, and
+//! reports declared columns that are probably misspelt.
 //!
 //! This module reads the stream and the archive; `completeness` compares them.
 
 use std::collections::BTreeSet;
 
+use mapping::RETENTION_MS;
 use rules::archive::DeletedBy;
 use serde_json::json;
 
-use super::cell::{self, rows_of};
+use super::cell;
 use super::completeness::{self, Archived, Window};
 use super::deletes::{self, Known};
 use super::output::Output;
 use super::place::Found;
 use super::reading::{together, while_parts_change};
 use super::source::{Part, Source};
-use super::store_for;
+use super::{store_for, unknown_columns};
+use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
+use client::output::say;
 use client::running::RunningState;
+use client::sdk_error::is_not_found;
 
-/// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
-/// for DynamoDB Streams".
-const RETENTION_MS: i64 = 24 * 3600 * 1000;
 /// Seconds within which a `weir up` on this machine should have archived a delete.
 const GRACE: u32 = 30;
 /// The same limit on AWS, where Lambda gathers a batch for up to 300 seconds and retries take time.
@@ -80,7 +82,7 @@ pub(super) async fn check(
 ) -> Result<Exit, String> {
     let is_on_aws = matches!(&found, Found::Archive(source) if source.is_on_aws());
     let url = store_for(is_on_aws, store)?;
-    let grace = grace.unwrap_or(if endpoint::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
+    let grace = grace.unwrap_or(if aws_host::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
     let (client, dynamodb) = (endpoint::streams_client(&url), endpoint::client(&url));
     let is_named = table.is_some();
     let tables = tables_to_check(&found, table, &url).await?;
@@ -131,11 +133,20 @@ pub(super) async fn check(
         }
         let comparison = completeness::compare(&deletes, rows, &erased, window);
         output.line(&comparison.json(&table, deletes.restored).to_string())?;
-        if !comparison.is_equal() {
+        let has_unknown_columns = say_unknown_columns(&found, &table).await?;
+        if has_unknown_columns || !comparison.is_equal() {
             code = Exit::Differences;
         }
     }
     Ok(code)
+}
+
+/// Reports the declared columns of a table that no item has. Returns whether there is one.
+async fn say_unknown_columns(found: &Found, table: &str) -> Result<bool, String> {
+    let Found::Archive(source) = found else { return Ok(false) };
+    let misspelt = unknown_columns::misspelt(source, table).await?;
+    misspelt.iter().for_each(|line| say(line));
+    Ok(!misspelt.is_empty())
 }
 
 /// Returns the rows of a part, and the event ids of rows erased from it.
@@ -144,26 +155,22 @@ async fn read_archived(
     part: &Part,
 ) -> Result<(Vec<Archived>, Vec<String>), String> {
     let columns = ["_event_id", "_stream_arn", "_deleted_at", "_deleted_by"];
-    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
     let content = source.content(part).await?;
-    let mut rows = Vec::new();
-    for batch in content.rows(Some(&columns)).map_err(|error| failed(error.to_string()))? {
-        let batch = batch.map_err(|error| failed(error.to_string()))?;
-        rows.extend(rows_of(&batch).map_err(failed)?.iter().map(|row| Archived {
+    let batches = content.rows(Some(&columns)).map_err(|error| part.failed(error))?;
+    let rows = part.rows(batches).map(|row| {
+        row.map(|row| Archived {
             event_id: row.text("_event_id").to_owned(),
             stream_arn: row.text("_stream_arn").to_owned(),
             deleted_at: row.deleted_at(),
             is_ttl: row.text("_deleted_by") == DeletedBy::TimeToLive.as_str(),
             is_compacted: part.is_compacted(),
-        }));
-    }
-    Ok((rows, content.erased().map_err(|error| failed(error.to_string()))?))
+        })
+    });
+    Ok((rows.collect::<Result<_, _>>()?, content.erased().map_err(|error| part.failed(error))?))
 }
 
 /// Returns true if the store reports that the table does not exist.
 async fn is_gone(client: &aws_sdk_dynamodb::Client, table: &str) -> bool {
     let described = client.describe_table().table_name(table).send().await;
-    described.is_err_and(|error| {
-        error.as_service_error().is_some_and(|error| error.is_resource_not_found_exception())
-    })
+    described.is_err_and(|error| is_not_found(&error))
 }

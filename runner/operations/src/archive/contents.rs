@@ -202,32 +202,30 @@ impl Archive {
     /// Returns the first rows of a day of a table.
     ///
     /// # Errors
-    /// When the day is none, or a part cannot be read.
+    /// When the archive cannot be listed, or a part cannot be read. A day without parts has no rows.
     pub async fn rows(&self, table: &str, day: &str, at_most: usize) -> Result<Rows, String> {
         let parts = self.0.parts(Some(table), Some(day)).await?;
         let (mut reading, mut seen) = (Reading::of(&self.0, parts), ReturnedEvents::default());
         let (mut found, mut bytes) = (Rows::default(), 0);
         while let Some((part, batches)) = reading.next(None).await? {
-            for batch in batches {
-                let batch = batch.map_err(|error| part.failed(error))?;
-                for row in cell::rows_of(&batch).map_err(|error| part.failed(error))? {
-                    if !seen.is_new(&part, &row) {
-                        continue;
-                    }
-                    if found.rows.len() == at_most || bytes > ROW_BYTES_MAX {
-                        found.has_more = true;
-                        return Ok(found);
-                    }
-                    let json = row.json();
-                    bytes += json.len();
-                    let json = RawValue::from_string(json).map_err(|error| part.failed(error))?;
-                    found.rows.push(ArchiveRow {
-                        deleted_at: cell::time_text(row.deleted_at()),
-                        deleted_by: row.text("_deleted_by").to_owned(),
-                        item: row.text("_item").to_owned(),
-                        json,
-                    });
+            for row in part.rows(batches) {
+                let row = row?;
+                if !seen.is_new(&part, &row) {
+                    continue;
                 }
+                if found.rows.len() == at_most || bytes > ROW_BYTES_MAX {
+                    found.has_more = true;
+                    return Ok(found);
+                }
+                let json = row.json();
+                bytes += json.len();
+                let json = RawValue::from_string(json).map_err(|error| part.failed(error))?;
+                found.rows.push(ArchiveRow {
+                    deleted_at: cell::time_text(row.deleted_at()),
+                    deleted_by: row.text("_deleted_by").to_owned(),
+                    item: row.text("_item").to_owned(),
+                    json,
+                });
             }
         }
         Ok(found)

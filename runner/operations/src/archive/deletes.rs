@@ -11,7 +11,7 @@ use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::Shard;
 use model::Item;
 use model::stream_record::lambda_record_from_str;
-use rules::archive::restored;
+use rules::marks::restored;
 use rules::migration::is_bare_tombstone_of;
 
 use super::completeness::Deletes;
@@ -159,7 +159,7 @@ mod tests {
     use hyper::{Request, Response};
     use hyper_util::rt::TokioIo;
     use model::json::item_from_str;
-    use rules::archive::restored::{Origin, RESTORED, mark};
+    use rules::marks::restored::{Origin, RESTORED, mark};
     use serde_json::{Value, json};
     use tokio::net::TcpListener;
 

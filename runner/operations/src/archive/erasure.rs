@@ -16,16 +16,16 @@ use model::{AttributeValue, Item, json};
 use serde_json::{Map, Value, json};
 
 use super::answer::as_written;
-use super::cell::rows_of;
+use super::item_match::{BeginsWith, ItemMatch};
 use super::maintenance::{ask, ask_of, rows_erased};
 use super::output::Output;
 use super::place::Found;
 use super::reading::Reading;
 use super::source::{Part, Source};
 use super::table_argument::NamedTable;
-use crate::item_key;
 use client::exit::Exit;
 use client::interruption;
+use client::item_key;
 use client::output::{counted, say};
 use client::running::Running;
 
@@ -52,13 +52,6 @@ pub(super) struct EraseArguments {
     /// Erase without confirmation
     #[arg(long)]
     yes: bool,
-}
-
-/// The rows that an erasure selects.
-#[derive(Debug)]
-struct Subject {
-    equals: Item,
-    begins_with: Option<(String, String)>,
 }
 
 /// What a program erases: the flags of `weir archive erase`.
@@ -147,13 +140,13 @@ impl EraseArguments {
     fn request(&self) -> Result<Value, String> {
         let mut erase = Map::new();
         erase.insert("table".to_owned(), json!(self.table.name()));
-        let equals = self.equal()?;
+        let ItemMatch { equals, begins_with } = self.subject()?;
         if !equals.is_empty() {
             let typed = serde_json::from_str(&json::item_to_string(&equals));
             let typed: Value = typed.map_err(|error| format!("--equals: {error}"))?;
             erase.insert("equals".to_owned(), typed);
         }
-        if let Some((attribute, text)) = self.beginning()? {
+        if let Some(BeginsWith { attribute, text }) = begins_with {
             erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
         }
         erase.insert("name".to_owned(), json!(self.called()?));
@@ -166,22 +159,11 @@ impl EraseArguments {
         if let Some(name) = &self.name {
             return Ok(name.clone());
         }
-        let Subject { equals, begins_with } = self.subject()?;
+        let ItemMatch { equals, begins_with } = self.subject()?;
+        let begins_with = begins_with.map(|begins| (begins.attribute, begins.text));
         let text = json!([json::item_to_string(&equals), begins_with]).to_string();
         let hash = u128::from_be_bytes(Md5::digest(text.as_bytes()).into());
         Ok(format!("rows-{hash:032x}"))
-    }
-
-    fn beginning(&self) -> Result<Option<(&str, &str)>, String> {
-        let Some(text) = &self.begins_with else { return Ok(None) };
-        match text.split_once('=') {
-            Some((attribute, beginning)) if !attribute.is_empty() && !beginning.is_empty() => {
-                Ok(Some((attribute, beginning)))
-            }
-            _ => Err(format!(
-                "--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#"
-            )),
-        }
     }
 
     /// Parses the attributes of --equals. A document among plain values is refused, because a value
@@ -206,9 +188,9 @@ impl EraseArguments {
     }
 
     /// Returns the selected rows, as the function parses them from the event.
-    fn subject(&self) -> Result<Subject, String> {
+    fn subject(&self) -> Result<ItemMatch, String> {
         let equals = self.equal()?;
-        let begins_with = self.beginning()?;
+        let begins_with = self.begins_with.as_deref().map(BeginsWith::parse).transpose()?;
         if equals.is_empty() && begins_with.is_none() {
             let named = self
                 .equals
@@ -218,8 +200,7 @@ impl EraseArguments {
                 "{named}, so this would erase every row: select rows with --equals, for example '{{\"title\":\"Rush\"}}', or with --begins-with, for example pk=TENANT#7#"
             ));
         }
-        let owned = |(attribute, text): (&str, &str)| (attribute.to_owned(), text.to_owned());
-        Ok(Subject { equals, begins_with: begins_with.map(owned) })
+        Ok(ItemMatch { equals, begins_with })
     }
 
     /// Counts the selected rows in the table's parts. The inner error is that the archive does not
@@ -239,7 +220,7 @@ impl EraseArguments {
             };
             return Ok(Err(format!("the archive has no table `{table}`{tables}")));
         }
-        subject.count(source, parts).await.map(Ok)
+        count(&subject, source, parts).await.map(Ok)
     }
 
     /// Describes the selected rows.
@@ -276,42 +257,32 @@ impl EraseArguments {
     }
 }
 
-impl Subject {
-    fn is_met_by(&self, item: &Item) -> bool {
-        self.equals.iter().all(|(name, value)| item.get(name) == Some(value))
-            && self.begins_with.as_ref().is_none_or(|(name, beginning)| {
-                matches!(item.get(name), Some(AttributeValue::S(text)) if text.starts_with(beginning))
-            })
-    }
-
-    async fn count(&self, source: &Source, parts: Vec<Part>) -> Result<SelectedRows, String> {
-        let (mut events, mut meant) = (BTreeSet::new(), SelectedRows::default());
-        let mut reading = Reading::of(source, parts);
-        while let Some((part, batches)) = reading.next(Some(&["_item", "_event_id"])).await? {
-            let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-            let mut holds = false;
-            for batch in batches {
-                let batch = batch.map_err(|error| failed(error.to_string()))?;
-                for row in rows_of(&batch).map_err(failed)? {
-                    let item = json::item_from_str(row.text("_item"))
-                        .map_err(|error| failed(format!("`_item`: {error}")))?;
-                    if self.is_met_by(&item) {
-                        holds = true;
-                        // Events are counted by id, because a row may be in two objects during a
-                        // compaction.
-                        events.insert(row.text("_event_id").to_owned());
-                    }
-                }
+async fn count(
+    subject: &ItemMatch,
+    source: &Source,
+    parts: Vec<Part>,
+) -> Result<SelectedRows, String> {
+    let (mut events, mut meant) = (BTreeSet::new(), SelectedRows::default());
+    let mut reading = Reading::of(source, parts);
+    while let Some((part, batches)) = reading.next(Some(&["_item", "_event_id"])).await? {
+        let mut holds = false;
+        for row in part.rows(batches) {
+            let row = row?;
+            if subject.is_met_by(&part.item(&row)?) {
+                holds = true;
+                // Events are counted by id, because a row may be in two objects during a
+                // compaction.
+                events.insert(row.text("_event_id").to_owned());
             }
-            meant.objects += usize::from(holds);
-            interruption::reached(format!(
-                "found {} that match; nothing was erased",
-                counted(events.len(), "row", "rows")
-            ));
         }
-        meant.rows = events.len();
-        Ok(meant)
+        meant.objects += usize::from(holds);
+        interruption::reached(format!(
+            "found {} that match; nothing was erased",
+            counted(events.len(), "row", "rows")
+        ));
     }
+    meant.rows = events.len();
+    Ok(meant)
 }
 
 /// Invokes an erasure in the running system, after counting the rows and a confirmation.

@@ -14,7 +14,7 @@ use client::endpoint;
 use client::exit::Exit;
 use client::interruption;
 use client::invocation::invoke;
-use client::output::{counted, say};
+use client::output::{counted, no_effect, say};
 use client::running::Running;
 
 /// The function's logical id in the template.
@@ -54,6 +54,11 @@ impl CompactArguments {
         }
     }
 
+    /// Returns whether `--nothing-is-archiving` has no effect, because of `--age`.
+    fn is_young_in_vain(&self) -> bool {
+        self.nothing_is_archiving && self.age.is_some_and(|age| age >= AGE_SECONDS_MIN)
+    }
+
     /// Returns the function's event.
     pub(super) fn request(&self) -> Value {
         let mut compact = Map::new();
@@ -77,6 +82,9 @@ pub(super) async fn compact(
     output: &mut Output<'_>,
 ) -> Result<Exit, String> {
     arguments.check()?;
+    if arguments.is_young_in_vain() {
+        no_effect("--nothing-is-archiving", "--age leaves out all parts that it would include");
+    }
     let answer = ask(arguments.request()).await?;
     output.line(&as_written(&answer))?;
     let Some(left) = left_by(&answer) else { return Ok(Exit::Done) };
@@ -168,6 +176,16 @@ mod tests {
             CompactArguments { table, age, nothing_is_archiving }.request().to_string()
         };
         assert_eq!(compact(None, None, false), r#"{"compact":{"nothingIsArchiving":false}}"#);
+        for (age, nothing_is_archiving, is_in_vain) in [
+            (None, true, false),
+            (Some(10), true, false),
+            (Some(AGE_SECONDS_MIN), true, true),
+            (Some(AGE_SECONDS_MIN), false, false),
+        ] {
+            let compact =
+                CompactArguments { table: OneOfAll::default(), age, nothing_is_archiving };
+            assert_eq!(compact.is_young_in_vain(), is_in_vain, "{age:?}");
+        }
         for (age, nothing_is_archiving, is_right) in [
             (None, false, true),
             (Some(900), false, true),

@@ -13,6 +13,7 @@ pub mod contents;
 mod ddl;
 mod deletes;
 mod erasure;
+mod item_match;
 mod listing;
 pub mod maintenance;
 mod output;
@@ -25,6 +26,7 @@ mod source;
 mod table_argument;
 #[cfg(test)]
 mod tests;
+mod unknown_columns;
 pub(crate) mod versions;
 
 use std::collections::BTreeSet;
@@ -45,9 +47,10 @@ use self::restore::{RestoreArguments, Restored};
 use self::schema::Union;
 use self::source::{Part, Source};
 use self::table_argument::{OneOfAll, TableArgument};
-use crate::item_key;
+use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
+use client::item_key;
 use client::output::say;
 
 /// Arguments of `weir archive`.
@@ -354,7 +357,7 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
 /// When no store is known, or it has to be named.
 fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String, String> {
     let url = endpoint::find(flag)?;
-    if is_on_aws && flag.is_none() && !endpoint::is_on_aws(&url) {
+    if is_on_aws && flag.is_none() && !aws_host::is_on_aws(&url) {
         return Err(format!(
             "the archive is on AWS, but the store at {url} is not: name the store with --endpoint, for example https://dynamodb.eu-central-1.amazonaws.com"
         ));
@@ -371,20 +374,13 @@ async fn known_key(source: &Source, table: &str) -> Option<Vec<(String, model::K
 
 /// Returns the columns of the table's key attributes; none if no such store has the table.
 async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<String> {
-    let Ok(url) = store_for(source.is_on_aws(), None) else {
-        return Vec::new();
-    };
-    let answer = endpoint::client(&url).describe_table().table_name(table).send().await;
-    let Ok(Some(description)) = answer.map(|answer| answer.table) else {
-        return Vec::new();
-    };
-    let columns = description.key_schema().iter().filter_map(|key| {
+    let key = known_key(source, table).await.unwrap_or_default();
+    let column_of = |(name, _): &(String, _)| {
         let of_path = |column: &&schema::UnionColumn| {
-            column.path.as_deref() == Some(key.attribute_name()) && !column.is_system()
+            column.path.as_ref() == Some(name) && !column.is_system()
         };
         union.columns.iter().find(of_path).map(|column| column.name.clone())
-    });
-    let columns: Vec<String> = columns.collect();
+    };
     // With only half of the key, the view would show one version for many items.
-    if columns.len() == description.key_schema().len() { columns } else { Vec::new() }
+    key.iter().map(column_of).collect::<Option<_>>().unwrap_or_default()
 }

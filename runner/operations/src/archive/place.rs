@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::source::{BucketTables, Source};
+use client::aws_host;
 use client::endpoint;
 use client::output::say;
 use client::running::{Running, RunningState};
@@ -180,7 +181,7 @@ impl PlaceArguments {
             Some(bucket) => bucket,
             // An account may see buckets of other accounts and regions, so on AWS the bucket must
             // be named.
-            None if endpoint::is_on_aws(url) => {
+            None if aws_host::is_on_aws(url) => {
                 return Err(format!(
                     "no bucket is named: on AWS buckets are not searched for an archive; use --bucket or {BUCKET_VARIABLE}"
                 ));
@@ -189,7 +190,7 @@ impl PlaceArguments {
                 Some(bucket) => bucket,
                 None => {
                     return Ok(Found::Nothing(format!(
-                        "no bucket has an archive under `{}` yet; name the bucket with --bucket",
+                        "no bucket has an archive under `{}` yet: records may still wait (`weir status`), or name another bucket with --bucket",
                         self.prefix
                     )));
                 }
@@ -206,7 +207,7 @@ impl PlaceArguments {
 
 /// Returns the bucket of a virtual-hosted URL on AWS; `None` for other URLs.
 fn named_for_bucket(url: &str) -> Option<&str> {
-    let host = url.strip_prefix("https://").filter(|_| endpoint::is_on_aws(url))?;
+    let host = url.strip_prefix("https://").filter(|_| aws_host::is_on_aws(url))?;
     let (bucket, _) = host.split_once(".s3.")?;
     // In a VPC endpoint's host name, the first label belongs to the endpoint and is not a bucket.
     (!bucket.starts_with("vpce-") && !bucket.contains(".vpce-")).then_some(bucket)

@@ -2,7 +2,7 @@
 //!
 //! It reads only the footers of parts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::json;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
@@ -155,6 +155,11 @@ impl Union {
 /// Returns the attribute's path of each column; empty for a part without this metadata.
 fn paths_of(footer: &ArrowReaderMetadata) -> BTreeMap<String, String> {
     told_columns(footer).into_iter().map(|(name, (path, _))| (name, path)).collect()
+}
+
+/// Returns the attributes' paths of all columns that are in a part's metadata.
+pub(super) fn declared_paths(footer: &ArrowReaderMetadata) -> BTreeSet<String> {
+    paths_of(footer).into_values().collect()
 }
 
 /// Returns the attribute's path and the declared type of each column, from a part's metadata.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use model::Item;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
@@ -16,10 +17,11 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::reader::ChunkReader;
-use rules::archive::restored::archive_name;
+use rules::marks::restored::archive_name;
 
+use super::cell::{Row, rows_of};
 use super::paging::{self, COMPACTED, ObjectPage};
-use client::endpoint::is_on_aws;
+use client::aws_host::is_on_aws;
 use client::sdk_error::{error_text, is_not_found};
 
 /// Rows per decoded batch. An item has at most 400 KB, so a batch has at most some 50 MB.
@@ -129,6 +131,25 @@ impl Part {
     pub(super) fn failed(&self, reason: impl std::fmt::Display) -> String {
         format!("cannot read part `{}`: {reason}", self.name)
     }
+
+    /// Returns the rows of the part.
+    pub(super) fn rows(
+        &self,
+        batches: ParquetRecordBatchReader,
+    ) -> impl Iterator<Item = Result<Row, String>> {
+        batches.flat_map(move |batch| {
+            let rows = batch.map_err(|error| error.to_string()).and_then(|batch| rows_of(&batch));
+            match rows {
+                Ok(rows) => rows.into_iter().map(Ok).collect(),
+                Err(reason) => vec![Err(self.failed(reason))],
+            }
+        })
+    }
+
+    /// Returns the item of a row.
+    pub(super) fn item(&self, row: &Row) -> Result<Item, String> {
+        row.item().map_err(|reason| self.failed(reason))
+    }
 }
 
 /// The bytes of a part, kept so that its rows can be read several times.
@@ -155,16 +176,24 @@ impl Content {
         }
     }
 
+    /// Returns the footer.
+    ///
+    /// # Errors
+    /// When the content is not Parquet.
+    pub(super) fn footer(&self) -> Result<ArrowReaderMetadata, ParquetError> {
+        match self {
+            Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new()),
+            Self::Object(bytes) => ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new()),
+        }
+    }
+
     /// Returns the event ids of rows that were erased from the part (`weir.erased`,
     /// docs/formats/archive.md).
     ///
     /// # Errors
     /// When the content is not Parquet, or the list is malformed.
     pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
-        let footer = match self {
-            Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,
-            Self::Object(bytes) => ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new())?,
-        };
+        let footer = self.footer()?;
         let entries = footer.metadata().file_metadata().key_value_metadata();
         let erased = entries.into_iter().flatten().find(|entry| entry.key == "weir.erased");
         match erased.and_then(|entry| entry.value.as_deref()) {

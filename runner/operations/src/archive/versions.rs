@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use model::{AttributeValue, Item, KeyAttributeType, json};
+use model::{AttributeValue, Item, KeyAttributeType};
 
-use super::cell::{Row, rows_of, time_text};
+use super::cell::{Row, time_text};
 use super::reading::Reading;
 use super::source::{Part, Source};
 
@@ -83,9 +83,9 @@ async fn misfit(source: &Source, parts: &[Part], key: &Item) -> String {
 }
 
 async fn first_item(source: &Source, parts: &[Part]) -> Option<Item> {
-    let mut batches = source.open(parts.first()?, Some(&["_item"])).await.ok()?;
-    let rows = rows_of(&batches.next()?.ok()?).ok()?;
-    json::item_from_str(rows.first()?.text("_item")).ok()
+    let part = parts.first()?;
+    let batches = source.open(part, Some(&["_item"])).await.ok()?;
+    part.rows(batches).next()?.ok()?.item().ok()
 }
 
 /// Explains how to write a binary value of a key.
@@ -120,25 +120,21 @@ pub(super) async fn find(
     let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
     let mut reading = Reading::of(source, parts.iter().cloned());
     while let Some((part, batches)) = reading.next(None).await? {
-        let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-        for batch in batches {
-            let batch = batch.map_err(|error| failed(error.to_string()))?;
-            for row in rows_of(&batch).map_err(failed)? {
-                let time = row.deleted_at();
-                if as_of.is_some_and(|as_of| time > as_of) {
-                    continue;
-                }
-                let item = json::item_from_str(row.text("_item"))
-                    .map_err(|error| failed(format!("`_item`: {error}")))?;
-                if key.iter().all(|(name, value)| item.get(name) == Some(value)) {
-                    let sequence = row.text("_sequence_number").to_owned();
-                    versions.insert((time, sequence, row.text("_event_id").to_owned()), row);
-                }
-                if versions.len() > VERSIONS_MAX {
-                    return Err(format!(
-                        "the key has more than {VERSIONS_MAX} versions; read them with an engine (`weir archive ddl --engine duckdb`)"
-                    ));
-                }
+        for row in part.rows(batches) {
+            let row = row?;
+            let time = row.deleted_at();
+            if as_of.is_some_and(|as_of| time > as_of) {
+                continue;
+            }
+            let item = part.item(&row)?;
+            if key.iter().all(|(name, value)| item.get(name) == Some(value)) {
+                let sequence = row.text("_sequence_number").to_owned();
+                versions.insert((time, sequence, row.text("_event_id").to_owned()), row);
+            }
+            if versions.len() > VERSIONS_MAX {
+                return Err(format!(
+                    "the key has more than {VERSIONS_MAX} versions; read them with an engine (`weir archive ddl --engine duckdb`)"
+                ));
             }
         }
     }

@@ -20,13 +20,11 @@ use aws_sdk_dynamodb::types::{
     TransactWriteItem, Update,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
 use model::{AttributeValue, Item, Number};
 use rules::counters::{Counters, SUMMABLE, room_for};
 use rules::time_to_live;
 
-use super::Place;
-use crate::load::mark::MARK_PREFIX;
+use super::{LOAD_MARK_PREFIX, Place};
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::contention::{Attempts, is_contended};
 use client::endpoint;
@@ -106,11 +104,7 @@ impl Report {
 /// # Errors
 /// When the table cannot be read or written. Moved slots stay moved.
 pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report, String> {
-    let progress = ProgressBar::new_spinner().with_style(
-        ProgressStyle::with_template("{elapsed} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    interruption::follow(&progress, "");
+    let progress = interruption::progress_bar(None, "{elapsed} {msg}", "");
     let slots = Slots {
         place,
         ttl: ttl_attribute(&place.client, &place.slots_table).await?,
@@ -204,13 +198,13 @@ impl Slots<'_> {
         let expiry = self.expiry(item);
         let is_moved = |name: &str| {
             let is_expiry = expiry.is_some() && self.ttl.as_deref() == Some(name);
-            let is_forgotten = self.forgets_loads && name.starts_with(MARK_PREFIX);
+            let is_forgotten = self.forgets_loads && name.starts_with(LOAD_MARK_PREFIX);
             is_expiry
                 || is_forgotten
                 || [&rule.slot_key, &rule.slot_value].iter().any(|own| *own == name)
         };
         match item.keys().find(|name| !is_moved(name)) {
-            Some(name) if name.starts_with(MARK_PREFIX) => Err(
+            Some(name) if name.starts_with(LOAD_MARK_PREFIX) => Err(
                 "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads".to_owned()
             ),
             Some(name) => Err(format!(
@@ -408,8 +402,6 @@ fn refusal(
 mod tests {
     use std::collections::BTreeMap;
 
-    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
-
     use super::super::testing::place;
     use super::*;
     use testing::store::TestStore;
@@ -436,9 +428,7 @@ mod tests {
     async fn expiring_slots_expire_with_their_target_and_nothing_else_is_lost() {
         let store = TestStore::open().await;
         store.table("votes").await;
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
-        let request = store.client.update_time_to_live().table_name("votes");
-        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+        store.expire_by("votes", "until").await;
         let mut place = place(&store.url);
         place.rule.slot_key = "p".to_owned();
         let now = endpoint::store_seconds(&store.url, &store.client).await;

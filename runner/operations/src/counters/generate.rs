@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use locks::Mutex;
 use model::Number;
 use rules::counters::Counters;
@@ -172,11 +172,8 @@ pub(super) async fn run(
 ) -> Result<Generated, String> {
     let slots = place.rule.slot_count;
     let expected = arguments.expected(slots);
-    let progress = ProgressBar::new(arguments.votes);
-    interruption::follow(&progress, "votes cast");
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} votes, {per_sec}") {
-        progress.set_style(style);
-    }
+    let template = "{bar:30} {pos}/{len} votes, {per_sec}";
+    let progress = interruption::progress_bar(Some(arguments.votes), template, "votes cast");
     let ballots = arguments.ballots.as_ref().map(|table| Ballots {
         place,
         table: table.clone(),

@@ -34,12 +34,14 @@ use template::{Function, Stack};
 /// The function's environment variable with the number of slots of each counter.
 const COUNT: &str = "SLOT_COUNT";
 /// Value of SLOT_COUNT in the project's template.
-pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
+pub const SLOT_COUNT_DEFAULT: u32 = 20;
+/// The beginning of the attributes in which a counting load marks the lines that a slot has counted.
+pub const LOAD_MARK_PREFIX: &str = "_weir_load_";
 
 /// Arguments of `weir counters`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 `fold` left slots, `recount` found drift or unreadable slots, `generate` found wrong totals, `read` found a total item that differs from its slots"
+    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 `fold` left slots, `recount` left drift or found unreadable slots, `generate` found wrong totals, `read` found a total item that differs from its slots"
 )]
 pub struct CountersArguments {
     #[command(subcommand)]
@@ -265,7 +267,7 @@ fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
 ///
 /// # Errors
 /// When more are requested than the function totals.
-pub(crate) fn slots_to_count_in(
+pub fn slots_to_count_in(
     stack: &impl Fn() -> Result<Option<Stack>, String>,
     slots_table: &str,
     asked: Option<u32>,
@@ -317,15 +319,22 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
     if report.left == 0 {
         return Exit::Done;
     }
-    say(
-        "some slots were not moved: their value is unreadable, they have other attributes, their target has no readable value, no room or a different expiry, or votes arrive too fast; let clients vote into the lower slots only, then run `weir counters fold` again",
-    );
+    let slots = counted(report.left, "slot was", "slots were");
+    say(&format!(
+        "{slots} not moved: correct what each named slot needs, let clients vote into the lower slots only, then run `weir counters fold` again; votes arrive too fast in slots that are not named"
+    ));
     Exit::Differences
 }
 
 fn show_recount(recount: &Recount, output: Output) -> Exit {
     let ballots = counted(recount.ballots, "ballot", "ballots");
     say(&format!("{ballots} in {}", counted(recount.counters, "counter", "counters")));
+    if recount.without_ballots > 0 {
+        say(&format!(
+            "{} not compared, because the counters have no ballot; --prefix TEXT compares those too",
+            counted(recount.without_ballots, "slot was", "slots were")
+        ));
+    }
     let row = |drift: &Drift| {
         vec![
             json!(drift.counter),
@@ -344,7 +353,8 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
             "cannot repair: at least one ballot has no counter, so its vote could belong to any counter; correct or delete it first (listed above as not compared)",
         );
     }
-    let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
+    let is_right =
+        recount.drifted.iter().all(|drift| drift.repaired) && recount.unreadable.is_empty();
     if is_right { Exit::Done } else { Exit::Differences }
 }
 
@@ -383,7 +393,13 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
         let right = if doubts.votes > 0 { "between its lowest and highest" } else { "right" };
         say(&format!("every total is {right}, {:.1} s after the last vote", lag.as_secs_f64()));
     }
-    if generated.differs { Exit::Differences } else { Exit::Done }
+    if !generated.differs {
+        return Exit::Done;
+    }
+    say(
+        "some totals differ from the votes of this run: the counters had votes before it (use another --seed or --prefix), or the function is behind (see `weir status`)",
+    );
+    Exit::Differences
 }
 
 #[cfg(test)]

@@ -21,10 +21,11 @@ use rules::counters::Counters;
 use serde_json::Value;
 
 use super::Place;
-use crate::addition::{self, Addition};
+use client::addition::{self, Addition};
 use client::attribute::to_sdk_value;
 use client::contention::{Attempts, NotApplied};
 use client::endpoint::attempt_limit;
+use client::error_cause::innermost;
 use client::keys;
 use client::sdk_error::error_text;
 
@@ -182,7 +183,7 @@ impl Plain {
             let sent = self.client.request(self.request(key, points)).await;
             let (head, body) = sent
                 .map_err(|error| match error.is_connect() {
-                    true => (Addition::Unsent, format!("cannot connect: {}", in_words(&error))),
+                    true => (Addition::Unsent, format!("cannot connect: {}", innermost(&error))),
                     false => broken(&error),
                 })?
                 .into_parts();
@@ -199,17 +200,8 @@ impl Plain {
     }
 }
 
-fn broken(error: &dyn Error) -> Failed {
-    (Addition::Perhaps, format!("the connection failed: {}", in_words(error)))
-}
-
-/// Returns the innermost cause, because hyper's outer errors name only its own layers.
-fn in_words(error: &dyn Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
+fn broken(error: &(dyn Error + 'static)) -> Failed {
+    (Addition::Perhaps, format!("the connection failed: {}", innermost(error)))
 }
 
 /// Interprets a response other than 200.

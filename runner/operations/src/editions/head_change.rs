@@ -2,9 +2,9 @@
 //!
 //! The write checks that the edition is ready, so an edition that is being pruned cannot become
 //! current. Its condition contains the current and the previous edition of the head that was read,
-//! so one of two concurrent writers is refused. A number that another process reserves in the
-//! meantime does not matter. The same transaction records when readers left the previous edition,
-//! so that a prune lets them finish.
+//! so one of two concurrent writers is refused. The condition ignores the highest assigned number, so
+//! a concurrent `prepare`, which raises it, causes no refusal. The same transaction records when
+//! readers left the previous edition, so that a prune lets them finish.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem, Update,

@@ -18,9 +18,9 @@ use model::json;
 use rules::versions::edition::{Edition, EditionHead, fits_into_an_edition};
 use serde_json::json;
 
-use crate::item_key;
 use client::endpoint;
 use client::exit::Exit;
+use client::item_key;
 use client::output::{self, Output, say, show};
 
 /// Arguments of `weir editions`.
@@ -99,7 +99,7 @@ struct PrepareArguments {
     /// The table whose items to use [default: the current edition's items]
     #[arg(long, value_name = "TABLE")]
     from_table: Option<String>,
-    /// A file with the items in DynamoDB JSON, one per line
+    /// A file with the items in plain or DynamoDB JSON, one per line
     #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
     from_file: Option<PathBuf>,
     /// A command that reads the items in DynamoDB JSON, one per line, and writes those of the new

@@ -15,7 +15,6 @@ use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, Put, PutRequest, TransactWriteItem, WriteRequest,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, json};
 use rules::versions::edition::{
     Digest, EDITION_ITEM, EDITION_PARTITION, EDITION_STATE, Edition, EditionState,
@@ -31,8 +30,8 @@ use super::{Place, PrepareArguments, prune, reading};
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
 use client::interruption;
-use client::sdk_error::error_text;
-use client::sdk_error::is_throttle;
+use client::item_key;
+use client::sdk_error::{error_text, is_condition_failed, is_throttle};
 use client::table_description::key_attributes;
 
 /// Maximum number of items in a request, set by DynamoDB.
@@ -196,7 +195,7 @@ async fn read(
         let place = path.display().to_string();
         let file = tokio::fs::File::open(path).await;
         let file = file.map_err(|error| format!("cannot read `{place}`: {error}"))?;
-        return send_lines(BufReader::new(file), &place, &to).await;
+        return send_lines(BufReader::new(file), &place, item_of_line, &to).await;
     }
     for part in 0..rules::versions::edition::EDITION_PARTS {
         let mut items = Vec::new();
@@ -212,10 +211,23 @@ async fn read(
     reading::was_there(place, current).await
 }
 
-/// Sends items to the writer, one per line of DynamoDB JSON.
+/// Parses a line of a file: an item in DynamoDB JSON, or else in plain JSON.
+fn item_of_line(line: &str) -> Result<Item, String> {
+    json::item_from_str(line).or_else(|_| item_key::attributes(line))
+}
+
+/// Parses a line that a command wrote: an item in DynamoDB JSON.
+fn item_of_command(line: &str) -> Result<Item, String> {
+    json::item_from_str(line).map_err(|error| {
+        format!("{error}; write one item per line in DynamoDB JSON, as the command reads them")
+    })
+}
+
+/// Sends items to the writer, one per line.
 async fn send_lines(
     text: impl tokio::io::AsyncBufRead + Unpin,
     place: &str,
+    parse: fn(&str) -> Result<Item, String>,
     to: &mpsc::Sender<Item>,
 ) -> Result<(), String> {
     let (mut lines, mut number) = (text.lines(), 0u64);
@@ -224,7 +236,7 @@ async fn send_lines(
         if line.trim().is_empty() {
             continue;
         }
-        let item = json::item_from_str(&line);
+        let item = parse(&line);
         let item = item.map_err(|error| format!("{place}, line {number}: {error}"))?;
         to.send(item).await.map_err(|_| "the writer stopped reading items".to_owned())?;
     }
@@ -247,7 +259,7 @@ async fn through(
         return Err(failed("its input and output could not be opened".to_owned()));
     };
     let feeding = async { feed(stdin, &mut from).await.map_err(|error| failed(error.to_string())) };
-    let reading = send_lines(BufReader::new(stdout), "its output", &to);
+    let reading = send_lines(BufReader::new(stdout), "its output", item_of_command, &to);
     let reading = async { reading.await.map_err(failed) };
     tokio::try_join!(feeding, reading)?;
     let status = child.wait().await.map_err(|error| failed(error.to_string()))?;
@@ -277,11 +289,8 @@ async fn write(
     edition: &Edition,
     items: mpsc::Receiver<Item>,
 ) -> Result<Digest, String> {
-    let progress = ProgressBar::new_spinner();
-    interruption::follow(&progress, "items");
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} items, {per_sec}") {
-        progress.set_style(style);
-    }
+    let template = "{spinner} {pos} items, {per_sec}";
+    let progress = interruption::progress_bar(None, template, "items");
     let (mut digest, mut seen) = (Digest::default(), HashSet::new());
     let items = stream::unfold(items, async |mut items| Some((items.recv().await?, items)));
     let requests = items.map(|item| {
@@ -362,7 +371,7 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
         );
     match request.send().await {
         Ok(_) => Ok(ready),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => {
+        Err(error) if is_condition_failed(&error) => {
             // If the response to the first attempt was lost, the retry fails because the edition is
             // already ready.
             match left_behind(place, &ready).await? {
@@ -432,6 +441,18 @@ mod tests {
         assert!(run(&place, &of_file(&items)).await.is_err());
         let left = reading::known_edition(&place, 2).await.unwrap();
         assert_eq!(left.state, EditionState::Preparing);
+    }
+
+    #[test]
+    fn a_line_of_a_file_is_plain_or_dynamodb_json() {
+        for (line, expected) in [
+            (r#"{"id":7,"tags":{"a":"b"}}"#, r#"{"id":{"N":"7"},"tags":{"M":{"a":{"S":"b"}}}}"#),
+            (r#"{"id":{"N":"7"}}"#, r#"{"id":{"N":"7"}}"#),
+        ] {
+            assert_eq!(json::item_to_string(&item_of_line(line).unwrap()), expected);
+        }
+        assert!(item_of_line("7").unwrap_err().contains("not a JSON object"));
+        assert!(item_of_command(r#"{"id":7}"#).unwrap_err().contains("in DynamoDB JSON"));
     }
 
     fn deletes(count: usize) -> Vec<WriteRequest> {

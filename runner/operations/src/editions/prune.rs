@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
     WriteRequest,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use rules::versions::edition::{
     EDITION_CURRENT, EDITION_HEAD, EDITION_ITEM, EDITION_LEFT_AT, EDITION_PARTITION, EDITION_PARTS,
     EDITION_PREVIOUS, EDITION_STATE, Edition, EditionState, part_key, records_key,
@@ -123,12 +123,9 @@ pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
 
 /// Removes the items of an edition and returns their number.
 pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, String> {
-    let progress = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {pos} items, {per_sec}") {
-        progress.set_style(style);
-    }
+    let template = "{spinner} {msg}: {pos} items, {per_sec}";
+    let progress = interruption::progress_bar(None, template, "items");
     progress.set_message(format!("removing edition {number}"));
-    interruption::follow(&progress, "items");
     let parts = stream::iter(0..EDITION_PARTS).map(Ok);
     let removed = parts.try_for_each(|part| remove_part(place, number, part, &progress)).await;
     progress.finish_and_clear();

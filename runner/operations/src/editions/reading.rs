@@ -15,8 +15,7 @@ use rules::versions::version_text;
 
 use super::Place;
 use client::attribute::from_sdk_item;
-use client::sdk_error::error_text;
-use client::sdk_error::is_not_found;
+use client::sdk_error::{error_text, is_not_found};
 
 /// Maximum number of retries after an edition was pruned during a read.
 const ATTEMPTS_MAX: u32 = 5;

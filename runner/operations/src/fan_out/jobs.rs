@@ -14,8 +14,7 @@ use serde_json::json;
 use client::attribute::from_sdk_item;
 use client::exit::Exit;
 use client::output::{self, Output, counted, say};
-use client::sdk_error::error_text;
-use client::sdk_error::is_not_found;
+use client::sdk_error::{error_text, is_not_found};
 
 /// Advice on how to name a different table of jobs.
 const JOBS_FLAG: &str =

@@ -4,7 +4,6 @@
 //! after a purge. It keeps open jobs, and jobs that were written since they were read.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rules::fan_out::{JOB_KEY, JOB_REVISION, Job, Origin};
@@ -14,7 +13,7 @@ use super::jobs;
 use client::exit::Exit;
 use client::interruption;
 use client::output::{self, Output, counted, say};
-use client::sdk_error::error_text;
+use client::sdk_error::{error_text, is_condition_failed};
 
 /// Number of concurrent deletes.
 const AT_ONCE: usize = 16;
@@ -86,7 +85,7 @@ async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Res
         .expression_attribute_values(":revision", SdkValue::N(revision.to_string()));
     match request.send().await {
         Ok(_) => Ok(true),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        Err(error) if is_condition_failed(&error) => Ok(false),
         Err(error) => Err(format!("cannot remove job `{key}`: {}", error_text(&error))),
     }
 }
@@ -95,24 +94,13 @@ async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Res
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use rules::Stamp;
     use rules::fan_out::OriginState;
 
     use super::*;
     use client::attribute::to_sdk_item;
     use testing::store::TestStore;
-
-    async fn jobs_table(store: &TestStore) {
-        let key = KeySchemaElement::builder().attribute_name(JOB_KEY).key_type(KeyType::Hash);
-        let attribute = AttributeDefinition::builder().attribute_name(JOB_KEY);
-        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-        let request = store.client.create_table().table_name("jobs");
-        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
-    }
 
     async fn keys(store: &TestStore) -> BTreeSet<String> {
         let mut keys = BTreeSet::new();
@@ -126,7 +114,7 @@ mod tests {
     #[tokio::test]
     async fn jobs_of_deleted_origins_go_and_all_others_stay() {
         let store = TestStore::open().await;
-        jobs_table(&store).await;
+        store.table_with("jobs", &[(JOB_KEY, ScalarAttributeType::S)]).await;
         let mut all = BTreeSet::new();
         for (name, deleted, done) in
             [("gone", true, true), ("going", true, false), ("there", false, true)]

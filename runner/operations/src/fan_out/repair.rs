@@ -46,13 +46,17 @@ pub(super) async fn run(
         if let Some(left) = left_by(rule, sums) {
             say(&left);
         }
-        rows.push([json!(rule)].into_iter().chain(sums.map(|sum| json!(sum))).collect());
+        if end.is_ok() || sums != [0; 4] {
+            rows.push([json!(rule)].into_iter().chain(sums.map(|sum| json!(sum))).collect());
+        }
         if let Err(reason) = end {
             broken = Some(reason);
             break;
         }
     }
-    output::rows(output, &["rule", "copies", "repaired", "postponed", "refused"], &rows);
+    if !rows.is_empty() || broken.is_none() {
+        output::rows(output, &["rule", "copies", "repaired", "postponed", "refused"], &rows);
+    }
     match broken {
         Some(reason) => Err(reason),
         None => Ok(if is_left { Exit::Differences } else { Exit::Done }),
@@ -147,7 +151,7 @@ async fn repair_rule(
 fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
     match after {
         Some(key) => format!("{rule}: {reason}; resume with --after '{key}'"),
-        None => format!("{rule}: {reason}; run the repair again"),
+        None => format!("{rule}: {reason}; run the repair again after that is corrected"),
     }
 }
 

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 
 use client::exit::Exit;
 use client::output::{self, Output, counted, say};
-use client::sdk_error::error_text;
-use client::sdk_error::is_not_found;
+use client::sdk_error::{error_text, is_not_found};
 use template::diagnostic::similar;
 
 /// The columns of the report.

@@ -17,7 +17,7 @@ pub use crate::migrate::failure::Failure;
 use crate::migrate::failure::Result;
 use crate::migrate::plan::tables;
 pub use crate::migrate::report::actions::Action;
-use crate::migrate::report::backfill::advance;
+use crate::migrate::report::backfill::{advance, is_due};
 pub use crate::migrate::report::phase_line::{PhasePlace, PhaseStep};
 pub use crate::migrate::report::safety::{CutoverSafety, Safety};
 pub use crate::migrate::report::samples::{Made, Sample, Stands};
@@ -89,16 +89,17 @@ pub async fn is_known(context: &Context, name: &str) -> Result<bool> {
     }
 }
 
-/// Returns the facts about a migration. `seen` is what was read of its streams before; this
-/// function does not read them.
+/// Returns the facts about a migration, all of one moment; `None` if there is no such migration. `seen` is what was
+/// read of its streams before; this function does not read them.
 ///
 /// # Errors
-/// When there is no such migration, or the control table cannot be read.
+/// When the control table cannot be read.
 pub async fn overview(
     context: &Context,
     name: &str,
     seen: Option<&Observation>,
-) -> Result<Overview> {
+) -> Result<Option<Overview>> {
+    let Some(context) = &snapshot(context, name).await? else { return Ok(None) };
     let look = seen.map_or(Look::None, Look::Before);
     let status = status::describe_with(context, name, look).await?;
     let state = context.state(name).await?;
@@ -120,7 +121,7 @@ pub async fn overview(
         plan.as_ref().map(tables).unwrap_or_default().into_iter().map(str::to_owned).collect()
     };
     let kind = plan.as_ref().map(|plan| plan.kind);
-    Ok(Overview {
+    Ok(Some(Overview {
         kind: kind.map(kind_name),
         sources: tables(&|plan| plan.source_tables(Direction::Forward)),
         targets: tables(&|plan| plan.target_tables(Direction::Forward)),
@@ -134,7 +135,23 @@ pub async fn overview(
         status,
         workers,
         journal,
-    })
+    }))
+}
+
+/// Returns a snapshot of a migration, after its backfill was moved on if it is done and the context may write.
+async fn snapshot(context: &Context, name: &str) -> Result<Option<Context>> {
+    let found = match context.snapshot(name).await {
+        Err(failure) if failure.is_of_missing_table() => return Ok(None),
+        found => found?,
+    };
+    if found.control.get::<State>(name, State::NAME).await?.is_none() {
+        return Ok(None);
+    }
+    if context.is_read_only || !is_due(&found, name).await? {
+        return Ok(Some(found));
+    }
+    advance(context, name).await?;
+    context.snapshot(name).await.map(Some)
 }
 
 /// Returns the name of a kind in a plan file.

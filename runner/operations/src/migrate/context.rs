@@ -14,6 +14,8 @@ use client::retries::Absence;
 
 /// Interval between checks while a verb waits.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// Interval at which a waiting verb reports progress.
+pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// Timeout of a request to the store before it is retried. It is short, because writers may be
 /// blocked during the request.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -28,6 +30,8 @@ pub struct Context {
     pub(crate) hooks: Hooks,
     /// Whether nothing may be written, not even what a status records.
     pub(crate) is_read_only: bool,
+    /// The time that a snapshot was taken.
+    known_now: Option<i64>,
 }
 
 impl Context {
@@ -35,9 +39,9 @@ impl Context {
     #[must_use]
     pub fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
         let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
-        let control = Control { client, table: control_table.to_owned() };
+        let control = Control::new(client, control_table.to_owned());
         let (endpoint, hooks) = (endpoint.to_owned(), Hooks::default());
-        Self { endpoint, control, output, absence, hooks, is_read_only: false }
+        Self { endpoint, control, output, absence, hooks, is_read_only: false, known_now: None }
     }
 
     /// Returns the same context, which writes nothing. Without this, a status moves a migration to
@@ -45,6 +49,25 @@ impl Context {
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { is_read_only: true, ..self }
+    }
+
+    /// Returns a context that shows a migration as it is now: its entries, those of all migrations, and the time are
+    /// read together, once. It writes nothing.
+    ///
+    /// # Errors
+    /// When the control table cannot be read.
+    pub(crate) async fn snapshot(&self, name: &str) -> Result<Self> {
+        let entries = self.control.with_partitions([name, control::SHARED]);
+        let (control, now) = tokio::join!(entries, self.now());
+        Ok(Self {
+            endpoint: self.endpoint.clone(),
+            control: control?,
+            output: self.output,
+            absence: self.absence.clone(),
+            hooks: self.hooks.clone(),
+            is_read_only: true,
+            known_now: Some(now),
+        })
     }
 
     /// Creates the control table if it is absent.
@@ -58,6 +81,9 @@ impl Context {
     /// Returns the current time in seconds since 1970 by the clock that stamps stream records: the
     /// local store's, or DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
+        if let Some(now) = self.known_now {
+            return now;
+        }
         endpoint::store_seconds(&self.endpoint, &self.control.client).await
     }
 
@@ -65,7 +91,9 @@ impl Context {
     pub(crate) async fn state(&self, name: &str) -> Result<State> {
         let state = self.control.get(name, State::NAME).await?;
         state.ok_or_else(|| {
-            Failure::Fatal(format!("unknown migration `{name}`; `weir migrate list` lists all"))
+            Failure::Fatal(format!(
+                "unknown migration `{name}`; `weir migrate list` lists all; if `weir migrate start` was just run, repeat this command in a few seconds"
+            ))
         })
     }
 
@@ -93,7 +121,9 @@ impl Context {
         let entry: Option<PlanEntry> = self.control.get(name, PlanEntry::NAME).await?;
         let Some(PlanEntry { plan: json, .. }) = entry else {
             self.state(name).await?;
-            return Err(Failure::Fatal(format!("migration `{name}` has no plan")));
+            return Err(Failure::Fatal(format!(
+                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if that has ended"
+            )));
         };
         let plan = serde_json::from_str(&json)
             .map_err(|error| format!("cannot parse the plan of `{name}`: {error}"))?;

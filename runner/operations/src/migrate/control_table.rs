@@ -5,7 +5,8 @@
 //! migration's state. Therefore two commands cannot both change the phase, and a slow command
 //! cannot override a later one. The crate `control` defines the entries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
@@ -14,10 +15,11 @@ use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, CancellationReason, ConditionCheck, Put, TransactWriteItem,
 };
 use control::{
-    Active, Entry, Expect, Followed, JournalLine, Move, PARTITION_KEY, REVISION, Revised, Route,
-    SORT_KEY, Side, State,
+    Active, Entry, Expect, Followed, JournalLine, Move, PARTITION_KEY, PlanEntry, REVISION,
+    Revised, Route, SORT_KEY, Side, State,
 };
 use rules::migration::Phase;
+use rules::migration::plan::Plan;
 
 use crate::migrate::attempts::{WriteResult, pause};
 use crate::migrate::failure::{Failure, Result};
@@ -30,7 +32,12 @@ use client::sdk_error::{is_not_found, is_throttle};
 pub(crate) struct Control {
     pub(crate) client: Client,
     pub(crate) table: String,
+    /// Partitions that were read as a whole, by name. Reads of them send no request.
+    known: Arc<BTreeMap<String, Entries>>,
 }
+
+/// The entries of a partition, by name.
+type Entries = BTreeMap<String, HashMap<String, Sdk>>;
 
 /// Additional conditions of a phase change, besides the phases in which it is allowed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,8 +61,24 @@ impl<'g> Guard<'g> {
 }
 
 impl Control {
+    /// Returns the control table of this name.
+    pub(crate) fn new(client: Client, table: String) -> Self {
+        Self { client, table, known: Arc::default() }
+    }
+
+    /// Returns the same table with these partitions as they are now, each read by one request for each megabyte.
+    pub(crate) async fn with_partitions(&self, partitions: [&str; 2]) -> Result<Self> {
+        let [one, other] = partitions;
+        let (of_one, of_other) = tokio::try_join!(self.entries(one, ""), self.entries(other, ""))?;
+        let known = [(one.to_owned(), of_one), (other.to_owned(), of_other)].into();
+        Ok(Self { known: Arc::new(known), ..self.clone() })
+    }
+
     /// Reads an entry, strongly consistent.
     pub(crate) async fn get<E: Entry>(&self, partition: &str, name: &str) -> Result<Option<E>> {
+        if let Some(entries) = self.known.get(partition) {
+            return entries.get(name).cloned().map(decoded).transpose();
+        }
         let request = self.client.get_item().table_name(&self.table).consistent_read(true);
         let request = request.key(PARTITION_KEY, s(partition)).key(SORT_KEY, s(name));
         let answer = request.send().await;
@@ -70,9 +93,19 @@ impl Control {
         Ok(state.unwrap_or_else(|| State::new(migration)))
     }
 
-    /// Reads the route of a migration; `None` before it is started.
+    /// Reads the route of a migration; `None` before it is started, and after another run has taken
+    /// the route over.
     pub(crate) async fn route(&self, migration: &str) -> Result<Option<Route>> {
-        self.get(migration, Route::NAME).await
+        let route: Option<Route> =
+            self.get(&self.route_name(migration).await?, Route::NAME).await?;
+        Ok(route.filter(|route| route.is_of(migration)))
+    }
+
+    /// Returns the name of a migration's route. Without a plan, no run has another one.
+    async fn route_name(&self, migration: &str) -> Result<String> {
+        let entry: Option<PlanEntry> = self.get(migration, PlanEntry::NAME).await?;
+        let plan = entry.and_then(|entry| serde_json::from_str::<Plan>(&entry.plan).ok());
+        Ok(plan.map_or_else(|| migration.to_owned(), |plan| plan.route().to_owned()))
     }
 
     /// Reads the entry that lists the active migrations.
@@ -82,24 +115,33 @@ impl Control {
 
     /// Reads the entries of a partition whose names have a prefix.
     pub(crate) async fn list<E: Entry>(&self, partition: &str, prefix: &str) -> Result<Vec<E>> {
-        let mut pages = self
-            .client
-            .query()
-            .table_name(&self.table)
-            .consistent_read(true)
-            .key_condition_expression("#m = :m AND begins_with(#e, :e)")
-            .expression_attribute_names("#m", PARTITION_KEY)
-            .expression_attribute_names("#e", SORT_KEY)
-            .expression_attribute_values(":m", s(partition))
-            .expression_attribute_values(":e", s(prefix))
-            .into_paginator()
-            .items()
-            .send();
-        let mut entries = Vec::new();
+        if let Some(entries) = self.known.get(partition) {
+            let own = entries.range(prefix.to_owned()..);
+            let own = own.take_while(|(name, _)| name.starts_with(prefix));
+            return own.map(|(_, item)| decoded(item.clone())).collect();
+        }
+        self.entries(partition, prefix).await?.into_values().map(decoded).collect()
+    }
+
+    /// Reads the items of a partition whose names have a prefix.
+    async fn entries(&self, partition: &str, prefix: &str) -> Result<Entries> {
+        let query = self.client.query().table_name(&self.table).consistent_read(true);
+        let query = query.expression_attribute_names("#m", PARTITION_KEY);
+        let query = query.expression_attribute_values(":m", s(partition));
+        let query = match prefix {
+            "" => query.key_condition_expression("#m = :m"),
+            prefix => query
+                .key_condition_expression("#m = :m AND begins_with(#e, :e)")
+                .expression_attribute_names("#e", SORT_KEY)
+                .expression_attribute_values(":e", s(prefix)),
+        };
+        let mut pages = query.into_paginator().items().send();
+        let mut entries = Entries::new();
         while let Some(item) = pages.next().await {
-            entries.push(decoded(
-                item.map_err(|error| Failure::of_request("cannot read the control table", &error))?,
-            )?);
+            let item =
+                item.map_err(|error| Failure::of_request("cannot read the control table", &error))?;
+            let name = item.get(SORT_KEY).and_then(|name| name.as_s().ok()).cloned();
+            entries.insert(name.unwrap_or_default(), item);
         }
         Ok(entries)
     }
@@ -444,21 +486,47 @@ impl Control {
         broken.map(|()| state)
     }
 
-    /// Opens, redirects or closes the route of a migration. Returns the route's epoch, which grows
-    /// with each change.
+    /// Opens, redirects or closes the route of a migration, unless another run has taken it over.
+    /// Returns the route's epoch, which grows with each change.
     pub(crate) async fn set_route(
         &self,
         migration: &str,
         expect: Expect<'_>,
         (read, write): (Side, Side),
     ) -> Result<u64> {
-        let absent = Route::new(migration);
+        let absent = Route::new(&self.route_name(migration).await?);
         let route = self.change_guarded(migration, expect, absent, |route| {
             let is_so = route.revision > 0 && (route.read, route.write) == (read, write);
+            if is_so || !route.is_of(migration) {
+                return false;
+            }
             (route.read, route.write) = (read, write);
-            !is_so
+            route.set_owner(migration);
+            true
         });
         Ok(route.await?.revision)
+    }
+
+    /// Takes a route for the run of a plan and opens it to the sources, if it is still as it was
+    /// seen. Returns whether it was.
+    ///
+    /// # Errors
+    /// When the state is not the expected one, or the table cannot be read or written.
+    pub(crate) async fn take_route(
+        &self,
+        plan: &Plan,
+        expect: Expect<'_>,
+        seen: &Route,
+    ) -> Result<bool> {
+        let (absent, mut is_as_seen) = (Route::new(plan.route()), true);
+        self.change_guarded(&plan.migration, expect, absent, |route| {
+            is_as_seen = route == seen;
+            (route.read, route.write) = (Side::Source, Side::Source);
+            route.set_owner(&plan.migration);
+            is_as_seen && (route != seen || seen.revision == 0)
+        })
+        .await?;
+        Ok(is_as_seen)
     }
 }
 

@@ -9,7 +9,8 @@ use aws_sdk_dynamodb::types::{
 
 use crate::migrate::control_table::Control;
 use crate::migrate::failure::{Failure, Result, fatal};
-use client::endpoint;
+use client::aws_host;
+use client::sdk_error::is_not_found;
 
 /// Timeout for a new control table to become active. On AWS this takes some seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
@@ -56,13 +57,7 @@ impl Control {
     async fn status(&self) -> Result<Option<TableStatus>> {
         match self.client.describe_table().table_name(&self.table).send().await {
             Ok(answer) => Ok(answer.table.and_then(|table| table.table_status)),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(|error| error.is_resource_not_found_exception()) =>
-            {
-                Ok(None)
-            }
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => {
                 let doing = format!("cannot describe the control table `{}`", self.table);
                 Err(Failure::of_request(&doing, &error))
@@ -121,7 +116,7 @@ impl Control {
 /// Returns true if a control table may be created automatically: on a local store, or if the
 /// operator requests it.
 fn may_make(endpoint: &str, is_asked_for: bool) -> bool {
-    is_asked_for || !endpoint::is_on_aws(endpoint)
+    is_asked_for || !aws_host::is_on_aws(endpoint)
 }
 
 #[cfg(test)]
@@ -147,7 +142,7 @@ mod tests {
     async fn a_missing_control_table_on_aws_is_reported_with_a_remedy() {
         let store = TestStore::open().await;
         let table = "weir-migrations".to_owned();
-        let control = Control { client: endpoint::client(&store.url), table };
+        let control = Control::new(client::endpoint::client(&store.url), table);
         let why = control.missing(AWS, false).await.unwrap().unwrap();
         for part in ["`weir-migrations`", AWS, "--control-table", "--create-control-table"] {
             assert!(why.contains(part), "{why}");

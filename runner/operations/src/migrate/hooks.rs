@@ -106,16 +106,10 @@ fn check(path: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-#[cfg(unix)]
 fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let facts = std::fs::metadata(path);
     facts.is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(not(unix))]
-fn is_program(path: &Path) -> bool {
-    path.is_file()
 }
 
 /// Runs a program without a shell, with the text `input` on its standard input. Its output goes to

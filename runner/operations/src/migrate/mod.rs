@@ -46,7 +46,7 @@ const WAIT_SECONDS: u64 = 24 * 3600;
 /// Arguments of `weir migrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\n`weir init migration` writes a plan file with comments; docs/migration-reference.md lists its keys.\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\n`weir init migration` writes a project with a commented plan; docs/migration-reference.md lists its keys.\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]
@@ -65,7 +65,7 @@ pub struct MigrateArguments {
 enum MigrateVerb {
     /// Check a plan against its tables and report what it would do; writes nothing
     #[command(
-        after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json"
+        after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json\n\nExit codes: 0 done, 1 failed, 3 the plan has findings"
     )]
     Plan {
         /// The plan file
@@ -228,7 +228,8 @@ async fn carry_out(
 ) -> Result<Exit> {
     match verb {
         MigrateVerb::Plan { file, samples, prices } => {
-            estimate::run(context, &file, samples, prices.as_deref()).await
+            let prices = estimate::read_prices(prices.as_deref())?;
+            estimate::run(context, &file, samples, &prices).await
         }
         MigrateVerb::Start(start) => command::run(context, &start, workers).await,
         MigrateVerb::Work(work) => command::work(context, &work, workers).await,

@@ -87,32 +87,11 @@ fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    };
-
     use super::super::{backfill, check, kept, list_histories};
     use super::*;
-    use crate::item_key;
+    use client::item_key;
     use client::output::Output;
     use testing::store::TestStore;
-
-    async fn table_of_histories(store: &TestStore, name: &str) {
-        let attribute = |name: &str| {
-            let attribute = AttributeDefinition::builder().attribute_name(name);
-            attribute.attribute_type(ScalarAttributeType::S).build().unwrap()
-        };
-        let key = |name: &str, kind: KeyType| {
-            KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap()
-        };
-        let request = store.client.create_table().table_name(name);
-        let request = request.billing_mode(BillingMode::PayPerRequest);
-        let request = request.attribute_definitions(attribute(ITEM_ATTRIBUTE));
-        let request = request.attribute_definitions(attribute(VERSION_ATTRIBUTE));
-        let request = request.key_schema(key(ITEM_ATTRIBUTE, KeyType::Hash));
-        let request = request.key_schema(key(VERSION_ATTRIBUTE, KeyType::Range));
-        request.send().await.unwrap();
-    }
 
     #[tokio::test]
     async fn a_missing_history_is_reported_with_the_command_for_one() {
@@ -121,7 +100,7 @@ mod tests {
             store.table(name).await;
         }
         for name in ["films-history", "other"] {
-            table_of_histories(&store, name).await;
+            store.table_of(name, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE).await;
         }
         let place = |table: &str, history: &str| Place {
             client: store.client.clone(),

@@ -10,24 +10,21 @@
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, Put, TransactWriteItem};
+use aws_sdk_dynamodb::types::{Put, TransactWriteItem};
 use futures::{TryStreamExt, stream};
-use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, KeyAttributeType};
 use rules::versions::{
     Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key, is_refused_for_size,
 };
 use serde_json::json;
 
-use super::reading::failed;
+use super::reading::stored_head;
 use super::{Place, absent};
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
-use client::endpoint;
 use client::interruption;
 use client::output::{Output, counted};
-use client::sdk_error::error_text;
-use client::sdk_error::is_not_found;
+use client::sdk_error::{error_text, is_not_found};
 use client::table_description::key_attributes;
 
 /// Number of concurrent transactions.
@@ -121,18 +118,13 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
         return Err(absent::no_table(place, &error_text(&error)).await);
     }
     let keys = key_attributes(&place.client, &place.table).await?;
-    let progress = ProgressBar::new_spinner().with_style(
-        ProgressStyle::with_template("{elapsed} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    interruption::follow(&progress, "");
+    let progress = interruption::progress_bar(None, "{elapsed} {msg}", "");
     let scan = place.client.scan().table_name(&place.table).consistent_read(true);
     let pages = scan.into_paginator().send();
     let items = stream::unfold(pages, async |mut pages| {
         let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
         // One time, taken after the read, serves all items of a page.
-        let now = u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
-            .unwrap_or(0);
+        let now = place.now().await;
         let items = page.map(|page| page.items.unwrap_or_default().into_iter());
         Some((items.map(|items| stream::iter(items.map(move |item| Ok((item, now))))), pages))
     });
@@ -179,7 +171,7 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
 /// which it got this state is unknown.
 async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
     // The read saves cost, because a cancelled transaction costs as much as a successful one.
-    if has_head(place, &text).await? {
+    if stored_head(place, &text).await?.is_some() {
         return Ok(Outcome::WasThere);
     }
     let put =
@@ -208,7 +200,7 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         let why = why_not_applied(&error);
         // After an unknown result, a head shows that the transaction was applied.
         if matches!(why, NotApplied::Changed | NotApplied::Otherwise)
-            && has_head(place, &text).await?
+            && stored_head(place, &text).await?.is_some()
         {
             return Ok(Outcome::WasThere);
         }
@@ -233,17 +225,6 @@ fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String>
     let mut refused = reasons.filter(|reason| reason.code() == Some("ValidationError"));
     let message = refused.next()?.message()?;
     is_refused_for_size(message).then(|| message.to_owned())
-}
-
-async fn has_head(place: &Place, item: &str) -> Result<bool, String> {
-    let request = place.client.get_item().table_name(&place.history).consistent_read(true);
-    let answer = request
-        .key(ITEM_ATTRIBUTE, SdkValue::S(item.to_owned()))
-        .key("version", SdkValue::S(rules::versions::HEAD_VERSION.to_owned()))
-        .send()
-        .await
-        .map_err(|error| failed(place, &error_text(&error)))?;
-    Ok(answer.item.is_some())
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use super::backfill::key_text;
 use super::reading::{Entry, each_entry};
 use super::{Place, recheck};
 use client::attribute::from_sdk_item;
-use client::endpoint;
 use client::interruption;
 use client::output::{Output, counted};
 use client::sdk_error::error_text;
@@ -185,8 +184,7 @@ pub(super) fn verdict(
 async fn look(place: &Place) -> Result<Report, String> {
     let mut histories: BTreeMap<String, History> = BTreeMap::new();
     let mut report = Report::default();
-    let now =
-        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    let now = place.now().await;
     each_entry(place, |entry| {
         match entry {
             Entry::Head(item, head) => histories.entry(item).or_default().head = Some(head),

@@ -5,7 +5,7 @@ pub use rules::versions::Version;
 
 pub use super::difference::Difference;
 use super::{Place, absent, difference, kept, missing, numbered, reading};
-use crate::item_key;
+use client::item_key;
 
 /// The history of an item.
 #[derive(Clone, Debug)]

@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 
 use self::reading::HEAD_DAMAGED;
 use crate::archive::cell::parse_time;
-use crate::item_key;
 use client::endpoint;
 use client::exit::Exit;
+use client::item_key;
 use client::output::{self, Output, say, show};
 
 /// Maximum number of histories that `ls` shows without a key.
@@ -35,7 +35,7 @@ const MISSING_SAID_MAX: usize = 10;
 /// Arguments of `weir versions`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, `backfill` left items out or `ls` found a head that cannot be read, 4 refused: the item was just changed, TTL would delete the restored item, or the item at the time of `--as-of` is unknown"
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done; 1 failed; 3 `check` found differences, `backfill` left items out, or `ls` found a history whose head (`v0`) is unreadable; 4 refused: the item was just changed, TTL would delete the restored item, or the item at the time of `--as-of` is unknown"
 )]
 pub struct VersionsArguments {
     #[command(subcommand)]
@@ -128,6 +128,13 @@ pub struct Place {
     pub history: String,
 }
 
+impl Place {
+    /// Returns the store's time in seconds since 1970.
+    async fn now(&self) -> u64 {
+        u64::try_from(endpoint::store_seconds(&self.endpoint, &self.client).await).unwrap_or(0)
+    }
+}
+
 /// Runs the verb.
 ///
 /// # Errors
@@ -202,8 +209,7 @@ fn history_of(table: &str) -> String {
 
 /// Returns the versions of a key that have not expired. TTL may delete expired ones late.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
-    let now =
-        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    let now = place.now().await;
     let text = history_key(key);
     // DynamoDB would reject a key of this length with a less clear message.
     fits_into_a_version(&text, None)

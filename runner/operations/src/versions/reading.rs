@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::scan::builders::ScanFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item};
 use rules::versions::{
@@ -11,9 +13,8 @@ use rules::versions::{
 };
 
 use super::{Place, absent};
-use client::attribute::from_sdk_item;
-use client::sdk_error::error_text;
-use client::sdk_error::is_not_found;
+use client::attribute::{from_sdk_item, to_sdk_item};
+use client::sdk_error::{error_text, is_not_found};
 
 /// Maximum bytes of images of one history in memory.
 const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -67,9 +68,7 @@ pub(super) async fn stored_versions(
     while let Some(item) = pages.next().await {
         let item = match item {
             Ok(item) => from_sdk_item(item)?,
-            Err(error) => {
-                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
-            }
+            Err(error) => return Err(unread(place, &error).await),
         };
         bytes += item.size();
         if bytes > HISTORY_BYTES_MAX {
@@ -92,25 +91,10 @@ pub(super) async fn stored_versions(
 /// When the table cannot be read.
 pub(crate) async fn each_entry(
     place: &Place,
-    mut visit: impl FnMut(Entry) -> bool,
+    visit: impl FnMut(Entry) -> bool,
 ) -> Result<(), String> {
     let scan = place.client.scan().table_name(&place.history).consistent_read(true);
-    let mut items = scan.into_paginator().items().send();
-    while let Some(item) = items.next().await {
-        let item = match item {
-            Ok(item) => item,
-            Err(error) => {
-                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
-            }
-        };
-        let entry = entry_of(item).map_err(|error| failed(place, &error))?;
-        if let Some(entry) = entry
-            && !visit(entry)
-        {
-            break;
-        }
-    }
-    Ok(())
+    each_found(place, scan, visit).await
 }
 
 /// Calls `visit` for every head, including unreadable ones, until it returns `false`.
@@ -128,24 +112,58 @@ pub(crate) async fn each_head(
         .filter_expression("#version = :head")
         .expression_attribute_names("#version", VERSION_ATTRIBUTE)
         .expression_attribute_values(":head", SdkValue::S(HEAD_VERSION.to_owned()));
+    let visit_head = |entry| match entry {
+        Entry::Head(item, head) => visit(item, Ok(head)),
+        Entry::Damaged(item, _, reason) => visit(item, Err(reason)),
+        Entry::Version(..) => true,
+    };
+    each_found(place, scan, visit_head).await
+}
+
+async fn each_found(
+    place: &Place,
+    scan: ScanFluentBuilder,
+    mut visit: impl FnMut(Entry) -> bool,
+) -> Result<(), String> {
     let mut items = scan.into_paginator().items().send();
     while let Some(item) = items.next().await {
         let item = match item {
             Ok(item) => item,
-            Err(error) => {
-                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
-            }
+            Err(error) => return Err(unread(place, &error).await),
         };
-        let goes_on = match entry_of(item).map_err(|error| failed(place, &error))? {
-            Some(Entry::Head(item, head)) => visit(item, Ok(head)),
-            Some(Entry::Damaged(item, _, reason)) => visit(item, Err(reason)),
-            Some(Entry::Version(..)) | None => true,
-        };
-        if !goes_on {
+        let entry = entry_of(item).map_err(|error| failed(place, &error))?;
+        if entry.is_some_and(|entry| !visit(entry)) {
             break;
         }
     }
     Ok(())
+}
+
+/// Returns the head of an item's history as it is stored; `None` if there is none.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(super) async fn stored_head(place: &Place, item: &str) -> Result<Option<Item>, String> {
+    let request = place.client.get_item().table_name(&place.history).consistent_read(true);
+    let answer = request
+        .key(ITEM_ATTRIBUTE, SdkValue::S(item.to_owned()))
+        .key(VERSION_ATTRIBUTE, SdkValue::S(HEAD_VERSION.to_owned()))
+        .send()
+        .await
+        .map_err(|error| failed(place, &error_text(&error)))?;
+    answer.item.map(from_sdk_item).transpose().map_err(|error| failed(place, &error))
+}
+
+/// Returns an item of the versioned table, as it is now.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(super) async fn current_item(place: &Place, key: &Item) -> Result<Option<Item>, String> {
+    let unread = |error: String| format!("cannot read table `{}`: {error}", place.table);
+    let request = place.client.get_item().table_name(&place.table).consistent_read(true);
+    let answer = request.set_key(Some(to_sdk_item(key))).send().await;
+    let answer = answer.map_err(|error| unread(error_text(&error)))?;
+    answer.item.map(from_sdk_item).transpose().map_err(unread)
 }
 
 fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
@@ -169,10 +187,13 @@ fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
 }
 
 /// Returns why a read failed. For a missing table, the message lists the tables that have versions.
-async fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
-    match is_missing {
-        true => absent::no_table(place, reason).await,
-        false => failed(place, reason),
+async fn unread<E>(place: &Place, error: &SdkError<E>) -> String
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
+    match is_not_found(error) {
+        true => absent::no_table(place, &error_text(error)).await,
+        false => failed(place, &error_text(error)),
     }
 }
 

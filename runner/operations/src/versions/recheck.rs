@@ -7,17 +7,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::json;
-use rules::versions::{HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, fits_into_a_version};
+use rules::versions::{Head, fits_into_a_version};
 
 use super::Place;
 use super::check::{History, verdict};
-use super::reading::{HEAD_DAMAGED, VERSION_DAMAGED, failed, stored_versions};
-use client::attribute::{from_sdk_item, to_sdk_item};
-use client::endpoint;
-use client::sdk_error::error_text;
+use super::reading::{
+    HEAD_DAMAGED, VERSION_DAMAGED, current_item, failed, stored_head, stored_versions,
+};
 
 /// Maximum number of histories that are checked again. If there are more, the function is behind or
 /// not running.
@@ -40,8 +38,7 @@ pub(super) async fn retain_wrong(
     grace: Duration,
 ) -> Result<BTreeMap<String, &'static str>, String> {
     let pause = grace.min(PAUSE_MAX);
-    let now =
-        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    let now = place.now().await;
     let looks = stream::iter(wrong).map(|(item, before)| async move {
         let mut found = Some(before);
         for look in 0..LOOKS_MAX {
@@ -70,26 +67,14 @@ async fn check_history(
         Ok(()) => history_of(place, text, now).await?,
         Err(_) => None,
     };
-    let unread = |error: String| format!("cannot read table `{}`: {error}", place.table);
-    let key = json::item_from_str(text).map_err(|error| unread(error.to_string()))?;
-    let item = place.client.get_item().table_name(&place.table).consistent_read(true);
-    let item = item.set_key(Some(to_sdk_item(&key))).send().await;
-    let item = item.map_err(|error| unread(error_text(&error)))?.item;
-    let item = item.map(from_sdk_item).transpose().map_err(unread)?;
+    let key = json::item_from_str(text).map_err(|error| failed(place, &error.to_string()))?;
+    let item = current_item(place, &key).await?;
     Ok(verdict(text, history.as_ref(), item.as_ref()))
 }
 
 /// Reads the history under a key, if there is one.
 async fn history_of(place: &Place, text: &str, now: u64) -> Result<Option<History>, String> {
-    let head = place.client.get_item().table_name(&place.history).consistent_read(true);
-    let head = head
-        .key(ITEM_ATTRIBUTE, SdkValue::S(text.to_owned()))
-        .key(VERSION_ATTRIBUTE, SdkValue::S(HEAD_VERSION.to_owned()))
-        .send()
-        .await
-        .map_err(|error| failed(place, &error_text(&error)))?;
-    let head = head.item.map(from_sdk_item).transpose();
-    let head = head.map_err(|error| failed(place, &error))?;
+    let head = stored_head(place, text).await?;
     let Ok(head) = head.as_ref().map(Head::from_item).transpose() else {
         return Ok(Some(History::damaged(HEAD_DAMAGED)));
     };

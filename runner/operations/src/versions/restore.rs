@@ -8,26 +8,19 @@
 //! The marks of a migration are not part of an item: they are neither compared nor restored. A
 //! version with an expired time to live is refused, because TTL would delete the item at once.
 
-use std::collections::{BTreeMap, HashMap};
-
-use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
-use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{AttributeValue, Item, json};
 use rules::marks::without_marks;
 use rules::time_to_live;
 use rules::versions::Version;
 
 use super::Place;
-use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
-use client::endpoint;
+use super::reading::current_item;
+use crate::unchanged::Unchanged;
+use client::attribute::to_sdk_item;
 use client::exit::Exit;
 use client::output::{say, show};
-use client::sdk_error::error_text;
+use client::sdk_error::{error_text, is_condition_failed};
 use client::table_description::ttl_attribute;
-
-/// Maximum number of compared attributes. Each takes two operators: its comparison, and an `AND`
-/// before the next one.
-const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
 
 /// Restores `version`; with a dry run, shows what would be written.
 ///
@@ -59,7 +52,7 @@ pub(super) async fn run(
         ));
         return Ok(Exit::Done);
     }
-    let item = read(place, key).await?;
+    let item = current_item(place, key).await?;
     if item.as_ref().map(without_marks) != current {
         say(
             "refused: the item differs from its current version, so it was just changed; run the command again",
@@ -76,19 +69,23 @@ pub(super) async fn run(
         say(&refusal);
         return Ok(Exit::Refused);
     }
-    let condition = match is_still(key, item.as_ref(), wanted.as_ref()) {
-        Ok(condition) => condition,
-        Err(why) => {
-            say(&why);
+    // A missing item has no key attribute, so one absent key attribute is enough.
+    let attribute = key.keys().next().map_or("", String::as_str);
+    let unchanged = match Unchanged::of(attribute, item.as_ref(), wanted.as_ref()) {
+        Ok(unchanged) => unchanged,
+        Err(attributes) => {
+            say(&format!(
+                "refused: the item and the version have {attributes} attributes together, more than a condition can compare, so a concurrent change would go unnoticed; stop its writers, and put the item that `--dry-run` shows yourself"
+            ));
             return Ok(Exit::Refused);
         }
     };
     let written = match &wanted {
-        Some(image) => put(place, image, condition).await?,
-        None => delete(place, key, condition).await?,
+        Some(image) => put(place, image, unchanged).await?,
+        None => delete(place, key, unchanged).await?,
     };
     // If the response to the write was lost, the SDK's retry fails although the write was applied.
-    if !written && read(place, key).await?.as_ref().map(without_marks) != wanted {
+    if !written && current_item(place, key).await?.as_ref().map(without_marks) != wanted {
         say(
             "refused: the item was changed concurrently; nothing was written, run the command again",
         );
@@ -101,8 +98,7 @@ pub(super) async fn run(
 /// Returns why TTL would delete the restored item at once; `None` if it would not.
 async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
     let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
-    let now =
-        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    let now = place.now().await;
     Ok(is_over(image.get(&name), now).then(|| {
         format!(
             "refused: the version's `{name}` is in the past, so TTL would delete the item at once; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
@@ -118,107 +114,36 @@ fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
     expiry.is_some_and(|expiry| time_to_live::is_over(expiry, now))
 }
 
-async fn read(place: &Place, key: &Item) -> Result<Option<Item>, String> {
-    let request = place.client.get_item().table_name(&place.table).consistent_read(true);
-    let answer = request.set_key(Some(to_sdk_item(key))).send().await;
-    let answer = answer.map_err(|error| format!("cannot read the item: {}", error_text(&error)))?;
-    answer.item.map(from_sdk_item).transpose()
-}
-
-/// The condition that an item is unchanged, with its names and values.
-struct Condition {
-    text: String,
-    names: BTreeMap<String, String>,
-    values: BTreeMap<String, SdkValue>,
-}
-
-/// Returns the condition that every attribute is unchanged, and that attributes which the write
-/// would add are absent. For a missing item, the condition is that it is still missing.
-///
-/// # Errors
-/// The message says why no condition can express this.
-fn is_still(
-    key: &Item,
-    current: Option<&Item>,
-    wanted: Option<&Item>,
-) -> Result<Condition, String> {
-    // A missing item has no key attribute, so one absent key attribute is enough. An existing item has its
-    // key, so only the attributes that the restore adds must be absent.
-    let new_names: Vec<&String> = match current {
-        None => key.keys().take(1).collect(),
-        Some(current) => {
-            let names = wanted.into_iter().flat_map(|item| item.keys());
-            names.filter(|name| !current.contains_key(*name)).collect()
-        }
-    };
-    let (mut terms, mut names, mut values) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-    for (number, (name, value)) in current.into_iter().flatten().enumerate() {
-        terms.push(format!("#n{number} = :v{number}"));
-        names.insert(format!("#n{number}"), name.clone());
-        values.insert(format!(":v{number}"), to_sdk_value(value));
-    }
-    for name in new_names {
-        let number = terms.len();
-        terms.push(format!("attribute_not_exists(#n{number})"));
-        names.insert(format!("#n{number}"), name.clone());
-    }
-    let compared = terms.len();
-    let text = terms.join(" AND ");
-    if compared > COMPARED_MAX || text.len() > EXPRESSION_BYTES_MAX {
-        return Err(format!(
-            "refused: the item and the version have {compared} attributes together, more than a condition can compare, so a concurrent change would go unnoticed; stop its writers, and put the item that `--dry-run` shows yourself"
-        ));
-    }
-    Ok(Condition { text, names, values })
-}
-
-async fn put(place: &Place, image: &Item, condition: Condition) -> Result<bool, String> {
+async fn put(place: &Place, image: &Item, unchanged: Unchanged) -> Result<bool, String> {
     let request = place.client.put_item().table_name(&place.table);
-    let values = Some(condition.values.into_iter().collect());
     let request = request
         .set_item(Some(to_sdk_item(image)))
-        .condition_expression(condition.text)
-        .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
-        // DynamoDB rejects an empty map of values.
-        .set_expression_attribute_values(
-            values.filter(|values: &HashMap<_, _>| !values.is_empty()),
-        );
+        .condition_expression(unchanged.expression)
+        .set_expression_attribute_names(Some(unchanged.names))
+        .set_expression_attribute_values(unchanged.values);
     match request.send().await {
         Ok(_) => Ok(true),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(false)
-        }
+        Err(error) if is_condition_failed(&error) => Ok(false),
         Err(error) => Err(format!("cannot write the item: {}", error_text(&error))),
     }
 }
 
-async fn delete(place: &Place, key: &Item, condition: Condition) -> Result<bool, String> {
+async fn delete(place: &Place, key: &Item, unchanged: Unchanged) -> Result<bool, String> {
     let request = place.client.delete_item().table_name(&place.table);
     let request = request
         .set_key(Some(to_sdk_item(key)))
-        .condition_expression(condition.text)
-        .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
-        .set_expression_attribute_values(Some(condition.values.into_iter().collect()));
+        .condition_expression(unchanged.expression)
+        .set_expression_attribute_names(Some(unchanged.names))
+        .set_expression_attribute_values(unchanged.values);
     match request.send().await {
         Ok(_) => Ok(true),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(false)
-        }
+        Err(error) if is_condition_failed(&error) => Ok(false),
         Err(error) => Err(format!("cannot delete the item: {}", error_text(&error))),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
     use model::Number;
     use rules::Stamp;
     use rules::fan_out::{Mark, mark_attribute};
@@ -228,6 +153,7 @@ mod tests {
 
     use super::*;
     use crate::counters::testing::serve;
+    use client::endpoint;
     use testing::store::TestStore;
 
     #[tokio::test]
@@ -266,7 +192,7 @@ mod tests {
         let restored = async |item: Item| {
             stands(item).await;
             let exit = run(&place, &key, &versions, &versions[0], &[], false).await.unwrap();
-            (exit, read(&place, &key).await.unwrap())
+            (exit, current_item(&place, &key).await.unwrap())
         };
         let done = (Exit::Done, Some(film(2013)));
         assert_eq!(restored(film(2014).with(TOUCH, "new")).await, done);
@@ -276,7 +202,7 @@ mod tests {
         stands(film(2014).with(TOUCH, "new")).await;
         let same = run(&place, &key, &versions, &versions[1], &[], false).await;
         assert_eq!(same, Ok(Exit::Done));
-        assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
+        assert_eq!(current_item(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
     }
 
     /// The response to the write was lost. The retry is refused, because the item has already
@@ -321,9 +247,7 @@ mod tests {
     async fn an_expired_version_is_restored_without_its_expiry() {
         let store = TestStore::open().await;
         store.table("films").await;
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
-        let request = store.client.update_time_to_live().table_name("films");
-        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+        store.expire_by("films", "until").await;
         let place = Place {
             client: store.client.clone(),
             endpoint: store.url.clone(),
@@ -340,14 +264,13 @@ mod tests {
         let versions = [until(1, now - 60), until(2, now + 3600), gone];
         let restored = async |version: usize, without: &[String]| {
             let exit = run(&place, &key, &versions, &versions[version], without, false).await;
-            (exit.unwrap(), read(&place, &key).await.unwrap())
+            (exit.unwrap(), current_item(&place, &key).await.unwrap())
         };
         assert_eq!(restored(0, &[]).await, (Exit::Refused, None));
         let whole = versions[1].image.clone();
         assert_eq!(restored(1, &[]).await, (Exit::Done, whole));
-        delete(&place, &key, is_still(&key, versions[1].image.as_ref(), None).unwrap())
-            .await
-            .unwrap();
+        let unchanged = Unchanged::of("p", versions[1].image.as_ref(), None).unwrap();
+        delete(&place, &key, unchanged).await.unwrap();
         let key_less = run(&place, &key, &versions, &versions[0], &["p".to_owned()], false).await;
         assert!(key_less.unwrap_err().starts_with("--without p: it is a key attribute"));
         assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
@@ -370,38 +293,5 @@ mod tests {
         ] {
             assert_eq!(is_over(value.as_ref(), now), expected, "{value:?}");
         }
-    }
-
-    #[test]
-    fn the_condition_compares_every_attribute() {
-        let (key, item) = (Item::new().with("k", "1"), Item::new());
-        let item = item.with("a", "x").with("b", Number::from(1u64));
-        let condition = is_still(&key, Some(&item), None).unwrap();
-        assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1");
-        assert_eq!(condition.names["#n1"], "b");
-        assert_eq!(condition.values[":v1"], SdkValue::N("1".to_owned()));
-        // Attributes that the restored version adds must still be absent.
-        let wanted = Item::new().with("a", "y").with("c", "z");
-        let condition = is_still(&key, Some(&item), Some(&wanted)).unwrap();
-        assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1 AND attribute_not_exists(#n2)");
-        assert_eq!((condition.names["#n2"].as_str(), condition.values.len()), ("c", 2));
-        let condition = is_still(&key, None, Some(&wanted)).unwrap();
-        assert_eq!(condition.text, "attribute_not_exists(#n0)");
-        assert_eq!((condition.names["#n0"].as_str(), condition.values.len()), ("k", 0));
-    }
-
-    #[test]
-    fn an_item_that_no_condition_can_compare_is_refused() {
-        let key = Item::new().with("k", "1");
-        let item = |count: usize| -> Item {
-            (0..count).map(|number| (format!("a{number:03}"), "x".into())).collect()
-        };
-        let most = item(COMPARED_MAX);
-        assert!(is_still(&key, Some(&most), Some(&most)).is_ok());
-        let refused = is_still(&key, Some(&item(COMPARED_MAX + 1)), None).err().unwrap();
-        assert!(refused.contains("151 attributes"), "{refused}");
-        // The text of the condition becomes too long before it has too many operators.
-        assert!(is_still(&key, Some(&key), Some(&most)).is_err());
-        assert!(is_still(&key, None, Some(&item(1000))).is_ok());
     }
 }

@@ -145,7 +145,7 @@ fn of_resource(
         ),
         _ => return other(),
     };
-    // The value of an intrinsic function may still be an ARN because of its constant parts.
+    // Refuses only a single reference: `!Sub` or `!Join` can build an ARN from it and constant text.
     if !is_arn && is_one_reference(node) {
         let message = match attribute {
             None => format!("`!Ref {id}` is the URL of the {what}, and a destination is an ARN"),

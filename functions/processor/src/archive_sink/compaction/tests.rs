@@ -9,18 +9,19 @@ use futures::future::join_all;
 use model::json::item_from_str;
 use proptest::prelude::*;
 
+use super::super::column_metadata::COLUMNS;
 use super::super::erasure::{Eraser, Subject};
 use super::super::part_content::text_of;
 use super::super::reads::Reads;
-use super::super::rewrite::{COLUMNS, texts};
+use super::super::rewrite::texts;
 use super::super::tests::{block_on, contents, effect, effect_of, folded, hour, poll, sink};
 use super::*;
 use crate::frame::Executor;
 use crate::object_store::ObjectStore as _;
 use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use crate::tables::in_memory::AT_ONCE;
-use rules::archive::restored::{self, Origin, RESTORED};
-use rules::{Effect, Found, fold};
+use rules::marks::restored::{self, Origin, RESTORED};
+use rules::{Found, fold};
 
 pub(in crate::archive_sink) type Store = Arc<InMemoryObjectStore>;
 
@@ -44,7 +45,7 @@ pub(in crate::archive_sink) async fn compact(store: &Store) -> Result<Compaction
 }
 
 fn item_of(number: usize) -> String {
-    let Effect::Rows { rows, .. } = effect(number) else { panic!("rows") };
+    let rows = effect(number).statement;
     rows.iter().next().unwrap().item().to_owned()
 }
 

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use model::Item;
 use parquet::errors::ParquetError;
-use rules::archive::{ColumnType, discovered_column, is_discovered};
+use rules::archive::discovered_column;
 
-use super::super::part_content::read_json;
-use super::super::rewrite::{COLUMNS, ObjectReader};
-use super::super::united_columns::ColumnMetadata;
+use super::super::column_metadata;
+use super::super::rewrite::ObjectReader;
 
 /// The attributes of the items that are not erased, by the name of their discovered column.
 #[derive(Debug, Default)]
@@ -43,13 +42,10 @@ impl KeptAttributes {
         &self,
         object: &ObjectReader,
     ) -> Result<(SchemaRef, String), ParquetError> {
-        let mut told: BTreeMap<String, ColumnMetadata> =
-            read_json(&object.metadata, COLUMNS)?.unwrap_or_default();
+        let mut told = column_metadata::read(&object.metadata)?;
         let mut gone = BTreeSet::new();
         told.retain(|name, column| {
-            let was_discovered = ColumnType::from_text(&column.column_type)
-                .is_some_and(|column_type| is_discovered(name, &column.path, column_type));
-            if !was_discovered {
+            if !column.was_discovered(name) {
                 return true;
             }
             let Some(attributes) = self.0.get(name) else {
@@ -66,7 +62,6 @@ impl KeptAttributes {
         let fields = object.schema.fields().iter().filter(|field| !gone.contains(field.name()));
         // The schema's own metadata describes the old object, so it is dropped.
         let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
-        let told = serde_json::to_string(&told);
-        Ok((schema, told.map_err(|error| ParquetError::General(error.to_string()))?))
+        Ok((schema, column_metadata::text(&told)?))
     }
 }

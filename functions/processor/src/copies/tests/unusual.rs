@@ -140,7 +140,7 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     let deleted = tables.take_records();
     // Simulates a worker that marked one copy and then crashed.
     let effects = copies.rule.decide(&deleted[0], &Found::default()).unwrap();
-    let Some(rules::Effect::Origin { origin, state }) = effects.into_iter().next() else {
+    let Some(rules::fan_out::Effect::Origin { origin, state }) = effects.into_iter().next() else {
         panic!("a deletion")
     };
     let rule = &copies.rule.rules[0];

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use model::Item;
 use model::SequenceNumber;
 use rules::Stamp;
-use rules::counters::{Cell, Cells, Total};
+use rules::counters::{Cell, Total};
 
 use super::*;
 use crate::tables::{Guard, KeyPage, Loaded, Table, WriteOutcome};
@@ -86,12 +86,20 @@ impl Table for ManySlots {
 struct Noting(Totals<Arc<ManySlots>>);
 
 impl Executor for Noting {
-    async fn load(&self, needs: Needs) -> Result<Found, Failure> {
+    type Rule = Counters;
+
+    async fn load(&self, needs: Needs) -> Result<Found<LoadedTotal>, Failure> {
         Executor::load(&self.0, needs).await
     }
 
-    async fn apply(&self, folded: Folded, found: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
-        *self.0.table().kept.lock().unwrap() = found.slots();
+    async fn apply(
+        &self,
+        folded: Folded<String, Cells>,
+        found: &Found<LoadedTotal>,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
+        let slots = found.inputs.values().flatten().map(|total| total.cells.len());
+        *self.0.table().kept.lock().unwrap() = slots.sum();
         self.0.apply(folded, found, deadline).await
     }
 }

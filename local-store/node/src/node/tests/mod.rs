@@ -522,6 +522,8 @@ async fn a_node_whose_state_lacks_truncated_entries_does_not_start() {
         cluster.nodes[&1].submit(vec![put(&format!("k{number}"))]).await.unwrap();
     }
     let follower = cluster.follower();
+    // The maintenance purges the log every two seconds.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(cluster.nodes[&follower].status().purged > Some(20));
     cluster.crash(follower, 1).await;
     let state = cluster.homes.insert(follower, MemoryLocation::default()).unwrap();

@@ -6,6 +6,7 @@
 
 mod access;
 mod clock;
+mod newest_records;
 mod owners;
 mod partitions;
 mod slow_clients;

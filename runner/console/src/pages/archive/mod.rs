@@ -8,7 +8,7 @@ mod view;
 
 use std::time::Duration;
 
-use client::endpoint;
+use client::aws_host;
 use operations::archive::contents::{Archive, ArchivePlace};
 use serde_json::value::RawValue;
 
@@ -70,7 +70,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         let nothing = Some("no object store is known to this console".to_owned());
         return Ok(View { nothing, ..view });
     };
-    if place.bucket.is_none() && place.running.is_none() && endpoint::is_on_aws(&place.s3) {
+    if place.bucket.is_none() && place.running.is_none() && aws_host::is_on_aws(&place.s3) {
         let nothing = "on AWS, buckets are not searched: name the bucket of the archive";
         return Ok(View { nothing: Some(nothing.to_owned()), ..view });
     }

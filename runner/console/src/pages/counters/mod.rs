@@ -20,7 +20,7 @@ const COUNTERS: u16 = 20;
 /// The number of slots in the template is malformed.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let stack = context.stack();
-    let place = CounterPlace::of(context.dynamodb(), context.endpoint(), stack.as_ref());
+    let place = CounterPlace::of(context.dynamodb(), context.endpoint(), stack.as_deref());
     let place = place.map_err(PageError::Store)?;
     let (slots_table, totals_table) = place.tables();
     let view = View {

@@ -45,7 +45,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     let filter = FilterCriteria::compile(&patterns).map_err(|error| {
         PageError::bad_input("pattern", error.problem.clone(), error.to_string())
     })?;
-    let newest = newest(context, table, RECORDS, |_| true).await?;
+    let newest = newest(context, table, RECORDS, None).await?;
     let any = RecordShape {
         keys: None,
         index_keys: Default::default(),

@@ -1,7 +1,7 @@
 //! The data of the page, and its JSON twin.
 
 use local::explain::Found;
-use mapping::FilterCriteria;
+use mapping::{FilterCriteria, ItemValues};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ impl Row {
             event_name: name.unwrap_or_default().to_owned(),
             keys: event.pointer("/dynamodb/Keys").cloned().unwrap_or_default(),
             matches: filter.verdict(event).matched,
-            why: filter.explain(event),
+            why: filter.explain(event, ItemValues::Quoted),
         }
     }
 }

@@ -29,13 +29,13 @@ const LINES_MAX: usize = 50;
 /// There is no such migration, or the store does not answer.
 pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageError> {
     let migrate = context.migrate();
-    if !api::is_known(&migrate, name).await.map_err(failed)? {
-        return Err(PageError::NotFound { what: format!("the migration `{name}`") });
-    }
-    let seen = context.watches().ask(&migrate, name);
+    let seen = context.watches().seen(name);
     let observation = seen.as_ref().and_then(|seen| seen.found.as_ref().ok());
     let overview = api::overview(&migrate, name, observation.map(AsRef::as_ref)).await;
-    let overview = overview.map_err(failed)?;
+    let Some(overview) = overview.map_err(failed)? else {
+        return Err(PageError::NotFound { what: format!("the migration `{name}`") });
+    };
+    context.watches().ask(&migrate, name);
     let (samples, samples_problem) = match &overview.plan {
         Some(plan) => samples::read(&migrate, plan).await,
         None => (Vec::new(), Some("the plan was not written".to_owned())),
@@ -52,7 +52,7 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     Ok(View { samples, samples_problem, ..view })
 }
 
-/// Returns the failure of a migration's request.
+/// Converts the failure of a migration call into the page's error.
 pub(crate) fn failed(failure: Failure) -> PageError {
     match failure {
         Failure::Refused(why) => PageError::Refused(why),

@@ -45,20 +45,22 @@ pub(crate) struct Seen {
 }
 
 impl Watches {
-    /// Returns what the last read of a migration's streams found, and asks for further reads.
-    pub(crate) fn ask(&self, migrate: &Arc<Migrate>, name: &str) -> Option<Seen> {
+    /// Returns what the last read of a migration's streams found.
+    pub(crate) fn seen(&self, name: &str) -> Option<Seen> {
+        self.0.lock().get(name)?.seen.clone()
+    }
+
+    /// Asks for further reads of the streams of a migration, which must exist.
+    pub(crate) fn ask(&self, migrate: &Arc<Migrate>, name: &str) {
         let mut watches = self.0.lock();
         if let Some(watch) = watches.get_mut(name) {
             watch.wanted = Instant::now();
-            return watch.seen.clone();
-        }
-        if watches.len() < WATCHES_MAX {
+        } else if watches.len() < WATCHES_MAX {
             let read = read(Arc::clone(&self.0), Arc::clone(migrate), name.to_owned());
             let task = tokio::spawn(read).abort_handle();
             let (wanted, points) = (Instant::now(), VecDeque::new());
             watches.insert(name.to_owned(), Watch { wanted, seen: None, points, task });
         }
-        None
     }
 
     /// Notes how many items the backfill has read. Returns the items per second between the points so far, oldest

@@ -49,8 +49,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     let directory = running.directory.clone();
     let read = tokio::task::spawn_blocking(move || {
         let status = Status::read(&directory);
-        let blocked = status.as_ref().is_some_and(Status::has_failing);
-        let failing = if blocked { failing_batches(&directory) } else { Vec::new() };
+        let blocked = status.as_ref().map(Status::failing).unwrap_or_default();
+        let failing = failing_batches(&directory, blocked);
         (status, failing, hindrance::now(&directory))
     });
     let (status, failing, hindered) =
@@ -86,10 +86,13 @@ fn mappings(status: &Status, failing: &[Failing], rates: &PerSecond) -> Vec<Mapp
     running.chain(disabled).chain(status.not_run.iter().map(Mapping::not_run)).collect()
 }
 
-/// Returns the batches that block a shard.
-fn failing_batches(directory: &Path) -> Vec<Failing> {
+/// Returns the batches that block a shard of these mappings.
+fn failing_batches(directory: &Path, mappings: Vec<String>) -> Vec<Failing> {
+    if mappings.is_empty() {
+        return Vec::new();
+    }
     let lines = Reader::open_newest(&directory.join("journal"), SEGMENTS);
-    lines.map(failing).unwrap_or_default()
+    lines.map(|lines| failing(lines.of_mappings(mappings))).unwrap_or_default()
 }
 
 /// Returns the streams of a store whose mappings are not known here.

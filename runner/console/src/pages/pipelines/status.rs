@@ -83,10 +83,12 @@ impl Status {
         serde_json::from_value(local::status::last(directory).ok()?).ok()
     }
 
-    /// Returns whether a shard waits behind failed attempts.
-    pub(crate) fn has_failing(&self) -> bool {
-        let mut shards = self.mappings.iter().flat_map(|mapping| &mapping.shards);
-        shards.any(|shard| shard.failed_attempts > 0)
+    /// Returns the mappings of which a shard waits behind failed attempts.
+    pub(crate) fn failing(&self) -> Vec<String> {
+        let is_failing =
+            |mapping: &&MappingStatus| mapping.shards.iter().any(|shard| shard.failed_attempts > 0);
+        let names = self.mappings.iter().filter(is_failing);
+        names.map(|mapping| mapping.mapping.clone()).collect()
     }
 
     /// Returns the targets of a function.

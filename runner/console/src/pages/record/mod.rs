@@ -31,6 +31,7 @@ pub(crate) async fn view(
         table: query.get("table"),
         directory: &running.directory,
         endpoint: Some(context.endpoint()),
+        streams: Some(context.streams()),
         is_running: true,
     };
     let explanation = explain(&question).await.map_err(|error| match error {

@@ -1,8 +1,8 @@
 //! Decides when an open page is loaded again: at once while records come one by one. While they come fast, the page
 //! shows their number. Pure.
 
-/// The number of new records up to which the page is loaded again. A page that is loaded reads the stream, so
-/// that a fast stream must not cause it.
+/// The number of new records up to which the page is loaded again. A reload reads the stream, so a
+/// fast stream must not trigger one.
 const RELOADED_MAX: u64 = 100;
 
 /// The number of samples between two loads: two seconds.
@@ -13,7 +13,7 @@ const SAMPLES_PER_LOAD: u32 = 4;
 pub(crate) struct Arrivals {
     /// The count when the page was loaded.
     shown: Option<u64>,
-    /// The count of the last event.
+    /// The count when the last event was sent.
     told: u64,
     /// The samples since the last event.
     quiet: u32,

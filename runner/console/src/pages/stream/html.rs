@@ -60,8 +60,8 @@ fn records(view: &View, writes: Writes<'_>) -> Markup {
     let more = table::fit(&mut rows);
     html! {
         p.note {
-            (view.records.len()) " of " (view.records_read) " records"
-            @if let Some(since) = view.since_s { " since " (time::seconds(since)) " UTC" }
+            (view.records.len()) " of " (view.records_read) " records that were read"
+            @if let Some(since) = view.since_s { ", all since " (time::seconds(since)) " UTC" }
             ", newest first. "
             a href=(view.address) data-figure="new-records" { "Read again" }
         }

@@ -4,9 +4,10 @@ mod arrivals;
 mod html;
 mod view;
 
+use client::item_key;
+use futures::future::try_join_all;
 use local::explain::{Found, Verdict, verdicts_of_newest};
-use model::{Item, json};
-use operations::item_key;
+use model::Item;
 
 pub(crate) use self::arrivals::{Arrivals, Arrived};
 pub(crate) use self::html::{class, html, key};
@@ -43,16 +44,13 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         Some(table) => vec![table.clone()],
         None => tables.iter().take(TABLES_MAX).cloned().collect(),
     };
-    let mut all = Newest { records: Vec::new(), read: 0, since_s: i64::MAX, is_cut: false };
-    for table in &chosen {
-        let own = newest(context, table, limit, |record| {
-            key.as_ref().is_none_or(|key| is_of(record.event(), key))
-        })
-        .await?;
+    let reads = chosen.iter().map(|table| newest(context, table, limit, key.as_ref()));
+    let mut all = Newest::default();
+    for own in try_join_all(reads).await? {
         all.records.extend(own.records);
         all.read += own.read;
         all.is_cut |= own.is_cut;
-        all.since_s = all.since_s.min(own.since_s);
+        all.since_s = all.since_s.max(own.since_s);
     }
     sort(&mut all.records);
     all.records.truncate(limit);
@@ -69,7 +67,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         knows_verdicts: context.running().is_some(),
         records: rows.collect(),
         records_read: all.read,
-        since_s: (all.since_s != i64::MAX).then_some(all.since_s),
+        since_s: all.since_s,
         is_cut: all.is_cut,
     })
 }
@@ -100,12 +98,6 @@ pub(crate) async fn tables(context: &Context) -> Result<Vec<String>, PageError> 
 /// Parses the key of an item.
 fn key_of(text: &str) -> Result<Item, PageError> {
     item_key::parse(text).map_err(|error| PageError::bad_input("key", error, r#"{"id":"a"}"#))
-}
-
-/// Returns whether a record belongs to the item with a key. Numbers are compared by value.
-fn is_of(event: &serde_json::Value, key: &Item) -> bool {
-    let keys = event.pointer("/dynamodb/Keys").map(serde_json::Value::to_string);
-    keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)
 }
 
 /// Adds the verdicts of the mappings to records; none without a `weir up`.

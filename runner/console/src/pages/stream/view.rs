@@ -25,7 +25,7 @@ pub(crate) struct View {
     pub(crate) records: Vec<Row>,
     /// The number of records that were read to find these.
     pub(crate) records_read: usize,
-    /// The time from which on records were read, in seconds since 1970 by the store's clock.
+    /// The time since which every record was read, in seconds since 1970 by the store's clock; `None` if all were.
     pub(crate) since_s: Option<i64>,
     /// Whether the stream has too many records in that time, so that newer ones may exist.
     pub(crate) is_cut: bool,

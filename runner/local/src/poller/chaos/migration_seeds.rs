@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use model::{Item, KeyAttribute, KeyAttributeType, KeySchema, Number, json};
 use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Kind, Output, Source};
-use rules::migration::{Direction, Migration, Plan, Registers, TOUCH, Target};
-use rules::{Effect, Found, Rule, fold};
+use rules::migration::{Direction, Effect, Migration, Plan, Registers, TOUCH, Target};
+use rules::{Found, Rule, fold};
 
 use super::fan_out_seeds::{ARN, BEGUN_S, LABEL, Table};
 use super::seeds::{World, number, records_of};
@@ -52,6 +52,7 @@ fn migration() -> Migration {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
+        route: None,
     };
     let schemas = [("source", schema("id")), ("target", schema("pk"))];
     let schemas = schemas.map(|(table, schema)| (table.to_owned(), schema)).into();

@@ -12,9 +12,9 @@ use model::stream_record::{LambdaRecord, decode_lambda_record};
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, Number};
 use rules::archive::{Archive, Bucket, Rows, parse_columns};
 use rules::counters::{Counters, Total};
-use rules::migration::{Direction, Migration, Registers, Target};
+use rules::migration::{Direction, Effect, Migration, Registers, Target};
 use rules::versions::{Head, Retention, Version, Versions, Write, history_key, missing, plan};
-use rules::{Effect, Found, Join as _, Rule, fold};
+use rules::{Fold, Found, Join as _, Rule, fold};
 use serde_json::{Value, json};
 
 use super::plan::{InvocationFault, Plan};
@@ -132,38 +132,66 @@ struct Tables {
     targets: BTreeMap<Target, Item>,
 }
 
-impl Tables {
-    fn apply(&mut self, rule: &dyn Rule, batch: &[Arc<Delivery>]) {
-        let records = records_of(batch);
-        let needs = rule.needs(&records.iter().collect::<Vec<_>>()).totals;
+/// Returns the folded decisions of a rule about the records of a batch.
+fn decide<R: Rule>(
+    rule: &R,
+    found: &Found<R::Input>,
+    records: &[LambdaRecord],
+) -> <R::Effect as Fold>::Folded {
+    fold(records.iter().enumerate().flat_map(|(position, record)| {
+        let effects = rule.decide(record, found).unwrap();
+        effects.into_iter().map(move |effect| (position, effect))
+    }))
+}
+
+/// A rule, and how its effects are applied to the tables.
+trait Applied {
+    fn apply(&self, tables: &mut Tables, records: &[LambdaRecord]);
+}
+
+impl Applied for Counters {
+    fn apply(&self, tables: &mut Tables, records: &[LambdaRecord]) {
+        let needs = self.needs(&records.iter().collect::<Vec<_>>());
         let totals = needs.into_iter().filter_map(|counter| {
-            let total = Total::from_item(self.totals.get(&counter)?);
+            let total = Total::from_item(tables.totals.get(&counter)?);
             Some((counter, total))
         });
-        let found = Found { totals: totals.collect(), ..Found::default() };
-        let effects = records.iter().enumerate().flat_map(|(position, record)| {
-            let effects = rule.decide(record, &found).unwrap();
-            effects.into_iter().map(move |effect| (position, effect))
-        });
-        let folded = fold(effects);
-        for (counter, joined) in folded.cells {
-            let total = self.totals.get(&counter);
+        let found = Found { inputs: totals.collect(), ..Found::default() };
+        for (counter, joined) in decide(self, &found, records) {
+            let total = tables.totals.get(&counter);
             let total = total.map_or_else(Total::default, |item| Total::from_item(item).unwrap());
             if let Some(total) = total.joined(&joined.value) {
-                self.totals.insert(counter.clone(), total.to_item("counter", &counter));
+                tables.totals.insert(counter.clone(), total.to_item("counter", &counter));
             }
         }
-        for (bucket, joined) in folded.rows {
-            self.archive.entry(bucket).or_default().join(joined.value);
-        }
-        for (item, joined) in folded.changes {
-            self.add(item, &joined.value);
-        }
-        for (target, joined) in folded.registers {
-            self.join(target, &joined.value);
+    }
+}
+
+impl Applied for Archive {
+    fn apply(&self, tables: &mut Tables, records: &[LambdaRecord]) {
+        for (bucket, joined) in decide(self, &Found::default(), records) {
+            tables.archive.entry(bucket).or_default().join(joined.value);
         }
     }
+}
 
+impl Applied for Versions {
+    fn apply(&self, tables: &mut Tables, records: &[LambdaRecord]) {
+        for (item, joined) in decide(self, &Found::default(), records) {
+            tables.add(item, &joined.value);
+        }
+    }
+}
+
+impl Applied for Migration {
+    fn apply(&self, tables: &mut Tables, records: &[LambdaRecord]) {
+        for (target, joined) in decide(self, &Found::default(), records).registers {
+            tables.join(target, &joined.value);
+        }
+    }
+}
+
+impl Tables {
     fn add(&mut self, item: String, changes: &rules::versions::Changes) {
         let (head, versions) = self.histories.entry(item).or_default();
         let tail: Vec<Version> = match head {
@@ -459,14 +487,14 @@ fn run(seed: u64, migration: &Migration) -> BTreeMap<&'static str, u64> {
     if draws.below(2) == 0 {
         backfill(migration, &history, &mut tables);
     }
-    let rules: [(&str, &dyn Rule); 4] = [
+    let rules: [(&str, &dyn Applied); 4] = [
         ("counters", &counters),
         ("archive", &archive),
         ("versions", &versions),
         ("migration", migration),
     ];
     for (name, rule) in rules {
-        let mut apply = |batch: &[Arc<Delivery>]| tables.apply(rule, batch);
+        let mut apply = |batch: &[Arc<Delivery>]| rule.apply(&mut tables, &records_of(batch));
         let at = (seed, name, ARN);
         let world = World::new(at, &mut history.shards, &mut draws, &mut apply);
         for (fault, count) in world.run() {

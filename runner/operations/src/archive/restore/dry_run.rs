@@ -13,11 +13,11 @@ use aws_sdk_dynamodb::types::AttributeDefinition;
 use md5::{Digest as _, Md5};
 use model::limits::ITEM_BYTES_MAX;
 use model::{AttributeValue, Item, json};
-use rules::archive::restored::Origin;
+use rules::marks::restored::Origin;
 
-use super::Target;
 use super::newest::{KeepReason, RowDecision, RowResult, verdict};
-use super::unchanged::Unchanged;
+use super::{Target, too_many};
+use crate::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::sdk_error::error_text;
 
@@ -59,8 +59,9 @@ impl DryRun {
         match verdict(live.as_ref(), origin, &target.form) {
             RowDecision::Keep(kept) => Ok(RowResult::Kept(kept)),
             RowDecision::Put => {
-                if let Some(Err(reason)) = live.as_ref().map(|live| Unchanged::of(live, item)) {
-                    return Ok(RowResult::Skipped(reason));
+                let key = target.form.partition_key();
+                if let Err(attributes) = Unchanged::of(key, live.as_ref(), Some(item)) {
+                    return Ok(RowResult::Skipped(too_many(attributes)));
                 }
                 self.plan(hash, origin.stamp);
                 Ok(RowResult::Restored { replaces: live.is_some() })

@@ -4,7 +4,7 @@
 //! It does not select or put rows.
 
 use model::{AttributeValue, Item};
-use rules::archive::restored::{RESTORED, stamp_of};
+use rules::marks::restored::{RESTORED, stamp_of};
 use rules::marks::without_marks;
 use rules::migration::is_bare_tombstone_of;
 

@@ -6,9 +6,9 @@
 use aws_sdk_dynamodb::Client;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use model::{KeyAttributeType, json};
+use model::KeyAttributeType;
 
-use super::super::cell::{Cell, Row, rows_of};
+use super::super::cell::{Cell, Row};
 use super::super::reading::Reading;
 use super::super::source::{Part, Source};
 use super::{Target, part_key};
@@ -140,13 +140,10 @@ async fn has_item_with(
     let mut reading = Reading::newest_first(source, parts.to_vec());
     let mut found = None;
     while let Some((part, batches)) = reading.next(Some(&["_item", "_deleted_at"])).await? {
-        for batch in batches {
-            let batch = batch.map_err(|error| part.failed(error))?;
-            let rows = rows_of(&batch).map_err(|reason| part.failed(reason))?;
-            for row in rows.iter().filter(|row| is_meant(row)) {
-                let item = json::item_from_str(row.text("_item"));
-                let item = item.map_err(|error| part.failed(format!("`_item`: {error}")))?;
-                if part_key::has(&item, key) {
+        for row in part.rows(batches) {
+            let row = row?;
+            if is_meant(&row) {
+                if part_key::has(&part.item(&row)?, key) {
                     return Ok(Some(true));
                 }
                 found = Some(false);

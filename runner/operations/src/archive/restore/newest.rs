@@ -6,7 +6,7 @@
 //! with the new item. An item that another writer wrote is never replaced.
 
 use model::Item;
-use rules::archive::restored::{self, Origin};
+use rules::marks::restored::{self, Origin};
 use rules::migration::is_bare_tombstone_of;
 
 use super::PUTS_AT_ONCE;
@@ -119,7 +119,7 @@ mod tests {
     use futures::future::join_all;
     use model::AttributeValue;
     use proptest::prelude::*;
-    use rules::archive::restored::RESTORED;
+    use rules::marks::restored::RESTORED;
 
     use super::*;
 

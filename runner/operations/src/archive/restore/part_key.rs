@@ -9,11 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::try_join_all;
-use model::{Item, KeyAttributeType, json};
+use model::{Item, KeyAttributeType};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use rules::archive::{ColumnType, SYSTEM_COLUMNS, is_discovered};
 
-use super::super::cell::rows_of;
 use super::super::reading::{READS_AT_ONCE, while_parts_change};
 use super::super::schema::told_columns;
 use super::super::source::{Part, Source};
@@ -125,22 +124,17 @@ async fn are_joined(
     of_part: &PartKey,
     key: &Key,
 ) -> Result<bool, String> {
-    let content = source.content(part).await?;
-    let batches = content.rows(Some(&["_item"])).map_err(|error| part.failed(error))?;
+    let batches = source.open(part, Some(&["_item"])).await?;
     let mut has_key = false;
-    for batch in batches {
-        let batch = batch.map_err(|error| part.failed(error))?;
-        for row in rows_of(&batch).map_err(|reason| part.failed(reason))? {
-            let item = json::item_from_str(row.text("_item"));
-            let item = item.map_err(|error| part.failed(format!("`_item`: {error}")))?;
-            has_key |= has(&item, key);
-            let second = of_part.second.as_ref();
-            if !of_part.is_without(key) && second.is_some_and(|name| !item.contains_key(name)) {
-                return Ok(false);
-            }
-            if of_part.is_without(key) && has_key {
-                return Ok(true);
-            }
+    for row in part.rows(batches) {
+        let item = part.item(&row?)?;
+        has_key |= has(&item, key);
+        let second = of_part.second.as_ref();
+        if !of_part.is_without(key) && second.is_some_and(|name| !item.contains_key(name)) {
+            return Ok(false);
+        }
+        if of_part.is_without(key) && has_key {
+            return Ok(true);
         }
     }
     Ok(has_key)
@@ -172,9 +166,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use parquet::arrow::ArrowWriter;
     use parquet::file::metadata::KeyValue;
     use parquet::file::properties::WriterProperties;
@@ -216,17 +208,6 @@ mod tests {
         writer.close().unwrap();
     }
 
-    async fn table_by(store: &TestStore, key: &str, key_type: ScalarAttributeType) {
-        let attribute = AttributeDefinition::builder().attribute_name(key);
-        let element = KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash);
-        let request = store.client.create_table().table_name(format!("by_{key}"));
-        let request = request
-            .attribute_definitions(attribute.attribute_type(key_type).build().unwrap())
-            .key_schema(element.build().unwrap())
-            .billing_mode(BillingMode::PayPerRequest);
-        request.send().await.unwrap();
-    }
-
     /// Goal: if the archived table is gone, a key that is only part of the old one does not merge
     /// items.
     #[tokio::test]
@@ -234,8 +215,8 @@ mod tests {
         let folder = archive();
         let source = Source::Folder(folder.path().to_owned());
         let store = TestStore::open().await;
-        table_by(&store, "title", ScalarAttributeType::S).await;
-        table_by(&store, "year", ScalarAttributeType::N).await;
+        store.table_with("by_title", &[("title", ScalarAttributeType::S)]).await;
+        store.table_with("by_year", &[("year", ScalarAttributeType::N)]).await;
         for (into, words) in [
             ("by_title", "does not show whether `year` was also in the key of the archived items"),
             ("by_year", "it lacks `title`, which was in the key of archived items"),
@@ -259,7 +240,7 @@ mod tests {
         let folder = archive_without_year();
         let source = Source::Folder(folder.path().to_owned());
         let store = TestStore::open().await;
-        table_by(&store, "title", ScalarAttributeType::S).await;
+        store.table_with("by_title", &[("title", ScalarAttributeType::S)]).await;
         let answer = run(&source, &store, &["--into", "by_title"]).await.unwrap();
         assert_eq!(answer["restored"], json!(1), "{answer}");
     }

@@ -24,13 +24,12 @@ pub(super) fn selected<'a>(
     content: &Content,
     selection: &'a Selection<'_>,
 ) -> Result<impl Iterator<Item = Result<Vec<Selected>, String>>, String> {
-    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-    let batches = content.rows(None).map_err(|error| failed(error.to_string()))?;
+    let batches = content.rows(None).map_err(|error| part.failed(error))?;
     Ok(batches.map(move |batch| {
-        let batch = batch.map_err(|error| failed(error.to_string()))?;
+        let batch = batch.map_err(|error| part.failed(error))?;
         let mut rows = Vec::new();
-        for row in rows_of(&batch).map_err(failed)? {
-            if let Some(item) = selection.item_of(&row).map_err(failed)? {
+        for row in rows_of(&batch).map_err(|reason| part.failed(reason))? {
+            if let Some(item) = selection.item_of(&row).map_err(|reason| part.failed(reason))? {
                 rows.push((row, item));
             }
         }

@@ -1,18 +1,18 @@
 //! Selects the rows of the archive that are restored.
 
-use model::{AttributeValue, Item, json};
+use model::Item;
 
 use super::super::cell::{Row, parse_time};
 use super::super::condition::{Condition, are_met_by};
+use super::super::item_match::{BeginsWith, ItemMatch};
 use super::RestoreArguments;
 
 /// The conditions that a row must meet.
 pub(super) struct Selection<'s> {
     conditions: &'s [Condition],
-    key: Option<Item>,
     /// The `--as-of` time in milliseconds since 1970.
     as_of: Option<i64>,
-    begins_with: Option<BeginsWith>,
+    items: ItemMatch,
 }
 
 impl<'s> Selection<'s> {
@@ -32,12 +32,10 @@ impl<'s> Selection<'s> {
         if !selects && !arguments.all {
             return Err("no rows are selected: use --key, --where, --begins-with, --dt or --as-of, or --all to restore everything".to_owned());
         }
-        Ok(Self {
-            conditions,
-            key: arguments.key()?,
-            as_of: arguments.as_of.as_deref().map(parse_time).transpose()?,
-            begins_with: arguments.begins_with.as_deref().map(parse_begins_with).transpose()?,
-        })
+        let equals = arguments.key()?.unwrap_or_default();
+        let as_of = arguments.as_of.as_deref().map(parse_time).transpose()?;
+        let begins_with = arguments.begins_with.as_deref().map(BeginsWith::parse).transpose()?;
+        Ok(Self { conditions, as_of, items: ItemMatch { equals, begins_with } })
     }
 
     /// Returns the item of a selected row; `None` for any other row.
@@ -50,35 +48,7 @@ impl<'s> Selection<'s> {
         {
             return Ok(None);
         }
-        let item =
-            json::item_from_str(row.text("_item")).map_err(|error| format!("`_item`: {error}"))?;
-        let is_key = self
-            .key
-            .as_ref()
-            .is_none_or(|key| key.iter().all(|(name, value)| item.get(name) == Some(value)));
-        let begins = self.begins_with.as_ref().is_none_or(|wanted| wanted.is_met_by(&item));
-        Ok((is_key && begins).then_some(item))
-    }
-}
-
-struct BeginsWith {
-    attribute: String,
-    text: String,
-}
-
-impl BeginsWith {
-    fn is_met_by(&self, item: &Item) -> bool {
-        matches!(item.get(&self.attribute), Some(AttributeValue::S(text)) if text.starts_with(&self.text))
-    }
-}
-
-fn parse_begins_with(text: &str) -> Result<BeginsWith, String> {
-    match text.split_once('=') {
-        Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {
-            Ok(BeginsWith { attribute: attribute.to_owned(), text: text.to_owned() })
-        }
-        _ => Err(format!(
-            "--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#"
-        )),
+        let item = row.item()?;
+        Ok(self.items.is_met_by(&item).then_some(item))
     }
 }

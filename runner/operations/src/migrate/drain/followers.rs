@@ -19,10 +19,10 @@ use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use crate::migrate::switch::inverse_check;
-use client::attribute::to_sdk_item;
+use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied};
 use client::output::say;
-use client::sdk_error::error_text;
+use client::sdk_error::{error_text, is_condition_failed};
 use client::server_date;
 
 /// Seconds for which a note counts as current. It is somewhat more than the interval of notes,
@@ -225,13 +225,7 @@ async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
     match update.send().await {
         Ok(_) => Ok(()),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(())
-        }
+        Err(error) if is_condition_failed(&error) => Ok(()),
         Err(error) => Err(fatal!("cannot update an item of `{table}`: {}", error_text(&error))),
     }
 }
@@ -259,8 +253,8 @@ async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Optio
             .send()
             .await
             .map_err(|error| format!("cannot read table `{table}`: {}", error_text(&error)))?;
-        for item in &answer.items.unwrap_or_default() {
-            let item = tables::from_sdk(item)?;
+        for item in answer.items.unwrap_or_default() {
+            let item = from_sdk_item(item)?;
             if is_made_of(&item, sources) {
                 return Ok(Some(key_of(&item, &schema)));
             }

@@ -1,11 +1,13 @@
 //! Plans: parses the file, checks it against its tables, estimates effects and costs. Nothing is
 //! written.
 
+pub(crate) mod archives;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod cost;
 pub(crate) mod estimate;
 pub(crate) mod indexes;
+pub(crate) mod lost_writes;
 pub(crate) mod neighbours;
 pub(crate) mod plan_file;
 pub(crate) mod tables;

@@ -1,29 +1,31 @@
 //! Describes tables and reads their items, for plans and migrations.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
 };
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use design::capacity::IndexShape;
-use model::json::{item_from_str, write_string};
+use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::indexes;
-use client::sdk_error::error_text;
+use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
+use client::sdk_error::{error_text, is_not_found};
 
 /// Maximum number of consecutive responses without any requested item. After these the table counts
 /// as throttled.
 const THROTTLED_MAX: u32 = 8;
 /// Pause after the first such response; each further pause is twice as long.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Tables that are described at the same time. AWS allows ten requests of this kind per second.
+const DESCRIBED_AT_ONCE: usize = 5;
 
 /// Maximum number of tables in a message.
 const NAMED_MAX: i32 = 20;
@@ -44,31 +46,30 @@ pub(crate) struct TableFacts {
 
 /// Describes every table of a plan; missing tables are left out.
 pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<String, TableFacts>> {
-    let mut tables = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for direction in [Direction::Forward, Direction::Reverse] {
-        for name in plan.source_tables(direction).into_iter().chain(plan.target_tables(direction)) {
-            if tables.contains_key(name) {
-                continue;
-            }
-            match client.describe_table().table_name(name).send().await {
-                Ok(answer) => {
-                    let facts = answer.table.as_ref().and_then(facts);
-                    let facts = facts.ok_or_else(|| {
-                        format!("DescribeTable returned an incomplete description of `{name}`")
-                    })?;
-                    tables.insert(name.to_owned(), facts);
-                }
-                Err(error)
-                    if error
-                        .as_service_error()
-                        .is_some_and(|error| error.is_resource_not_found_exception()) => {}
-                Err(error) => {
-                    return Err(fatal!("cannot describe table `{name}`: {}", error_text(&error)));
-                }
-            }
-        }
+        names.extend(plan.source_tables(direction));
+        names.extend(plan.target_tables(direction));
     }
-    Ok(tables)
+    let described: Vec<_> = names.into_iter().map(|name| facts_of(client, name)).collect();
+    let described = stream::iter(described).buffered(DESCRIBED_AT_ONCE);
+    let tables: Vec<_> = described.try_collect().await?;
+    Ok(tables.into_iter().flatten().collect())
+}
+
+/// Describes a table; `None` if it is missing.
+async fn facts_of(client: &Client, name: &str) -> Result<Option<(String, TableFacts)>> {
+    match client.describe_table().table_name(name).send().await {
+        Ok(answer) => {
+            let facts = answer.table.as_ref().and_then(facts);
+            let facts = facts.ok_or_else(|| {
+                format!("DescribeTable returned an incomplete description of `{name}`")
+            })?;
+            Ok(Some((name.to_owned(), facts)))
+        }
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(fatal!("cannot describe table `{name}`: {}", error_text(&error))),
+    }
 }
 
 /// Returns the names of the first tables of a store, as many as a message has.
@@ -125,6 +126,9 @@ fn facts(table: &TableDescription) -> Option<TableFacts> {
     })
 }
 
+/// Number of items of each table on which a plan is tried before a start.
+pub(crate) const TRIED_AT_START: u64 = 100;
+
 /// Returns the first `limit` items of a table, in scan order.
 pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<Vec<Item>> {
     let (mut items, mut start) = (Vec::new(), None);
@@ -135,7 +139,7 @@ pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<V
         let answer = answer
             .map_err(|error| format!("cannot scan table `{table}`: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
-            items.push(from_sdk(&item)?);
+            items.push(from_sdk_item(item)?);
         }
         start = answer.last_evaluated_key;
         if start.is_none() {
@@ -160,13 +164,13 @@ pub(crate) async fn partition(
             .consistent_read(true)
             .key_condition_expression("#p = :p")
             .expression_attribute_names("#p", attribute)
-            .expression_attribute_values(":p", client::attribute::to_sdk_value(value))
+            .expression_attribute_values(":p", to_sdk_value(value))
             .set_exclusive_start_key(start)
             .send()
             .await
             .map_err(|error| format!("cannot query table `{table}`: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
-            items.push(from_sdk(&item)?);
+            items.push(from_sdk_item(item)?);
         }
         start = answer.last_evaluated_key;
         if start.is_none() {
@@ -178,12 +182,12 @@ pub(crate) async fn partition(
 /// Reads one item, strongly consistent.
 pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>> {
     let request = client.get_item().table_name(table).consistent_read(true);
-    let request = request.set_key(Some(client::attribute::to_sdk_item(key)));
+    let request = request.set_key(Some(to_sdk_item(key)));
     let answer = request.send().await;
     let answer = answer.map_err(|error| {
         format!("cannot read an item of table `{table}`: {}", error_text(&error))
     })?;
-    answer.item.as_ref().map(from_sdk).transpose()
+    Ok(answer.item.map(from_sdk_item).transpose()?)
 }
 
 /// Reads items by their keys, strongly consistent. Missing items are left out.
@@ -193,7 +197,7 @@ pub(crate) async fn get_all(
     schema: &KeySchema,
     keys: impl IntoIterator<Item = &PrimaryKey>,
 ) -> Result<BTreeMap<PrimaryKey, Item>> {
-    let keys = keys.into_iter().map(|key| client::attribute::to_sdk_item(&key.to_item(schema)));
+    let keys = keys.into_iter().map(|key| to_sdk_item(&key.to_item(schema)));
     let mut missing: Vec<HashMap<String, Sdk>> = keys.collect();
     let (mut items, mut without_progress) = (BTreeMap::new(), 0);
     while !missing.is_empty() {
@@ -206,7 +210,7 @@ pub(crate) async fn get_all(
             format!("cannot read items of table `{table}`: {}", error_text(&error))
         })?;
         for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-            let item = from_sdk(&item)?;
+            let item = from_sdk_item(item)?;
             let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
             items.insert(key, item);
         }
@@ -222,72 +226,4 @@ pub(crate) async fn get_all(
         missing.extend(left);
     }
     Ok(items)
-}
-
-/// Converts an item of the SDK by way of DynamoDB JSON.
-pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item> {
-    let mut text = String::new();
-    write_members(&mut text, item);
-    item_from_str(&text).map_err(|error| fatal!("cannot parse an item: {error}"))
-}
-
-fn write_members(out: &mut String, members: &HashMap<String, Sdk>) {
-    out.push('{');
-    for (position, (name, value)) in members.iter().enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        write_string(out, name);
-        out.push(':');
-        write_value(out, value);
-    }
-    out.push('}');
-}
-
-fn write_value(out: &mut String, value: &Sdk) {
-    let tagged = |out: &mut String, tag: &str, write: &dyn Fn(&mut String)| {
-        out.push_str("{\"");
-        out.push_str(tag);
-        out.push_str("\":");
-        write(out);
-        out.push('}');
-    };
-    let list = |out: &mut String, members: &mut dyn Iterator<Item = String>| {
-        out.push('[');
-        out.push_str(&members.collect::<Vec<_>>().join(","));
-        out.push(']');
-    };
-    let quoted = |text: &str| {
-        let mut out = String::new();
-        write_string(&mut out, text);
-        out
-    };
-    match value {
-        Sdk::S(text) => tagged(out, "S", &|out| write_string(out, text)),
-        Sdk::N(text) => tagged(out, "N", &|out| write_string(out, text)),
-        Sdk::B(blob) => tagged(out, "B", &|out| write_string(out, &STANDARD.encode(blob))),
-        Sdk::Bool(flag) => tagged(out, "BOOL", &|out| out.push_str(&flag.to_string())),
-        Sdk::M(members) => tagged(out, "M", &|out| write_members(out, members)),
-        Sdk::L(members) => tagged(out, "L", &|out| {
-            list(
-                out,
-                &mut members.iter().map(|member| {
-                    let mut text = String::new();
-                    write_value(&mut text, member);
-                    text
-                }),
-            );
-        }),
-        Sdk::Ss(members) => tagged(out, "SS", &|out| {
-            list(out, &mut members.iter().map(|m| quoted(m)));
-        }),
-        Sdk::Ns(members) => tagged(out, "NS", &|out| {
-            list(out, &mut members.iter().map(|m| quoted(m)));
-        }),
-        Sdk::Bs(members) => tagged(out, "BS", &|out| {
-            list(out, &mut members.iter().map(|m| quoted(&STANDARD.encode(m))));
-        }),
-        // The value is NULL, or has a type of a later SDK, which this version cannot express.
-        _ => out.push_str("{\"NULL\":true}"),
-    }
 }

@@ -41,7 +41,7 @@ pub(crate) async fn occupied(
             false => "without a mark of a migration",
         };
         lines.push(format!(
-            "target `{table}` has about {}, for example {key}, {mark}; the migration does not overwrite existing items, and `verify` reports them as collisions: empty the table first",
+            "target `{table}` has about {}, for example {key}, {mark}; the migration does not overwrite existing items, and `verify` reports them as `occupied`: empty the table first",
             counted(count, "item", "items")
         ));
     }

@@ -23,11 +23,14 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
             Some(name) => format!("did you mean `{name}`?"),
             None => format!("names are {}", listed(&absent.known)),
         };
-        format!("`{}`{what} none of {tried} of `{table}`; {hint}", absent.path)
+        format!("`{}`{what} {tried} of `{table}`; {hint}", absent.path)
     };
     match unmatched {
-        Unmatched::Read(absent) => of_absent(absent, " is in"),
-        Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in"),
+        Unmatched::Read(absent) => of_absent(absent, " is in none of"),
+        Unmatched::Key(absent) => {
+            of_absent(absent, ", which a key names, is in none of the items that become of")
+        }
+        Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in none of"),
         Unmatched::NothingCut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
@@ -52,6 +55,6 @@ fn listed(names: &BTreeSet<String>) -> String {
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),
-        Unmatched::Cut(_) | Unmatched::NothingCut { .. } => true,
+        Unmatched::Key(_) | Unmatched::Cut(_) | Unmatched::NothingCut { .. } => true,
     }
 }

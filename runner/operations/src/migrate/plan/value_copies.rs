@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use client::attribute::from_sdk_item;
-use client::sdk_error::error_text;
-use client::sdk_error::is_not_found;
+use client::sdk_error::{error_text, is_not_found};
 
 /// The control table's name in the template, after the prefix.
 const CONTROL_TABLE: &str = "weir-migrations";
@@ -26,7 +25,7 @@ pub(crate) struct Place {
 }
 
 /// The places that a purge does not search.
-pub(crate) const PLACES: [Place; 9] = [
+pub(crate) const PLACES: [Place; 14] = [
     Place {
         name: "histories of `versions`",
         remove: "name the table of histories in a plan of kind `purge` as well",
@@ -49,12 +48,32 @@ pub(crate) const PLACES: [Place; 9] = [
         remove: "delete the log streams; of `weir up`, the files below `logs/` of its data folder",
     },
     Place {
+        name: "error messages of functions, in `journal/` and `status.json` of `weir up`",
+        remove: "stop `weir up`, then delete them in its data folder",
+    },
+    Place {
+        name: "states of tumbling windows, in `checkpoints/` of `weir up`",
+        remove: "nothing to do: each state is removed when its window ends",
+    },
+    Place {
+        name: "quarantined records and logs of local workers, in `.weir/migrate`",
+        remove: "delete the folder when no migration runs",
+    },
+    Place {
         name: "lines that `weir load` has put aside",
         remove: "delete `.weir/put-aside*.ndjson` and the file that was loaded",
     },
     Place {
-        name: "this migration's plan, receipt and samples in the control table",
-        remove: "delete its entries in the control table once the receipt is kept elsewhere",
+        name: "plans, receipts, problems, tombstones and samples of migrations in the control table",
+        remove: "delete the entries of ended migrations once their receipts are kept elsewhere",
+    },
+    Place {
+        name: "log and files of the local store",
+        remove: "nothing to do: later writes replace the log and compact the files; to be certain at once, copy what remains into a new store and delete the data folder",
+    },
+    Place {
+        name: "directories of the local store that were set aside as damaged (`node-N.set-aside-K`)",
+        remove: "delete them in its data folder",
     },
     Place {
         name: "streams and point-in-time backups",
@@ -62,30 +81,39 @@ pub(crate) const PLACES: [Place; 9] = [
     },
 ];
 
-/// Returns the places that a purge does not clear, for its receipt. If the job table cannot be
-/// read, its entry contains the reason. The call does not fail then, because the purge itself is
-/// already proved.
+/// Returns the places that a purge does not clear, for its receipt. The first one is the table of
+/// fan-out jobs: if it is unknown or cannot be read, its entry contains the reason. The call does not
+/// fail then, because the purge itself is already proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
-    let mut places = Vec::new();
-    if let Some(table) = jobs_table(&context.control.table) {
-        let place = |found: Value| {
-            json!({
-                "place": format!("jobs of fan-out of origins that were deleted, in table `{table}`"),
-                "found": found,
-                "remove": format!(
-                    "`weir fan-out prune --jobs-table {table}`; else TTL removes each a week after its origin was deleted"
-                ),
-            })
-        };
-        match jobs_with_values(&context.control.client, &table).await {
-            Ok(None) => {}
-            Ok(Some(jobs)) => places.push(place(json!(jobs))),
-            Err(failure) => places.push(place(json!(failure.to_string()))),
-        }
-    }
+    let mut places = vec![jobs_place(context).await];
     let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });
     places.extend(PLACES.iter().map(place));
     places
+}
+
+/// Returns the entry of the receipt about jobs of fan-out.
+async fn jobs_place(context: &Context) -> Value {
+    let what = "jobs of fan-out of origins that were deleted";
+    let place = |place: String, found: Value, table: &str| {
+        json!({
+            "place": place,
+            "found": found,
+            "remove": format!(
+                "`weir fan-out prune --jobs-table {table}`; else TTL removes each a week after its origin was deleted"
+            ),
+        })
+    };
+    let unsearched =
+        |why: &str| place(what.to_owned(), json!(format!("not searched: {why}")), "TABLE");
+    let Some(table) = jobs_table(&context.control.table) else {
+        return unsearched("the control table's name does not give the name of the jobs table");
+    };
+    let of_table = |found: Value| place(format!("{what}, in table `{table}`"), found, &table);
+    match jobs_with_values(&context.control.client, &table).await {
+        Ok(None) => unsearched(&format!("there is no table `{table}`")),
+        Ok(Some(jobs)) => of_table(json!(jobs)),
+        Err(failure) => of_table(json!(failure.to_string())),
+    }
 }
 
 /// Returns the name of the job table that the template creates together with a control table.
@@ -116,10 +144,9 @@ async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
 mod tests {
     use std::path::Path;
 
-    use aws_sdk_dynamodb::types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    };
+    use aws_sdk_dynamodb::types::ScalarAttributeType;
     use client::attribute::to_sdk_item;
+    use client::output::Output;
     use rules::Stamp;
     use rules::fan_out::{JOB_KEY, Origin, OriginState};
     use testing::store::TestStore;
@@ -145,12 +172,7 @@ mod tests {
         let store = TestStore::open().await;
         let found = async || jobs_with_values(&store.client, "fan-out-jobs").await.unwrap();
         assert_eq!(found().await, None, "there is no such table");
-        let key = KeySchemaElement::builder().attribute_name(JOB_KEY).key_type(KeyType::Hash);
-        let attribute = AttributeDefinition::builder().attribute_name(JOB_KEY);
-        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-        let request = store.client.create_table().table_name("fan-out-jobs");
-        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+        store.table_with("fan-out-jobs", &[(JOB_KEY, ScalarAttributeType::S)]).await;
         assert_eq!(found().await, Some(0));
         for (key, deleted, values) in
             [("gone", true, true), ("bare", true, false), ("there", false, true)]
@@ -164,6 +186,21 @@ mod tests {
             put.set_item(Some(item)).send().await.unwrap();
         }
         assert_eq!(found().await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_jobs_table_that_was_not_searched_is_reported() {
+        let store = TestStore::open().await;
+        for (control, why) in [
+            ("dev-weir-migrations", "there is no table `dev-fan-out-jobs`"),
+            ("control", "the control table's name does not give"),
+        ] {
+            let context = Context::new(&store.url, control, Output::Table);
+            let told = told(&context).await;
+            assert_eq!(told.len(), PLACES.len() + 1);
+            let found = told[0]["found"].as_str().unwrap();
+            assert!(found.starts_with("not searched: ") && found.contains(why), "{found}");
+        }
     }
 
     #[test]

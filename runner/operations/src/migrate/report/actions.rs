@@ -140,7 +140,7 @@ impl Standing<'_> {
             let Some((command, plan)) = advised.zip(self.plan) else { continue };
             let consequence = match verb {
                 Verb::Cutover => cutover::consequence(plan),
-                Verb::Revert => revert::CONSEQUENCE.to_owned(),
+                Verb::Revert => revert::consequence(plan),
                 _ => complete::consequence(plan.kind).to_owned(),
             };
             actions.push(Action { verb: name.to_owned(), command, consequence });

@@ -20,6 +20,16 @@ pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progre
     Ok((state, progress))
 }
 
+/// Returns whether [`advance`] has something to write.
+pub(crate) async fn is_due(context: &Context, name: &str) -> Result<bool> {
+    let state = context.state(name).await?;
+    Ok(match state.phase {
+        Phase::Copying => look(context, name).await?.0.phase != Phase::Copying,
+        Phase::Aborted => state.needs_cleaning,
+        _ => false,
+    })
+}
+
 /// Returns the backfill's progress, and moves the migration to `tailing` when all segments are
 /// read.
 pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Progress)> {

@@ -9,12 +9,12 @@ use model::json::{item_from_str, item_to_string};
 use rules::migration::plan::{Direction, Kind};
 use rules::migration::{Document, Keys, Migration, visible};
 
-use crate::item_key;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Result, fatal, refused};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 use client::exit::Exit;
+use client::item_key;
 use client::output::show;
 
 /// Returns how a document differs from its current parts; `None` if it is equal.

@@ -18,7 +18,7 @@ const SWITCHES: [&str; 4] =
 const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
 /// The facts about a migration on which its next commands depend.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MigrationFacts<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
@@ -33,7 +33,7 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
     pub(crate) differences: u64,
-    /// Number of these that are items which cannot be transformed; a repair cannot correct them.
+    /// Number of these that a repair cannot correct: items that cannot be transformed, and foreign ones.
     pub(crate) refused: u64,
     /// Age in seconds of the proof that the next switch needs; `None` if it is recent enough.
     /// Streams may have trimmed records from before an old proof.
@@ -63,27 +63,7 @@ pub(crate) struct MigrationFacts<'s> {
 impl<'s> MigrationFacts<'s> {
     /// Returns the facts of a migration that has just entered a phase, without obstacles.
     pub(crate) fn new(name: &'s str, phase: Phase, plan: Option<&'s Plan>) -> Self {
-        Self {
-            name,
-            phase,
-            plan,
-            is_paused: false,
-            needs_cleaning: false,
-            is_blocked: false,
-            is_still_followed: false,
-            differences: 0,
-            refused: 0,
-            stale_seconds: None,
-            is_compared: false,
-            is_not_noted: false,
-            is_of_end: false,
-            is_untaken: false,
-            is_unfollowed: false,
-            is_hopeless: false,
-            back_differences: 0,
-            is_unfit: false,
-            is_beginning: false,
-        }
+        Self { name, phase, plan, ..Self::default() }
     }
 
     /// Returns the facts from a state; `now` is the store's time.
@@ -234,7 +214,7 @@ impl<'s> MigrationFacts<'s> {
             ],
             Phase::Copying => vec![step("wait", "wait until every segment is read")],
             Phase::Tailing if self.differences > 0 && self.differences == self.refused => vec![
-                step("verify", "compare again, after refused items are corrected or deleted"),
+                step("verify", "compare again, once the named items are corrected or deleted"),
                 step("abort", "abort, and correct the plan"),
             ],
             Phase::Tailing if self.differences > 0 => vec![
@@ -356,6 +336,7 @@ pub(crate) mod tests {
             gate_seconds: 0,
             settle_seconds: 0,
             function_seconds: FUNCTION_SECONDS,
+            route: None,
         }
     }
 

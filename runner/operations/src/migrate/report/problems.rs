@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
-use control::{Entry as _, PARTITION_KEY, Problem, ProblemKind, SORT_KEY};
+use control::{Entry as _, PARTITION_KEY, Problem, ProblemKind, SORT_KEY, State};
 use futures::StreamExt as _;
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
@@ -36,17 +36,28 @@ pub(crate) struct ProblemNotes {
 impl ProblemNotes {
     /// Separates a migration's notes of unsolved problems from those of solved ones, by its phase.
     /// A cut-over, a revert, and the end of a change in place are refused while a problem remains,
-    /// so all problems are solved after them. Any other end closes the way back without a check.
-    /// `are_whole` is true if every document can be assembled.
+    /// so all problems are solved after them: after a cut-over, those from before the way back began.
+    /// Any other end closes the way back without a check. `are_whole` is true if every document can be
+    /// assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
-        phase: Phase,
+        state: &State,
         kind: Option<Kind>,
         are_whole: bool,
     ) -> Self {
-        let is_proved = kind.is_some_and(Kind::is_in_place);
-        let has_gone_through = phase == Phase::Reverted || (phase == Phase::Completed && is_proved);
-        let is_gone = |note: &Problem| has_gone_through || (are_whole && is_of_document(note));
+        let is_in_place = kind.is_some_and(Kind::is_in_place);
+        let is_reverted = state.phase == Phase::Reverted;
+        let has_gone_through = is_reverted || (state.phase == Phase::Completed && is_in_place);
+        // Until the cut-over is committed, this time is 0. In place it has another meaning.
+        let way_back_since = if is_in_place { 0 } else { state.back_since };
+        let is_before = |note: &Problem| {
+            let at = note.at.and_then(|at| i64::try_from(at).ok());
+            at.is_some_and(|at| at < way_back_since - EARLY_SECONDS)
+        };
+        let is_gone = |note: &Problem| match is_of_document(note) {
+            true => has_gone_through || are_whole,
+            false => has_gone_through || is_before(note),
+        };
         let (gone, standing) = notes.into_iter().partition(is_gone);
         Self { standing, gone }
     }
@@ -68,7 +79,7 @@ impl ProblemNotes {
     /// Describes the first unsolved problems, for the operator.
     pub(crate) fn samples(&self) -> Vec<String> {
         let told = |Problem { kind, table, key, reason, .. }: &Problem| {
-            format!("{}: {table} {key}: {reason}", kind.as_str())
+            format!("{}: {table} {key}: {reason}", kind.word())
         };
         self.standing.iter().map(told).take(PROBLEMS_SHOWN).collect()
     }
@@ -77,7 +88,7 @@ impl ProblemNotes {
 fn by_kind(problems: &[Problem]) -> BTreeMap<String, u64> {
     let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
     for problem in problems {
-        *by_kind.entry(problem.kind.as_str().to_owned()).or_default() += 1;
+        *by_kind.entry(problem.kind.word().to_owned()).or_default() += 1;
     }
     by_kind
 }
@@ -119,32 +130,38 @@ mod tests {
 
     #[test]
     fn problems_that_a_switch_has_passed_are_not_shown() {
-        let note = |kind, key: &str| Problem {
+        let note = |kind, key: &str, at| Problem {
             migration: "move".to_owned(),
             kind,
             table: "pets".to_owned(),
             key: key.to_owned(),
             reason: String::new(),
-            at: None,
+            at: Some(at),
         };
+        // The way back begins in second 100.
         let notes = vec![
-            note(ProblemKind::Collision, "1"),
-            note(ProblemKind::Collision, "2"),
-            note(ProblemKind::Unassembled, "3"),
+            note(ProblemKind::Collision, "1", 90),
+            note(ProblemKind::Collision, "2", 101),
+            note(ProblemKind::Unassembled, "3", 90),
         ];
         for (phase, kind, are_whole, standing, gone) in [
             (Phase::Ready, Kind::Split, false, 3, 0),
-            (Phase::CutOver, Kind::Split, false, 3, 0),
-            (Phase::CutOver, Kind::Split, true, 2, 1),
-            (Phase::Reverting, Kind::Split, false, 3, 0),
+            // The cut-over has proved that the first collision is solved.
+            (Phase::CutOver, Kind::Split, false, 2, 1),
+            (Phase::CutOver, Kind::Split, true, 1, 2),
+            (Phase::Reverting, Kind::Split, false, 2, 1),
             (Phase::Reverted, Kind::Split, false, 0, 3),
             (Phase::Completed, Kind::InPlace, false, 0, 3),
-            // The way back was closed with these problems unsolved.
-            (Phase::Completed, Kind::Split, false, 3, 0),
+            // The way back was closed with its problems unsolved.
+            (Phase::Completed, Kind::Split, false, 2, 1),
+            (Phase::Completed, Kind::Restructure, false, 2, 1),
             // The problems were the reason for the abort.
             (Phase::Aborted, Kind::InPlace, false, 3, 0),
         ] {
-            let problems = ProblemNotes::of(notes.clone(), phase, Some(kind), are_whole);
+            let is_switched = !matches!(phase, Phase::Ready | Phase::Aborted);
+            let back_since = if is_switched { 100 } else { 0 };
+            let state = State { phase, back_since, ..State::new("move") };
+            let problems = ProblemNotes::of(notes.clone(), &state, Some(kind), are_whole);
             let sum = |kinds: BTreeMap<String, u64>| kinds.values().sum::<u64>();
             let found = (sum(problems.by_kind()), sum(problems.gone_by_kind()));
             assert_eq!(found, (standing, gone), "{phase:?}");

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use futures::future::try_join_all;
 use model::{Item, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Rewrite};
 
 use crate::migrate::context::Context;
-use crate::migrate::failure::Result;
+use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 
@@ -56,18 +57,28 @@ pub enum Stands {
 /// When the plan no longer fits its tables, or a table cannot be read.
 pub(crate) async fn samples(context: &Context, plan: &Plan, of_table: u64) -> Result<Vec<Sample>> {
     let migration = compile(context, plan, Direction::Forward).await?;
-    let mut samples = Vec::new();
-    for table in plan.source_tables(Direction::Forward).into_iter().take(TABLES_MAX) {
-        let found = tables::sample(&context.control.client, table, of_table).await?;
-        for before in found.iter().filter_map(|item| migration.visible(table, item)) {
+    let tables = plan.source_tables(Direction::Forward).into_iter().take(TABLES_MAX);
+    let of_tables = tables.map(|table| first_of(context, &migration, table, of_table));
+    Ok(try_join_all(of_tables).await?.concat())
+}
+
+/// Reads the first items of a source table, and what becomes of them.
+async fn first_of(
+    context: &Context,
+    migration: &Migration,
+    table: &str,
+    count: u64,
+) -> Result<Vec<Sample>> {
+    let found = tables::sample(&context.control.client, table, count).await?;
+    let samples =
+        found.iter().filter_map(|item| migration.visible(table, item)).map(|before| async move {
             let after = match migration.kind().is_in_place() {
-                true => rewritten(&migration, table, &before),
-                false => made(context, &migration, table, &before).await?,
+                true => rewritten(migration, table, &before),
+                false => made(context, migration, table, &before).await?,
             };
-            samples.push(Sample { table: table.to_owned(), before, after });
-        }
-    }
-    Ok(samples)
+            Ok::<_, Failure>(Sample { table: table.to_owned(), before, after })
+        });
+    try_join_all(samples).await
 }
 
 /// Returns what a change in place makes of an item. The item itself shows whether that was done.

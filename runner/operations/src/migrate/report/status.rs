@@ -10,7 +10,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::{Value, json};
 
-use crate::migrate::context::Context;
+use crate::migrate::context::{Context, TOLD_EVERY};
 use crate::migrate::drain::stream_lag;
 use crate::migrate::drain::stream_lag::{Streams, Watcher};
 use crate::migrate::failure::Result;
@@ -24,7 +24,6 @@ use crate::migrate::report::problems::ProblemNotes;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::report::status_line::line;
 use crate::migrate::report::throttling::throttled;
-use crate::migrate::report::wait::TOLD_EVERY;
 use crate::migrate::start::workers;
 use crate::migrate::switch::{comparison, inverse_check};
 use client::exit::Exit;
@@ -109,7 +108,7 @@ pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>)
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
     let problems = ProblemNotes::of(
         notes,
-        phase,
+        &state,
         plan.as_ref().map(|plan| plan.kind),
         matches!(documents, Documents::AllWhole),
     );
@@ -191,6 +190,7 @@ impl Known {
             "problems_solved": self.problems.gone_by_kind(),
             "problem_samples": self.problems.samples(),
             "verified": verified(state),
+            "back_differences": state.back_differences,
             "stale": standing.is_stale(),
             "stale_seconds": standing.stale_seconds,
             "compared_now": standing.is_compared,
@@ -200,11 +200,7 @@ impl Known {
             })),
             "writers_blocked": standing.is_blocked,
             "writers_blocked_since": state.held_at.filter(|_| standing.is_blocked),
-            "route": {
-                "epoch": route.as_ref().map_or(0, |route| route.revision),
-                "read": route.as_ref().map(|route| route.read.as_str()),
-                "write": route.as_ref().map(|route| route.write.as_str()),
-            },
+            "route": self.route_json(),
             "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
             "hopeless": hopeless,
             "stream_unread_seconds": self.streams.unread_seconds,
@@ -214,6 +210,16 @@ impl Known {
             "has_way_back": self.plan.as_ref().map(|plan| !plan.inverse.is_empty()),
             "next_steps": steps(&standing),
             "stream": stream,
+        })
+    }
+
+    fn route_json(&self) -> Value {
+        let route = self.route.as_ref();
+        json!({
+            "name": self.plan.as_ref().map(Plan::route),
+            "epoch": route.map_or(0, |route| route.revision),
+            "read": route.map(|route| route.read.as_str()),
+            "write": route.map(|route| route.write.as_str()),
         })
     }
 

@@ -67,9 +67,7 @@ pub(crate) fn line(status: &Value) -> String {
     if let Some(known) = inverse_check::line(at(status, "/way_back")) {
         line.push_str(&format!("  way back: {known}"));
     }
-    if let Some(differences) = at(status, "/verified/differences").as_u64() {
-        // A comparison from before the cut-over does not cover the way back.
-        let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
+    if let Some((differences, what)) = last_comparison(status) {
         let differences = counted(differences, "difference", "differences");
         line.push_str(&format!("  last verified: {differences}{what}"));
         if at(status, "/comparison_not_recorded") == &json!(true) {
@@ -85,6 +83,16 @@ pub(crate) fn line(status: &Value) -> String {
         }
     }
     line
+}
+
+/// Returns the differences that the last comparison found, and on which side of the cut-over it was.
+fn last_comparison(status: &Value) -> Option<(u64, &'static str)> {
+    if let Some(differences) = at(status, "/back_differences").as_u64() {
+        return Some((differences, ", after the cut-over"));
+    }
+    // A comparison from before the cut-over does not cover the way back.
+    let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
+    Some((at(status, "/verified/differences").as_u64()?, what))
 }
 
 /// Describes the second read of segments, which removes marks; empty if it is complete or not
@@ -175,8 +183,8 @@ fn stream_line(status: &Value, name: &str) -> String {
         if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
-    // Only a stream with waiting records can lose records.
-    if of("waiting") > 0 {
+    // A change that has just been written is no reason for an alarm.
+    if of("waiting") > 0 && at(status, "/stream/late").is_string() {
         let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
         line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
     }
@@ -236,6 +244,19 @@ mod tests {
         status["stale"] = json!(true);
         let said = line(&status);
         assert!(said.ends_with("0 differences, 25 h ago: too old for a cut-over"), "{said}");
+    }
+
+    #[test]
+    fn the_last_comparison_is_before_or_after_the_cut_over() {
+        let mut status = json!({
+            "migration": "shop", "phase": "cut-over", "verified": { "differences": 0 },
+            "way_back": { "known_at": 0, "next_check_by": 82_800 },
+        });
+        assert!(line(&status).ends_with("last verified: 0 differences, before the cut-over"));
+        status["back_differences"] = json!(2);
+        assert!(line(&status).ends_with("last verified: 2 differences, after the cut-over"));
+        (status["phase"], status["way_back"]) = (json!("completed"), Value::Null);
+        assert!(line(&status).ends_with("last verified: 2 differences, after the cut-over"));
     }
 
     #[test]

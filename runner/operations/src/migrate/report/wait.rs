@@ -5,9 +5,10 @@
 use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
+use rules::migration::Phase;
 use serde_json::{Value, json};
 
-use crate::migrate::context::{Context, LOOK_EVERY};
+use crate::migrate::context::{Context, LOOK_EVERY, TOLD_EVERY};
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::report::backfill::advance;
 use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
@@ -20,8 +21,6 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::say;
 
-/// Interval at which a waiting verb reports progress.
-pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// Time without progress after which a waiting verb reports that. A page of the backfill normally
 /// takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
@@ -96,66 +95,46 @@ pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
     }
 }
 
-/// The phases in order, first from the sources to the targets, then back.
-const THERE: [&str; 9] = [
-    "preparing",
-    "copying",
-    "tailing",
-    "ready",
-    "cutting-over",
-    "turning",
-    "cut-over",
-    "completing",
-    "completed",
-];
-const BACK: [&str; 3] = ["reverting", "returning", "reverted"];
-/// Final phases.
-const ENDS: [&str; 3] = ["completed", "reverted", "aborted"];
-
 /// Returns true if the migration is in the wanted phase, or in a later one of the same direction.
-fn is_reached(wanted: &str, now: &str) -> bool {
-    let is_behind = |way: &[&str]| {
-        let place = |phase: &str| way.iter().position(|known| *known == phase);
-        place(wanted).is_some_and(|wanted| place(now) >= Some(wanted))
-    };
-    now == wanted || is_behind(&THERE) || is_behind(&BACK)
+fn is_reached(wanted: Phase, now: Phase) -> bool {
+    let is_back = |phase: Phase| (Phase::Reverting..=Phase::Reverted).contains(&phase);
+    now == wanted || (now > wanted && now != Phase::Aborted && is_back(now) == is_back(wanted))
 }
 
 /// Waits until a migration is in a phase or a later one.
 pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u64) -> Result<Exit> {
-    if !THERE.contains(&phase) && !BACK.contains(&phase) && phase != "aborted" {
-        return Err(fatal!(
-            "unknown phase `{phase}`; phases are {}, {}, aborted",
-            THERE.join(", "),
-            BACK.join(", ")
-        ));
-    }
-    let (started, mut teller, mut now) = (Instant::now(), ProgressReporter::new(), String::new());
+    let wanted = Phase::from_name(phase).filter(|phase| *phase != Phase::None);
+    let wanted = wanted.ok_or_else(|| {
+        let known: Vec<_> = Phase::ALL.iter().skip(1).map(|phase| phase.as_str()).collect();
+        fatal!("unknown phase `{phase}`; phases are {}", known.join(", "))
+    })?;
+    let (started, mut teller, mut now) = (Instant::now(), ProgressReporter::new(), Phase::None);
     let (mut told, mut backfill) = (None::<Instant>, Progress::default());
     let limit = Duration::from_secs(timeout);
     let (mut patience, mut for_status) =
         (FailureTolerance::after_first(limit), FailureTolerance::new(limit));
     loop {
         if let Some((state, seen)) = patience.seen(advance(context, name).await)? {
-            (now, backfill) = (state.phase.as_str().to_owned(), seen);
+            (now, backfill) = (state.phase, seen);
         }
-        if is_reached(phase, &now) {
-            say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
+        let phase = now.as_str();
+        if is_reached(wanted, now) {
+            say(&format!("`{name}` is {phase} after {}", HumanDuration(started.elapsed())));
             return Ok(Exit::Done);
         }
-        if ENDS.contains(&now.as_str()) {
-            return Err(fatal!("`{name}` is {now}"));
+        if now.has_ended() {
+            return Err(fatal!("`{name}` is {phase}"));
         }
         if started.elapsed() > limit {
-            let advice = match now.as_str() {
-                "copying" => format!("; {}", workers::advice(name, &backfill)),
-                "preparing" => {
+            let advice = match now {
+                Phase::Copying => format!("; {}", workers::advice(name, &backfill)),
+                Phase::Preparing => {
                     "; resume with `weir migrate start PLAN` (PLAN is the plan file), if no other command does"
                         .to_owned()
                 }
                 _ => String::new(),
             };
-            say(&format!("`{name}` is still {now} after {timeout} s{advice}"));
+            say(&format!("`{name}` is still {phase} after {timeout} s{advice}"));
             return Ok(Exit::TimedOut);
         }
         // The phase is a single item, but the status needs several, so the status is read less
@@ -172,28 +151,24 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
 
 #[cfg(test)]
 mod tests {
-    use rules::migration::Phase;
-
     use super::*;
 
     #[test]
     fn every_phase_can_be_waited_for_and_is_reached_by_later_ones() {
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::None) {
-            let phase = phase.as_str();
-            let is_known = [&THERE[..], &BACK, &ENDS].iter().any(|known| known.contains(&phase));
-            assert!(is_known && is_reached(phase, phase), "{phase}");
+            assert!(is_reached(phase, phase), "{phase:?}");
         }
         for (wanted, now, expected) in [
-            ("tailing", "copying", false),
-            ("tailing", "cut-over", true),
-            ("turning", "cut-over", true),
-            ("reverting", "cut-over", false),
-            ("reverting", "returning", true),
-            ("reverting", "reverted", true),
-            ("cut-over", "reverting", false),
-            ("aborted", "reverted", false),
+            (Phase::Tailing, Phase::Copying, false),
+            (Phase::Tailing, Phase::CutOver, true),
+            (Phase::Turning, Phase::CutOver, true),
+            (Phase::Reverting, Phase::CutOver, false),
+            (Phase::Reverting, Phase::Returning, true),
+            (Phase::Reverting, Phase::Reverted, true),
+            (Phase::CutOver, Phase::Reverting, false),
+            (Phase::Aborted, Phase::Reverted, false),
         ] {
-            assert_eq!(is_reached(wanted, now), expected, "{wanted} {now}");
+            assert_eq!(is_reached(wanted, now), expected, "{wanted:?} {now:?}");
         }
     }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use control::{Active, BACKFILL_RUN, Expect, Move, PlanEntry, Side, State, Work};
+use control::{Active, BACKFILL_RUN, Expect, Move, PlanEntry, State, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Plan};
 
@@ -19,6 +19,7 @@ use crate::migrate::plan::neighbours::enter;
 use crate::migrate::plan::tables;
 use crate::migrate::start::fence::{Fence, FenceUse, activate, wait_for};
 use crate::migrate::start::record_time::RecordTime;
+use crate::migrate::start::route;
 use crate::migrate::start::tasks::{Run, make_tasks};
 use crate::migrate::switch::claim::new_holder;
 use client::output::say;
@@ -123,7 +124,7 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
     };
     control.change(absent, written).await?;
     let expect = Expect::claimed_by(&[Phase::Preparing], &holder);
-    control.set_route(name, expect, (Side::Source, Side::Source)).await?;
+    route::take(context, plan, expect).await?;
     let since = fence(context, name, &fingerprint, expect).await?;
     let items = source_items(context, plan).await;
     let noted = |state: &mut State| {

@@ -14,15 +14,15 @@ use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
 use crate::migrate::plan::check::{PlanErrors, check, followed};
 use crate::migrate::plan::plan_file::PlanFile;
-use crate::migrate::plan::{estimate, neighbours, tables, targets};
+use crate::migrate::plan::{archives, estimate, lost_writes, neighbours, tables, targets};
 use crate::migrate::report::failure_tolerance::{FailureTolerance, UNSEEN_MAX};
 use crate::migrate::report::wait;
 use crate::migrate::start::record_time;
 use crate::migrate::start::unused_options::{self, StartFacts};
-use crate::migrate::start::{begin, workers};
+use crate::migrate::start::{begin, route, workers};
 use client::exit::Exit;
 use client::interruption;
-use client::output::{self, say};
+use client::output::{self, no_effect, say};
 use client::running::RunningState;
 use template::Wanted;
 
@@ -45,6 +45,10 @@ pub(crate) struct StartArguments {
     /// On AWS, create the control table if it is missing; no deployed function follows it
     #[arg(long)]
     create_control_table: bool,
+    /// Start a change in place that loses updates of single attributes; safe only if clients always
+    /// replace whole items
+    #[arg(long)]
+    with_lost_updates: bool,
     /// Report what would happen, without changing anything
     #[arg(long)]
     dry_run: bool,
@@ -117,46 +121,41 @@ pub(crate) async fn run(
         PlanErrors::Plan(errors) => Failure::Fatal(file.show(&errors)),
         PlanErrors::Other(failure) => failure,
     })?;
+    let of_workers = arguments.workers.given();
+    let given = StartFacts {
+        name: &plan.migration,
+        is_dry: arguments.dry_run,
+        is_begun: false,
+        has_control_table: false,
+        creates_control_table: arguments.create_control_table,
+        accepts_lost_updates: arguments.with_lost_updates,
+        rate: arguments.rate,
+        local_workers: arguments.local_workers,
+        of_workers: &of_workers,
+    };
     if arguments.dry_run {
-        return dry_run(context, &file, &migration).await;
+        say_unused(given);
+        return dry_run(context, &file, &migration, arguments).await;
     }
     let is_asked_for = arguments.create_control_table;
+    let has_control_table =
+        is_asked_for && context.control.missing(&context.endpoint, false).await?.is_none();
     if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
         return Err(refused!("refused: {why}"));
     }
     context.control.ensure().await?;
-    let is_begun = match begun(context, plan).await? {
-        answer @ (VerbDecision::CarryOut | VerbDecision::TakeOver) => {
-            if answer == VerbDecision::CarryOut {
-                check_samples(context, &file, &migration).await?;
-            }
-            if let Some(why) = neighbours::in_the_way(context, plan).await? {
-                return Err(refused!("refused: {why}"));
-            }
-            false
-        }
-        VerbDecision::AlreadyDone => true,
-        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
-    };
-    let given = StartFacts {
-        name: &plan.migration,
-        is_begun,
-        rate: arguments.rate,
-        local_workers: arguments.local_workers,
-        of_workers: &arguments.workers.given(),
-    };
-    unused_options::lines(given).iter().for_each(|line| say(line));
+    let is_begun = is_begun(context, &file, &migration, arguments).await?;
+    say_unused(StartFacts { is_begun, has_control_table, ..given });
     if is_begun {
         let phase = context.state(&plan.migration).await?.phase;
         say(&format!("`{}` is already started; its phase is {}", plan.migration, phase.as_str()));
         workers::wake_set_aside(context, &plan.migration).await?;
     }
     if !is_begun {
+        say(&format!("preparing `{}`, which takes some seconds", plan.migration));
         record_time::check(context).await?;
     }
-    if arguments.local_workers == 0 {
-        warn_of_unfollowed(context, plan);
-    }
+    warn_of_unfollowed(context, plan, arguments.local_workers);
     // Local workers start first, because they have to apply changes as soon as the migration is
     // active.
     let host = local(context, plan, arguments.local_workers, &arguments.workers, start).await?;
@@ -174,9 +173,48 @@ pub(crate) async fn run(
     attend(context, &plan.migration, host).await
 }
 
+/// Returns whether the plan is started already.
+///
+/// # Errors
+/// When it must not be started: it fits no item, or another migration is in its way.
+async fn is_begun(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+    arguments: &StartArguments,
+) -> Result<bool> {
+    let plan = &file.plan;
+    let answer = match begun(context, plan).await? {
+        VerbDecision::AlreadyDone => return Ok(true),
+        VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
+        answer @ (VerbDecision::CarryOut | VerbDecision::TakeOver) => answer,
+    };
+    if answer == VerbDecision::CarryOut {
+        check_samples(context, file, migration, arguments).await?;
+    }
+    let why = match neighbours::in_the_way(context, plan).await? {
+        None => route::in_the_way(context, plan).await?,
+        why => why,
+    };
+    match why {
+        Some(why) => Err(refused!("refused: {why}")),
+        None => Ok(false),
+    }
+}
+
+/// Reports the options that have no effect on a start.
+fn say_unused(given: StartFacts<'_>) {
+    unused_options::of(given).iter().for_each(|(option, why)| no_effect(option, why));
+}
+
 /// Reports what a start would do, and writes nothing.
-async fn dry_run(context: &Context, file: &PlanFile, migration: &Migration) -> Result<Exit> {
-    check_samples(context, file, migration).await?;
+async fn dry_run(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+    arguments: &StartArguments,
+) -> Result<Exit> {
+    check_samples(context, file, migration, arguments).await?;
     let plan = &file.plan;
     say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
     Ok(match says_what_is_in_the_targets(context, plan).await? {
@@ -211,23 +249,47 @@ fn purpose(plan: &Plan) -> String {
     }
 }
 
-/// Checks that a plan can transform at least one sampled item.
+/// Checks that a plan can transform at least one sampled item, that its archives can be erased, and
+/// that a change in place loses no update of the samples.
 ///
 /// # Errors
-/// The message says why the plan can transform no sampled item, or that a table cannot be read.
-async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration) -> Result<()> {
-    match estimate::all_refused(context, &file.plan, migration).await? {
-        None => Ok(()),
-        Some(why) => Err(refused!(
+/// The message says why the plan can transform no sampled item, which archive is missing, which
+/// updates the plan loses, or that a table cannot be read.
+async fn check_samples(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+    arguments: &StartArguments,
+) -> Result<()> {
+    if let Some(why) = estimate::all_refused(context, &file.plan, migration).await? {
+        return Err(refused!(
             "refused: none of the sampled items can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
             file.name
-        )),
+        ));
     }
+    let unreachable = archives::unreachable(&file.plan, &context.endpoint);
+    if !unreachable.is_empty() {
+        return Err(refused!("refused: {}", unreachable.join("\n")));
+    }
+    let lost = lost_writes::of_plan(context, &file.plan, migration).await?;
+    if lost.is_empty() && arguments.with_lost_updates {
+        no_effect("--with-lost-updates", "the plan loses no update of the sampled items");
+    }
+    if lost.is_empty() || arguments.with_lost_updates {
+        return Ok(());
+    }
+    Err(refused!(
+        "refused: the plan loses updates:\n  {}\ncorrect the plan; if clients always replace whole items, add --with-lost-updates",
+        lost.join("\n  ")
+    ))
 }
 
-/// Warns of streams that the running system does not send to the migration function. For another
-/// store this is unknown, but `status` reports changes that are not applied.
-fn warn_of_unfollowed(context: &Context, plan: &Plan) {
+/// Without local workers, warns of streams that the running system does not send to the migration
+/// function. For another store this is unknown, but `status` reports changes that are not applied.
+fn warn_of_unfollowed(context: &Context, plan: &Plan, local_workers: usize) {
+    if local_workers > 0 {
+        return;
+    }
     let RunningState::Running(running) = RunningState::here() else { return };
     if running.dynamodb != context.endpoint {
         return;

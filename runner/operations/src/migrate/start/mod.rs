@@ -4,6 +4,7 @@ pub(crate) mod begin;
 pub(crate) mod command;
 pub(crate) mod fence;
 pub(crate) mod record_time;
+pub(crate) mod route;
 pub(crate) mod tasks;
 pub(crate) mod unused_options;
 pub(crate) mod workers;

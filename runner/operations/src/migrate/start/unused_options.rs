@@ -1,12 +1,20 @@
-//! Reports options of `weir migrate start` that have no effect on the migration, before the start.
+//! Reports options of `weir migrate start` that have no effect, before the start.
 
 /// The facts about a start on which the check depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StartFacts<'g> {
     /// The migration.
     pub(super) name: &'g str,
+    /// Whether this is a dry run.
+    pub(super) is_dry: bool,
     /// Whether the migration was started before.
     pub(super) is_begun: bool,
+    /// Whether the control table exists, or is created without `--create-control-table`.
+    pub(super) has_control_table: bool,
+    /// Whether `--create-control-table` was given.
+    pub(super) creates_control_table: bool,
+    /// Whether `--with-lost-updates` was given.
+    pub(super) accepts_lost_updates: bool,
     /// The value of `--rate`; 0 for no limit.
     pub(super) rate: u64,
     /// The value of `--local-workers`.
@@ -15,20 +23,40 @@ pub(super) struct StartFacts<'g> {
     pub(super) of_workers: &'g [&'static str],
 }
 
-/// Returns a line for each option without effect.
-pub(super) fn lines(given: StartFacts<'_>) -> Vec<String> {
-    let StartFacts { name, is_begun, rate, local_workers, of_workers } = given;
-    let of_rate = (is_begun && rate != 0).then(|| {
-        format!(
-            "warning: --rate has no effect: `{name}` is already started; `weir migrate throttle {name} --rate {rate}` changes its rate"
-        )
-    });
-    let of_workers = of_workers.iter().filter(|_| local_workers == 0).map(|option| {
-        format!(
-            "warning: {option} has no effect: it applies only to the workers of --local-workers"
-        )
-    });
-    of_rate.into_iter().chain(of_workers).collect()
+/// Returns each option without effect, and why.
+pub(super) fn of(given: StartFacts<'_>) -> Vec<(&'static str, String)> {
+    let StartFacts { name, is_begun, rate, local_workers, of_workers, .. } = given;
+    let mut unused = Vec::new();
+    if given.is_dry {
+        let why = "--dry-run starts nothing";
+        let options = [
+            ("--rate", rate != 0),
+            ("--local-workers", local_workers != 0),
+            ("--create-control-table", given.creates_control_table),
+        ];
+        let options = options.into_iter().filter(|(_, is_given)| *is_given);
+        let options = options.map(|(option, _)| option).chain(of_workers.iter().copied());
+        return options.map(|option| (option, why.to_owned())).collect();
+    }
+    if is_begun && rate != 0 {
+        let throttle = format!("weir migrate throttle {name} --rate {rate}");
+        unused.push((
+            "--rate",
+            format!("`{name}` is already started; `{throttle}` changes its rate"),
+        ));
+    }
+    if is_begun && given.accepts_lost_updates {
+        let why = format!("`{name}` is already started");
+        unused.push(("--with-lost-updates", why));
+    }
+    if given.creates_control_table && given.has_control_table {
+        let why = "the control table exists, or the local store creates it in any case";
+        unused.push(("--create-control-table", why.to_owned()));
+    }
+    let of_workers = of_workers.iter().filter(|_| local_workers == 0);
+    let why = "it applies only to the workers of --local-workers";
+    unused.extend(of_workers.map(|option| (*option, why.to_owned())));
+    unused
 }
 
 #[cfg(test)]
@@ -38,18 +66,42 @@ mod tests {
     #[test]
     fn an_option_without_effect_is_reported() {
         let both: &[&str] = &["--directory", "--package"];
-        for (is_begun, rate, local_workers, of_workers, expected) in [
-            (true, 0, 0, [].as_slice(), [].as_slice()),
-            (false, 5, 0, &[], &[]),
-            (true, 5, 0, &[], &["--rate"]),
-            (true, 5, 1, both, &["--rate"]),
-            (false, 0, 1, both, &[]),
-            (false, 0, 0, both, both),
+        let none = StartFacts {
+            name: "shop",
+            is_dry: false,
+            is_begun: false,
+            has_control_table: false,
+            creates_control_table: false,
+            accepts_lost_updates: false,
+            rate: 0,
+            local_workers: 0,
+            of_workers: &[],
+        };
+        let creates = StartFacts { creates_control_table: true, ..none };
+        for (given, expected) in [
+            (none, &[][..]),
+            (StartFacts { is_begun: true, ..none }, &[]),
+            (StartFacts { rate: 5, ..none }, &[]),
+            (StartFacts { accepts_lost_updates: true, ..none }, &[]),
+            (
+                StartFacts { is_begun: true, accepts_lost_updates: true, ..none },
+                &["--with-lost-updates"],
+            ),
+            (StartFacts { is_begun: true, rate: 5, ..none }, &["--rate"]),
+            (
+                StartFacts { is_begun: true, rate: 5, local_workers: 1, of_workers: both, ..none },
+                &["--rate"],
+            ),
+            (StartFacts { local_workers: 1, of_workers: both, ..none }, &[]),
+            (StartFacts { of_workers: both, ..none }, both),
+            (creates, &[]),
+            (StartFacts { has_control_table: true, ..creates }, &["--create-control-table"]),
+            (
+                StartFacts { is_dry: true, rate: 5, local_workers: 1, ..creates },
+                &["--rate", "--local-workers", "--create-control-table"],
+            ),
         ] {
-            let given = StartFacts { name: "shop", is_begun, rate, local_workers, of_workers };
-            let lines = lines(given);
-            let options: Vec<_> =
-                lines.iter().filter_map(|line| line.split_whitespace().nth(1)).collect();
+            let options: Vec<&str> = of(given).into_iter().map(|(option, _)| option).collect();
             assert_eq!(options, expected, "{given:?}");
         }
     }

@@ -8,17 +8,17 @@ use std::time::Duration;
 use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{Expect, Move, State, Work};
-use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Plan};
+use rules::migration::{MARK, Phase};
 
 use crate::migrate::context::Context;
 use crate::migrate::control_table::Guard;
 use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::tables;
-use crate::migrate::start::tasks::begin_run;
-use crate::migrate::start::tasks::{Run, make_tasks, resumable_run};
+use crate::migrate::start::tasks::{Run, begin_run, make_tasks, resumable_run};
 use crate::migrate::start::workers;
 use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::in_place::ArchiveEnd;
 use crate::migrate::switch::verb_hooks;
 use crate::migrate::switch::{in_place, sweep, verify};
 use client::exit::Exit;
@@ -36,6 +36,9 @@ pub(crate) struct CompleteArguments {
     /// `complete` prints; one file per archive
     #[arg(long, value_name = "FILE")]
     erased: Vec<PathBuf>,
+    /// For a purge with `archive: true`: leave the archives as they are; the receipt says so
+    #[arg(long, conflicts_with = "erased")]
+    without_archive: bool,
 }
 
 /// Describes what `complete` would do.
@@ -56,7 +59,7 @@ pub(crate) fn consequence(kind: Kind) -> &'static str {
 /// Closes the way back and removes the marks from the targets.
 pub(crate) async fn complete(
     context: &Context,
-    CompleteArguments { switch: arguments, erased }: &CompleteArguments,
+    CompleteArguments { switch: arguments, erased, without_archive }: &CompleteArguments,
 ) -> Result<Exit> {
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
@@ -76,13 +79,23 @@ pub(crate) async fn complete(
         }
         VerbDecision::Refused(why) => return Err(Failure::Refused(why)),
     }
+    in_place::say_unused_answers(&plan, erased, *without_archive)?;
     if arguments.dry_run {
         say(&format!("{}; nothing was written", consequence(plan.kind)));
-        return Ok(Exit::Done);
+        return match plan.kind {
+            Kind::Purge => in_place::removed_so_far(context, &plan).await,
+            Kind::InPlace | Kind::Restructure | Kind::Split => Ok(Exit::Done),
+        };
     }
     verb_hooks::before(context, "complete", name).await?;
     let ended = match plan.kind.is_in_place() {
-        true => in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await,
+        true => {
+            let archive = match without_archive {
+                true => ArchiveEnd::Skip,
+                false => ArchiveEnd::Erase(erased),
+            };
+            in_place::complete(context, &plan, &fingerprint, &state, arguments, archive).await
+        }
         false => close(context, &plan, &fingerprint, arguments.limit()).await,
     };
     match or_by_another(context, name, ended).await? {
@@ -117,6 +130,7 @@ async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duratio
     }
     context.make(name, Guard::default(), &Move::Complete).await?;
     show(&format!("{name} is completed; the source tables are no longer needed\n"));
+    say_what_stays(plan, Direction::Forward);
     Ok(Exit::Done)
 }
 
@@ -137,7 +151,32 @@ pub(crate) async fn clean(
     context.control.change_state(name, expect, swept_off).await?;
     let swept = counted(swept, "tombstone", "tombstones");
     say(&format!("{swept} and all marks are removed from the sources"));
+    say_what_stays(plan, Direction::Reverse);
     Ok(Exit::Done)
+}
+
+/// Reports the tables of the side that is no longer used and may keep marks and tombstones.
+fn say_what_stays(plan: &Plan, way: Direction) {
+    let tables = still_marked(plan, way);
+    if !tables.is_empty() {
+        let tables: Vec<String> = tables.iter().map(|table| format!("`{table}`")).collect();
+        say(&format!(
+            "{} may keep marks and tombstones (attribute `{MARK}`), because no client uses it now: delete the table; to keep it, delete the items that have only their key and `{MARK}`, and write the others without that attribute",
+            tables.join(", ")
+        ));
+    }
+}
+
+/// Returns the tables that an end in a direction leaves with marks: those that the other direction
+/// wrote.
+fn still_marked(plan: &Plan, way: Direction) -> Vec<&str> {
+    let written_before = match way {
+        Direction::Forward if plan.inverse.is_empty() => Vec::new(),
+        Direction::Forward => plan.target_tables(Direction::Reverse),
+        Direction::Reverse => plan.target_tables(Direction::Forward),
+    };
+    let cleaned = marked(plan, way);
+    written_before.into_iter().filter(|table| !cleaned.contains(table)).collect()
 }
 
 /// Removes the tombstones and marks that a direction has left in its tables. Returns the number of
@@ -212,7 +251,9 @@ mod tests {
 
     use super::*;
     use crate::migrate::start::begin::begin;
-    use crate::migrate::switch::switching_tests::{NAME, plan, plan_in_place, serve, write_down};
+    use crate::migrate::switch::switching_tests::{
+        NAME, plan, plan_in_place, plan_with_way_back, serve, write_down,
+    };
     use client::output::Output;
     use control::{Active, Receipt, Task, Verified};
     use testing::proxy;
@@ -224,6 +265,21 @@ mod tests {
         assert_eq!(marked(&touching, Direction::Forward), ["pets", "cats"]);
         for plan in [plan(), touching] {
             assert_eq!(marked(&plan, Direction::Reverse), ["cats"]);
+        }
+    }
+
+    #[test]
+    fn tables_that_keep_marks_are_those_of_the_other_direction() {
+        let none: [&str; 0] = [];
+        let touching = Plan { backfill: Backfill::Touch, ..plan_with_way_back() };
+        for (plan, after_complete, after_revert) in [
+            (plan(), &none[..], &["pets"][..]),
+            (plan_with_way_back(), &["cats"], &["pets"]),
+            // The sources of a backfill by touching are cleaned in any case.
+            (touching, &none, &["pets"]),
+        ] {
+            assert_eq!(still_marked(&plan, Direction::Forward), after_complete);
+            assert_eq!(still_marked(&plan, Direction::Reverse), after_revert);
         }
     }
 

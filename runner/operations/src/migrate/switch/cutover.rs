@@ -11,13 +11,13 @@ use rules::migration::plan::{Direction, Plan};
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::report::application;
-use crate::migrate::report::backfill::advance;
-use crate::migrate::report::backfill::look;
+use crate::migrate::report::backfill::{advance, look};
 use crate::migrate::switch::arguments::SwitchArguments;
 use crate::migrate::switch::executor::{Executor, SwitchRequest};
+use crate::migrate::switch::inverse_check;
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
-use client::output::say;
+use client::output::{no_effect, say};
 
 /// Arguments of `weir migrate cutover`.
 #[derive(Clone, Debug, Args)]
@@ -62,6 +62,9 @@ pub(crate) async fn cutover(
             "the plan of `{name}` has no `inverse`, so `weir migrate revert` could not switch back: add --no-way-back to accept that"
         ));
     }
+    for (option, why) in unused_options(&plan, phase, *no_way_back, *without_followers) {
+        no_effect(option, why);
+    }
     let stale = match phase {
         Phase::Turning => None,
         _ => too_old(context, name, &state).await,
@@ -94,6 +97,32 @@ pub(crate) async fn cutover(
     Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
 }
 
+/// Returns each option that has no effect on the cut-over of a plan in a phase, and why.
+fn unused_options(
+    plan: &Plan,
+    phase: Phase,
+    no_way_back: bool,
+    without_followers: bool,
+) -> Vec<(&'static str, &'static str)> {
+    let has_way_back = !plan.inverse.is_empty() || plan.kind.is_in_place();
+    let no_way_back = match (plan.kind.is_in_place(), has_way_back) {
+        _ if !no_way_back => None,
+        (true, _) => Some("a change in place needs it for no cut-over"),
+        (false, true) => {
+            Some("the plan has an `inverse`, so `weir migrate revert` can switch back")
+        }
+        (false, false) => None,
+    };
+    let without_followers = match inverse_check::has_one(plan) {
+        _ if !without_followers => None,
+        false => Some("nothing is copied back, so no worker has to read the targets' streams"),
+        true if phase != Phase::Ready => Some("an earlier command has begun the cut-over"),
+        true => None,
+    };
+    let options = [("--no-way-back", no_way_back), ("--without-followers", without_followers)];
+    options.into_iter().filter_map(|(option, why)| Some((option, why?))).collect()
+}
+
 /// Describes what `cutover` would do.
 pub(crate) fn consequence(plan: &Plan) -> String {
     format!(
@@ -114,4 +143,26 @@ async fn too_old(context: &Context, name: &str, state: &State) -> Option<String>
             age / 3600
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrate::switch::switching_tests::{plan, plan_in_place, plan_with_way_back};
+
+    #[test]
+    fn an_option_without_effect_is_reported() {
+        let both = ["--no-way-back", "--without-followers"];
+        for (plan, phase, expected) in [
+            (plan(), Phase::Ready, &both[1..]),
+            (plan_with_way_back(), Phase::Ready, &both[..1]),
+            (plan_with_way_back(), Phase::CuttingOver, &both),
+            (plan_in_place("move"), Phase::Ready, &both),
+        ] {
+            let unused = unused_options(&plan, phase, true, true);
+            let options: Vec<&str> = unused.into_iter().map(|(option, _)| option).collect();
+            assert_eq!(options, expected, "{phase:?} {plan:?}");
+            assert!(unused_options(&plan, phase, false, false).is_empty());
+        }
+    }
 }

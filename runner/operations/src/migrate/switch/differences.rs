@@ -17,7 +17,7 @@ pub(crate) fn in_the_way_of_an_end(found: &Progress) -> u64 {
 }
 
 /// Returns the number of differences that a repair cannot remove: items that cannot be transformed
-/// in one of the directions.
+/// in one of the directions, and foreign items at the key of a target.
 pub(crate) fn not_repaired(found: &Progress) -> u64 {
-    found.count("refused") + found.count("not_invertible")
+    ["refused", "not_invertible", "occupied"].iter().map(|kind| found.count(kind)).sum()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use control::{COMPARISON_SECONDS, Expect, Followed, Move, Receipt, Side, State, Switch, Work};
 use rules::migration::Phase;
-use rules::migration::plan::{Direction, Kind, Output, Plan};
+use rules::migration::plan::{Direction, Kind, Output, Plan, Source};
 use serde_json::{Value, json};
 
 use crate::archive::maintenance;
@@ -20,22 +20,30 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::value_copies;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::start::fence::{Fence, FenceUse, activate};
-use crate::migrate::start::tasks::begin_run;
-use crate::migrate::start::tasks::{Run, make_tasks, resumable_run};
+use crate::migrate::start::tasks::{Run, begin_run, make_tasks, resumable_run};
 use crate::migrate::start::{record_time, workers};
 use crate::migrate::switch::arguments::SwitchArguments;
-use crate::migrate::switch::claim::Claim;
+use crate::migrate::switch::claim::{Claim, or_interrupted};
 use crate::migrate::switch::differences::in_the_way_of_an_end;
 use crate::migrate::switch::verify::ComparisonResult;
 use crate::migrate::switch::{sweep, verify};
 use client::exit::Exit;
-use client::output::{self, say, show};
+use client::output::{self, no_effect, say, show};
+
+/// What `complete` does with the archives of a purge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ArchiveEnd<'a> {
+    /// Erases them, except those that a passed answer of the function has erased.
+    Erase(&'a [PathBuf]),
+    /// Leaves them as they are, and says so in the receipt.
+    Skip,
+}
 
 /// Timeout of the comparison before the end. Writers are not blocked during it.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Changes every item back. Writers may continue; their writes are changed back too until the end.
-/// If the command is run again, it resumes open work.
+/// Changes every item back, while clients write the old shape. If the command is run again, it
+/// resumes open work.
 pub(crate) async fn revert(
     context: &Context,
     name: &str,
@@ -45,11 +53,14 @@ pub(crate) async fn revert(
 ) -> Result<Exit> {
     record_time::check(context).await?;
     let limit = arguments.limit();
-    // The last command carries out the way back. Later steps of an earlier command have no effect.
     let direction = Direction::Reverse;
-    let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
-    let claim = Claim::acquire(context, name, Switch::REVERT, followed).await?;
+    let followed = context.control.active().await?.active.get(name).cloned();
+    let reverse = || Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
+    // The last command carries out the way back. Later steps of an earlier command have no effect.
+    let claim =
+        Claim::acquire(context, name, Switch::REVERT, followed.unwrap_or_else(reverse)).await?;
     let expect = claim.expect();
+    let epoch = turn_writers(context, &claim, plan).await?;
     let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
             say("resuming the revert: items that are already changed back stay changed back");
@@ -58,7 +69,6 @@ pub(crate) async fn revert(
         }
         None => begin_changing_back(context, name, fingerprint, expect).await?,
     };
-    let epoch = context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;
     let run = Run { number, work: Work::Backfill, repairs: false, direction };
     for table in plan.source_tables(direction) {
         make_tasks(context, plan, fingerprint, run, table, expect).await?;
@@ -90,6 +100,41 @@ pub(crate) async fn revert(
     Ok(Exit::Done)
 }
 
+/// Switches writers to the old shape, and returns the epoch of the route. Writers are blocked in
+/// between, until those of the new shape have ended: `inverse` prefers the old name, so it would
+/// drop an update of the new name in an item that is already changed back. An earlier command may
+/// have switched them.
+///
+/// # Errors
+/// When the control table cannot be written, or on Ctrl-C. Writers then use the new shape again,
+/// unless the message says otherwise.
+async fn turn_writers(context: &Context, claim: &Claim<'_>, plan: &Plan) -> Result<u64> {
+    let (control, name) = (&context.control, plan.migration.as_str());
+    let sides = (Side::Source, Side::Source);
+    if control.route(name).await?.is_some_and(|route| route.write == Side::Source) {
+        return control.set_route(name, claim.expect(), sides).await;
+    }
+    let turn = async {
+        claim.block_writers(plan.gate_seconds).await?;
+        let epoch = control.set_route(name, claim.expect(), sides).await?;
+        let open = |state: &mut State| state.held_at.take().is_some();
+        control.change_state(name, claim.expect(), open).await?;
+        Ok(epoch)
+    };
+    let failure = match or_interrupted(turn).await {
+        Ok(epoch) => return Ok(epoch),
+        Err(failure) => failure,
+    };
+    Err(match claim.release().await {
+        Ok(_) => failure.with(|text| format!("{text}; nothing was changed back")),
+        Err(problem) => failure.with(|text| {
+            format!(
+                "{text}, and the rollback failed: {problem}; writers may be blocked: run `weir migrate revert {name}` again"
+            )
+        }),
+    })
+}
+
 /// Waits until every write from before the route change is changed back. Returns the number of
 /// shards, or `None` after the time limit.
 async fn drain_changed_back(
@@ -98,9 +143,8 @@ async fn drain_changed_back(
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // After this time, writers that had read the earlier route have finished their writes, and long
-    // invocations from before the switch have ended. Their changes are changed back too.
-    tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
+    // After this time, long invocations from before the switch have ended. Their changes are changed
+    // back too.
     let name = plan.migration.as_str();
     sweep::wait(
         context,
@@ -186,7 +230,7 @@ pub(crate) async fn complete(
     fingerprint: &str,
     state: &State,
     arguments: &SwitchArguments,
-    erased: &[PathBuf],
+    archive: ArchiveEnd<'_>,
 ) -> Result<Exit> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
@@ -235,7 +279,7 @@ pub(crate) async fn complete(
     let close = Move::CloseInPlace(compared.as_ref().map(ComparisonResult::verified));
     let state = context.make(name, guard, &close).await?;
     if plan.kind == Kind::Purge {
-        receipt(context, name, plan, fingerprint, &state, erased).await?;
+        receipt(context, name, plan, fingerprint, &state, archive).await?;
     }
     control.set_active(name, Expect::phases(&[Phase::Completing]), None).await?;
     end(context, plan).await
@@ -246,10 +290,17 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     let name = plan.migration.as_str();
     context.make(name, Guard::default(), &Move::Complete).await?;
     show_receipt(context, name).await?;
+    let does = if plan.kind == Kind::Purge { "remove" } else { "change" };
     say(&format!(
-        "`{name}` is completed; writes are left unchanged once the running invocations have ended, within {} s",
+        "`{name}` is completed; for up to {} s, running invocations may still {does} items that are written now",
         plan.function_seconds
     ));
+    let route = context.control.route(name).await?;
+    if plan.kind == Kind::InPlace && route.is_none_or(|route| route.write == Side::Source) {
+        say(
+            "the route stays `source`, because there was no cut-over: items that clients write with the old attributes are no longer changed",
+        );
+    }
     Ok(Exit::Done)
 }
 
@@ -258,8 +309,20 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
 ///
 /// # Errors
 /// When no function runs here and no response was passed, or the function failed.
-async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
+async fn archives(
+    name: &str,
+    plan: &Plan,
+    archive: ArchiveEnd<'_>,
+) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
+    let given = match archive {
+        ArchiveEnd::Erase(given) => given,
+        ArchiveEnd::Skip => {
+            let tables = plan.from.iter().filter(|source| source.archive);
+            let skipped = |source: &Source| (source.table.clone(), json!({ "skipped": true }));
+            return Ok(tables.map(skipped).collect());
+        }
+    };
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
     for source in plan.from.iter().filter(|source| source.archive) {
         let table = source.table.as_str();
@@ -286,6 +349,36 @@ async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap
     Ok(erased)
 }
 
+/// Reports answers of `--erased`, and `--without-archive`, if they have no effect on the end of a plan.
+///
+/// # Errors
+/// When a file is no answer of the function.
+pub(crate) fn say_unused_answers(
+    plan: &Plan,
+    given: &[PathBuf],
+    without_archive: bool,
+) -> Result<()> {
+    let archived: Vec<&str> =
+        plan.from.iter().filter(|it| it.archive).map(|it| it.table.as_str()).collect();
+    if without_archive && archived.is_empty() {
+        no_effect("--without-archive", "the plan erases from no archive");
+    }
+    for path in given {
+        let name = plan.migration.as_str();
+        let receipt = read_answer(path)?;
+        if archived.is_empty() {
+            no_effect("--erased", "the plan erases from no archive");
+        } else if !archived.iter().any(|table| is_of(&receipt, name, table)) {
+            let why = format!(
+                "it is not the answer to an erasure of `{name}` in {}",
+                archived.join(", ")
+            );
+            no_effect(&format!("--erased {}", path.display()), &why);
+        }
+    }
+    Ok(())
+}
+
 /// Returns true if a receipt belongs to this migration and a table's archive.
 fn is_of(receipt: &Value, name: &str, table: &str) -> bool {
     let text = |member: &str| receipt.get(member).and_then(Value::as_str).unwrap_or_default();
@@ -298,7 +391,7 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
     say(&format!("erasing from the archive of `{table}`"));
     let answer = maintenance::ask(request.clone()).await.map_err(|problem| {
         format!(
-            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nRun `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and pass its answer: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that works for every row, under the same `name`, and pass that answer"
+            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nRun `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and pass its answer: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that works for every row, under the same `name`, and pass that answer. If the table has no archive, `weir migrate complete {name} --without-archive` completes without it"
         )
     })?;
     receipt_in(&answer)
@@ -332,24 +425,14 @@ async fn receipt(
     plan: &Plan,
     fingerprint: &str,
     state: &State,
-    erased: &[PathBuf],
+    archive: ArchiveEnd<'_>,
 ) -> Result<()> {
-    let archive = archives(name, plan, erased).await?;
-    let tasks = context.tasks(name).await?;
-    let mut tables = BTreeMap::new();
-    for table in plan.source_tables(Direction::Forward) {
-        let of_work = |work: Work| {
-            Progress::of(tasks.iter().filter(|task| task.table == table && task.work == work))
-        };
-        let (backfill, checks) = (of_work(Work::Backfill), of_work(Work::CheckSource));
-        tables.insert(
-            table,
-            json!({
-                "read": backfill.count("read"),
-                "removed": backfill.count("written") + checks.count("repaired"),
-            }),
-        );
-    }
+    let archive = archives(name, plan, archive).await?;
+    let tables: BTreeMap<&str, Value> = removals(context, plan)
+        .await?
+        .into_iter()
+        .map(|(table, (read, removed))| (table, json!({ "read": read, "removed": removed })))
+        .collect();
     let verified = state.verified.unwrap_or_default();
     let receipt = json!({
         "schema": "weir.migration.receipt/v1",
@@ -370,6 +453,42 @@ async fn receipt(
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };
     // An earlier command may have written the receipt already. In that case it is kept.
     context.control.replace(entry).await.map(drop)
+}
+
+/// Returns, for each table of a purge, the items that the backfill has read, and those that the
+/// backfill and repairs have removed.
+async fn removals<'p>(context: &Context, plan: &'p Plan) -> Result<BTreeMap<&'p str, (u64, u64)>> {
+    let tasks = context.tasks(&plan.migration).await?;
+    let of_table = |table: &'p str| {
+        let of_work = |work: Work| {
+            Progress::of(tasks.iter().filter(|task| task.table == table && task.work == work))
+        };
+        let (backfill, checks) = (of_work(Work::Backfill), of_work(Work::CheckSource));
+        (table, (backfill.count("read"), backfill.count("written") + checks.count("repaired")))
+    };
+    Ok(plan.source_tables(Direction::Forward).into_iter().map(of_table).collect())
+}
+
+/// Reports what a purge has removed from its tables so far. If that is nothing, and no archive is to
+/// be erased, returns the exit code of differences.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(crate) async fn removed_so_far(context: &Context, plan: &Plan) -> Result<Exit> {
+    let mut all = 0;
+    for (table, (read, removed)) in removals(context, plan).await? {
+        let read = output::counted(read, "item", "items");
+        show(&format!("{table}: {removed} removed so far, of {read} that the backfill has read\n"));
+        all += removed;
+    }
+    if all > 0 || plan.from.iter().any(|source| source.archive) {
+        return Ok(Exit::Done);
+    }
+    say(&format!(
+        "`{}` has removed nothing: no item matched its condition; check the names in `where`",
+        plan.migration
+    ));
+    Ok(Exit::Differences)
 }
 
 /// Returns the number of items that a purge has removed from its tables and archives, from its
@@ -410,4 +529,47 @@ pub(crate) async fn verdict(context: &Context, name: &str) -> Result<Exit> {
         "`{name}` removed nothing: no item matched its condition; check the names in `where`"
     ));
     Ok(Exit::Differences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrate::start::begin::begin;
+    use crate::migrate::switch::switching_tests::{NAME, is_in, plan_in_place, serve};
+
+    /// Goal: no client writes the new attributes to an item that is already changed back. `inverse` prefers
+    /// the old attributes, so such a write would be lost.
+    #[tokio::test]
+    async fn writers_are_blocked_before_items_are_changed_back() {
+        let served = serve().await;
+        let (context, plan) = (&served.context, Plan { gate_seconds: 1, ..plan_in_place(NAME) });
+        begin(context, &plan, 0).await.unwrap();
+        is_in(context, Phase::CutOver).await;
+        let (expect, target) = (Expect::phases(&[Phase::CutOver]), (Side::Target, Side::Target));
+        context.control.set_route(NAME, expect, target).await.unwrap();
+        let followed = async || context.control.active().await.unwrap().active.get(NAME).cloned();
+        let before = followed().await;
+        let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
+        let (_, fingerprint) = context.plan(NAME).await.unwrap();
+        let revert = revert(context, NAME, &plan, &fingerprint, &arguments);
+        let seen = async {
+            let mut blocked_reads = 0;
+            loop {
+                let now = followed().await;
+                let write = context.control.route(NAME).await.unwrap().unwrap().write;
+                if write == Side::Source {
+                    return blocked_reads;
+                }
+                // Workers do not apply the inverse yet.
+                assert_eq!(now, before, "{write:?}");
+                blocked_reads += u32::from(write == Side::None);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let (ended, blocked_reads) = tokio::join!(revert, seen);
+        assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+        assert!(blocked_reads > 1, "{blocked_reads}");
+        assert_ne!(followed().await, before);
+        assert_eq!(context.state(NAME).await.unwrap().held_at, None);
+    }
 }

@@ -4,8 +4,9 @@
 
 use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
-use control::{Expect, Switch};
+use control::{Expect, State, Switch};
 use rules::migration::Phase;
+use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
@@ -16,12 +17,12 @@ use crate::migrate::switch::executor::{Executor, SwitchRequest};
 use crate::migrate::switch::verb_hooks;
 use crate::migrate::switch::{in_place, inverse_check};
 use client::exit::Exit;
-use client::output::say;
+use client::output::{no_effect, say};
 
 /// Arguments of `weir migrate revert`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nExit codes: 0 done, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
+    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nEnds about a minute after the switch, in place once all items are changed back; clients may write meanwhile\n\nExit codes: 0 done, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
 )]
 pub(crate) struct RevertArguments {
     #[command(flatten)]
@@ -32,9 +33,17 @@ pub(crate) struct RevertArguments {
     with_differences: bool,
 }
 
-/// What `revert` would do.
-pub(crate) const CONSEQUENCE: &str =
-    "writers would be blocked until everything is drained, then use the sources";
+/// Describes what `revert` would do.
+pub(crate) fn consequence(plan: &Plan) -> String {
+    if plan.kind.is_in_place() {
+        return format!(
+            "writers would be blocked for {} s, then use the old attributes, while `inverse` changes all items of {} back",
+            plan.gate_seconds,
+            plan.source_tables(Direction::Reverse).join(", ")
+        );
+    }
+    "writers would be blocked until everything is drained, then use the sources".to_owned()
+}
 
 /// Switches back to the sources.
 pub(crate) async fn revert(
@@ -67,6 +76,9 @@ pub(crate) async fn revert(
             "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration without a way back"
         ));
     }
+    if let Some(why) = in_vain(&plan, &state).filter(|_| *with_differences) {
+        no_effect("--with-differences", why);
+    }
     let stale = inverse_check::forgotten(context, name, &plan, &state).await;
     if phase == Phase::CutOver {
         if let Some(why) = &stale {
@@ -77,7 +89,7 @@ pub(crate) async fn revert(
         }
     }
     if arguments.dry_run {
-        say(&format!("{CONSEQUENCE}; nothing was written"));
+        say(&format!("{}; nothing was written", consequence(&plan)));
         return Ok(Exit::Done);
     }
     verb_hooks::before(context, "revert", name).await?;
@@ -92,4 +104,37 @@ pub(crate) async fn revert(
         limit: arguments.limit(),
     };
     Executor::new(context, Switch::REVERT, (&plan, &fingerprint), &state, asked).run().await
+}
+
+/// Returns why `--with-differences` has no effect; `None` if it has one.
+fn in_vain(plan: &Plan, state: &State) -> Option<&'static str> {
+    if plan.kind.is_in_place() {
+        return Some("items that cannot be changed back are never skipped");
+    }
+    // The result of an unfinished comparison is unknown, and the option accepts that too.
+    let may_differ = state.back_differences.is_some_and(|found| found > 0);
+    let is_known = state.comparing.is_none() && !may_differ;
+    is_known.then_some("no comparison on the way back has found a difference")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migrate::switch::switching_tests::{NAME, plan_in_place, plan_with_way_back};
+    use control::Comparing;
+
+    #[test]
+    fn differences_are_accepted_only_if_there_may_be_some() {
+        let comparing = Some(Comparing { run: 1, since: None });
+        for (back_differences, comparing, is_in_vain) in [
+            (None, None, true),
+            (Some(0), None, true),
+            (Some(2), None, false),
+            (Some(0), comparing, false),
+        ] {
+            let state = State { back_differences, comparing, ..State::new(NAME) };
+            assert_eq!(in_vain(&plan_with_way_back(), &state).is_some(), is_in_vain);
+            assert!(in_vain(&plan_in_place(NAME), &state).is_some());
+        }
+    }
 }

@@ -18,10 +18,10 @@ use rules::migration::{MARK, Plan, Registers, is_bare_tombstone, unmarked};
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
-use client::attribute::{to_sdk_item, to_sdk_value};
+use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::endpoint;
 use client::output::{counted, say};
-use client::sdk_error::error_text;
+use client::sdk_error::{error_text, is_condition_failed};
 use client::server_date;
 
 /// Seconds for which a request may be in flight after its invocation has ended.
@@ -214,20 +214,14 @@ async fn remove(
         .return_values(ReturnValue::AllOld);
     match request.send().await {
         Ok(answer) => {
-            let old = answer.attributes.as_ref().map(tables::from_sdk).transpose()?;
+            let old = answer.attributes.map(from_sdk_item).transpose()?;
             if let Some(item) = old.filter(|item| !is_bare_tombstone(item, schema)) {
                 put_back(client, table, schema, &item).await?;
                 return Ok(RemovalResult::Nothing);
             }
             Ok(RemovalResult::Tombstone)
         }
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(RemovalResult::Changed)
-        }
+        Err(error) if is_condition_failed(&error) => Ok(RemovalResult::Changed),
         Err(error) => Err(fatal!("cannot remove a tombstone: {}", error_text(&error))),
     }
 }
@@ -248,13 +242,7 @@ async fn unmark(
         .expression_attribute_values(":mark", to_sdk_value(mark));
     match request.send().await {
         Ok(_) => Ok(RemovalResult::Nothing),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(RemovalResult::Changed)
-        }
+        Err(error) if is_condition_failed(&error) => Ok(RemovalResult::Changed),
         Err(error) => Err(fatal!("cannot remove the mark of an item: {}", error_text(&error))),
     }
 }
@@ -271,13 +259,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
     match request.send().await {
         Ok(_) => Ok(()),
         // A later write of the item takes precedence.
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-        {
-            Ok(())
-        }
+        Err(error) if is_condition_failed(&error) => Ok(()),
         Err(error) => Err(fatal!(
             "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put this item yourself: {}",
             error_text(&error),

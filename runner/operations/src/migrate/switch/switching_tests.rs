@@ -10,9 +10,8 @@ use control::{
 use futures::FutureExt as _;
 use http::Method;
 use model::json::item_from_str;
-use rules::Effect;
-use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
+use rules::migration::{Effect, Phase};
 use serde_json::{Value, json};
 
 use crate::migrate::adjust::abort;
@@ -26,6 +25,7 @@ use crate::migrate::report::status;
 use crate::migrate::start::begin::begin;
 use crate::migrate::switch::arguments::SwitchArguments;
 use crate::migrate::switch::claim::{Claim, RollbackResult};
+use crate::migrate::switch::in_place::ArchiveEnd;
 use crate::migrate::switch::{in_place, verify};
 use client::endpoint;
 use client::exit::Exit;
@@ -91,6 +91,7 @@ pub(crate) fn plan() -> Plan {
         gate_seconds: 0,
         settle_seconds: 0,
         function_seconds: 1,
+        route: None,
     }
 }
 
@@ -345,7 +346,8 @@ async fn a_completion_in_place_resumes_its_comparison() {
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     let complete = async || {
         let state = context.state(NAME).await.unwrap();
-        in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]).await
+        in_place::complete(context, &plan, &fingerprint, &state, &arguments, ArchiveEnd::Erase(&[]))
+            .await
     };
     let is_made = async |run: u64| {
         while context.tasks_of(NAME, run).await.unwrap().len() < 2 {
@@ -439,18 +441,25 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
     let mut plan = Plan { kind: Kind::Purge, inverse: Vec::new(), ..plan_in_place(NAME) };
     plan.from[0].items[0].transform = ".tenant == \"7\"".into();
     begin(context, &plan, 0).await.unwrap();
-    // An earlier `complete` has failed to erase the archive.
+    plan.from[0].archive = true;
+    // An earlier `complete` has failed to erase the archive, because there is none.
     compared_in(&served, Phase::Completing, 4, 7).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     let state = context.state(NAME).await.unwrap();
-    let ended = in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]);
-    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
-    assert_eq!(ended.expect("nothing waits for workers"), Ok(Exit::Done));
+    let complete = async |archive| {
+        let ended = in_place::complete(context, &plan, &fingerprint, &state, &arguments, archive);
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        ended.expect("nothing waits for workers")
+    };
+    let refused = complete(ArchiveEnd::Erase(&[])).await.unwrap_err().to_string();
+    assert!(refused.contains("weir migrate complete move --without-archive"), "{refused}");
+    assert_eq!(complete(ArchiveEnd::Skip).await, Ok(Exit::Done));
     let state = context.state(NAME).await.unwrap();
     assert_eq!((state.phase, state.run), (Phase::Completed, 4));
     let receipt: Receipt = context.control.get(NAME, Receipt::NAME).await.unwrap().unwrap();
     assert!(receipt.receipt.contains("\"compared\":7"), "{receipt:?}");
+    assert!(receipt.receipt.contains("\"cats\":{\"skipped\":true}"), "{receipt:?}");
 }
 
 #[tokio::test]

@@ -22,8 +22,7 @@ use crate::migrate::report::failure_tolerance::FailureTolerance;
 use crate::migrate::report::next_steps::MigrationFacts;
 use crate::migrate::report::problems;
 use crate::migrate::report::progress::Progress;
-use crate::migrate::start::tasks::begin_run;
-use crate::migrate::start::tasks::{Run, make_tasks};
+use crate::migrate::start::tasks::{Run, begin_run, make_tasks};
 use crate::migrate::start::workers;
 use crate::migrate::start::workers::advice;
 use crate::migrate::switch::comparison;
@@ -124,7 +123,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     };
     if lost > 0 {
         let targets = counted(lost, "target was", "targets were");
-        say(&format!("{targets} repaired from lost records"));
+        say(&format!("{targets} repaired from stream records that had not been applied"));
     }
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, &found);
@@ -138,22 +137,14 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     }
     report(context, &arguments.name, &found);
     if differences(&found) > 0 {
-        // Only items that cannot be transformed are left; another repair would not change them.
+        not_repairable(&found, way.direction).iter().for_each(|line| say(line));
+        // Another repair would change nothing.
         if differences(&found) == not_repaired(&found) {
-            say(match way.direction {
-                Direction::Forward => {
-                    "refused items cannot be repaired: change them, or abort and correct the plan"
-                }
-                Direction::Reverse => {
-                    "refused items cannot be converted back: change or delete them"
-                }
-            });
+            output::next(&[(
+                &format!("weir migrate verify {}", arguments.name),
+                "compare again, once the named items are corrected or deleted",
+            )]);
             return Ok(Exit::Differences);
-        }
-        if found.count("occupied") > 0 {
-            say(
-                "foreign items (`occupied`) are neither overwritten nor removed: delete or move them first",
-            );
         }
         output::next(&[(
             &format!("weir migrate verify {} --repair", arguments.name),
@@ -168,6 +159,27 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     };
     MigrationFacts::new(&arguments.name, phase, Some(&plan)).show();
     Ok(Exit::Done)
+}
+
+/// Returns what to do about the differences that no repair removes.
+fn not_repairable(found: &Progress, direction: Direction) -> Vec<&'static str> {
+    let refused = match direction {
+        Direction::Forward => "`refused` items: change them, or abort and correct the plan",
+        Direction::Reverse => "`refused` items cannot be converted back: change or delete them",
+    };
+    let kinds = [
+        ("refused", refused),
+        (
+            "not_invertible",
+            "`not_invertible` items: change them, or abort and correct `inverse` in the plan",
+        ),
+        (
+            "occupied",
+            "foreign items (`occupied`) are neither overwritten nor removed: delete or move them first",
+        ),
+    ];
+    let found = kinds.into_iter().filter(|(kind, _)| found.count(kind) > 0);
+    found.map(|(_, line)| line).collect()
 }
 
 /// Replays records that have not reached their targets for so long that a mapping may no longer

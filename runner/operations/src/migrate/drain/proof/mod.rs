@@ -20,8 +20,8 @@ use control::Expect;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::stream_record::lambda_record_from_str;
 use model::{Item, KeySchema, PrimaryKey};
-use rules::migration::{Migration, Registers, Rewrite, Target};
-use rules::{Effect, Folded, Found, Rule, fold};
+use rules::migration::{Effect, Folded, Migration, Registers, Rewrite, Target};
+use rules::{Found, Rule, fold};
 
 use crate::migrate::control_table::Control;
 use crate::migrate::drain::lost;

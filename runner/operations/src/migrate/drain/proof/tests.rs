@@ -31,6 +31,7 @@ fn migration() -> Migration {
         gate_seconds: 1,
         settle_seconds: 5,
         function_seconds: 60,
+        route: None,
     };
     let attribute_type = KeyAttributeType::S;
     let partition = KeyAttribute { name: "p".into(), attribute_type };

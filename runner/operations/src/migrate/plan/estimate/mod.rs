@@ -24,7 +24,7 @@ use crate::migrate::plan::cost::{Basis, Cost};
 use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
-use crate::migrate::plan::{targets, unmatched};
+use crate::migrate::plan::{archives, lost_writes, targets, unmatched};
 use crate::migrate::report::application;
 use crate::migrate::report::pointer::at;
 use client::exit::Exit;
@@ -42,16 +42,15 @@ const HOT_WRITES_MIN: u64 = 40;
 /// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of a single
 /// item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
-/// Number of items of each table that are transformed as a test before a start.
-const TRIED_AT_START: u64 = 100;
 /// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
 
 impl SampleResults {
-    /// Counts the bytes of an item that the migration writes.
-    fn made(&mut self, item: &model::Item) {
+    /// Counts the bytes of an item that the migration writes into a table.
+    fn made(&mut self, table: &str, item: &model::Item) {
         self.bytes += item.size() as u64;
         self.after.add(item);
+        self.of_targets.entry(table.to_owned()).or_default().push(item.clone());
     }
 }
 
@@ -69,6 +68,8 @@ struct EstimatedTotals {
     is_slip: bool,
     /// Existing items in the targets.
     occupied: Vec<String>,
+    /// Archives that a purge could not erase.
+    archives: Vec<String>,
 }
 
 #[derive(Default)]
@@ -89,10 +90,14 @@ struct SampleResults {
     collisions: Vec<String>,
     /// Items that the way back does not restore exactly.
     not_invertible: Vec<String>,
+    /// Updates of the old shape that a change in place loses.
+    lost_writes: Vec<String>,
     /// Tables that are changed in place, and whose items the plan may read in full.
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
+    /// The items of each target table afterwards, from which `inverse` reads.
+    of_targets: BTreeMap<String, Vec<model::Item>>,
 }
 
 /// Checks a plan, transforms samples, and reports the result.
@@ -100,9 +105,8 @@ pub(crate) async fn run(
     context: &Context,
     file: &Path,
     samples: u64,
-    prices: Option<&Path>,
+    prices: &Prices,
 ) -> Result<Exit> {
-    let prices = read_prices(prices)?;
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
     let file = PlanFile::read(&name, &text)?;
@@ -124,11 +128,14 @@ pub(crate) async fn run(
         for item in &sample {
             try_one((&migration, inverse.as_ref()), table, item, &mut all, &mut owners);
         }
+        all.lost_writes.extend(lost_writes::tried(&migration, inverse.as_ref(), table, &sample));
         whole.add(basis, table, &sample, all.bytes - bytes);
     }
     whole.cost.per_source(all.sources);
+    inverse.iter().for_each(|inverse| whole.add_inverse(inverse, &all));
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
-    let report = report(&file, &all, &found, &whole, &prices);
+    whole.archives = archives::unreachable(&file.plan, &context.endpoint);
+    let report = report(&file, &all, &found, &whole, prices);
     match context.output {
         Output::Table => show(&as_text(&report)),
         _ => show(&format!("{report}\n")),
@@ -142,7 +149,14 @@ pub(crate) async fn run(
         return Ok(Exit::Differences);
     }
     application::remind(file.plan.kind);
-    let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
+    let is_wrong = [
+        &all.refused,
+        &all.collisions,
+        &all.not_invertible,
+        &all.lost_writes,
+        &whole.occupied,
+        &whole.archives,
+    ];
     let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
     if !is_right {
         output::say(
@@ -178,10 +192,21 @@ impl EstimatedTotals {
             self.unmatched.push(unmatched::line(table, sample.len(), &found));
         }
     }
+
+    /// Adds the names in `inverse` that no item has which the plan makes of the samples.
+    fn add_inverse(&mut self, inverse: &Migration, all: &SampleResults) {
+        for (table, items) in &all.of_targets {
+            for found in inverse.unmatched(table, items) {
+                self.is_slip |= unmatched::is_slip(&found);
+                let line = unmatched::line(table, items.len(), &found);
+                self.unmatched.push(format!("inverse: {line}"));
+            }
+        }
+    }
 }
 
 /// Returns the prices of a file, or those that Weir brings along.
-fn read_prices(file: Option<&Path>) -> Result<Prices> {
+pub(crate) fn read_prices(file: Option<&Path>) -> Result<Prices> {
     let Some(file) = file else { return Ok(Prices::own().map_err(|error| error.to_string())?) };
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
@@ -208,7 +233,7 @@ pub(crate) async fn all_refused(
 ) -> Result<Option<String>> {
     let (mut all, mut owners) = (SampleResults::default(), BTreeMap::new());
     for table in plan.source_tables(Direction::Forward) {
-        for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {
+        for item in tables::sample(&context.control.client, table, tables::TRIED_AT_START).await? {
             try_one((migration, None), table, &item, &mut all, &mut owners);
         }
     }
@@ -238,6 +263,8 @@ fn try_one(
         all.reads_any_attribute.insert(table.to_owned());
     }
     if migration.kind().is_in_place() {
+        // On the way back, clients write the old names, so `inverse` reads those too.
+        all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),
             Ok(Rewrite::Keep) => all.kept += 1,
@@ -247,7 +274,7 @@ fn try_one(
             }
             Ok(Rewrite::Change(made)) => {
                 all.outputs += 1;
-                all.made(&made);
+                all.made(table, &made);
                 after.push(format!("{table}: {}", item_to_string(&made)));
             }
         }
@@ -255,7 +282,7 @@ fn try_one(
     all.dropped += u64::from(outputs.is_empty() && !migration.kind().is_in_place());
     for (target, made) in outputs {
         all.outputs += 1;
-        all.made(&made);
+        all.made(&target.table, &made);
         let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
         let partition = format!("{} {}", target.table, partition_text(&target.key.partition));
         *all.partitions.entry(partition).or_default() += 1;
@@ -265,6 +292,9 @@ fn try_one(
         after.push(format!("{}: {}", target.table, item_to_string(&made)));
     }
     all.not_invertible.extend(inverse.and_then(|inverse| lost(migration, inverse, table, item)));
+    if after.is_empty() && migration.kind() == Kind::Purge {
+        after.push(format!("{table}: stays"));
+    }
     let is_new_table =
         !all.shown.iter().any(|(before, _)| before.starts_with(&format!("{table}:")));
     if all.shown.len() < SHOWN || is_new_table {
@@ -347,11 +377,13 @@ fn report(
         "hot_partitions": hot,
         "unmatched": whole.unmatched,
         "occupied": whole.occupied,
+        "archives": whole.archives,
         "reads_any_attribute": all.reads_any_attribute,
         "has_way_back": !file.plan.inverse.is_empty(),
         "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
         "not_invertible": all.not_invertible.iter().take(10).collect::<Vec<_>>(),
         "not_invertible_count": all.not_invertible.len(),
+        "lost_writes": all.lost_writes,
         "samples": all.shown.iter().map(|(before, after)| json!({ "before": before, "after": after })).collect::<Vec<_>>(),
     })
 }
@@ -385,11 +417,13 @@ fn as_text(report: &Value) -> String {
             format!("{targets:.2} targets each ({tried} tried)")
         }
     };
+    let way = match at(report, "/removed").is_null() {
+        true => format!("{} -> {}", list("sources"), list("targets")),
+        false => list("sources"),
+    };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  total: about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        "{}: {way}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  total: about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
-        list("sources"),
-        list("targets"),
         at(report, "/source_items"),
         bytes_text("/source_bytes"),
         bytes_text("/target_bytes"),
@@ -431,9 +465,11 @@ fn findings_text(report: &Value) -> String {
         ("refused", "cannot be transformed"),
         ("collisions", "two items for one key"),
         ("not_invertible", "not restored by the way back"),
+        ("lost_writes", "lost update"),
         ("hot_partitions", "hot partition"),
         ("unmatched", "unknown attribute"),
         ("occupied", "not empty"),
+        ("archives", "no archive"),
         (
             "reads_any_attribute",
             "the program may read any attribute; name those that it needs if possible",

@@ -26,9 +26,11 @@ fn said(plan: &str, items: &[&str]) -> (Value, String) {
     for item in &items {
         try_one((&migration, inverse.as_ref()), "orders", item, &mut all, &mut owners);
     }
+    all.lost_writes.extend(lost_writes::tried(&migration, inverse.as_ref(), "orders", &items));
     let mut whole = EstimatedTotals::default();
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &BTreeMap::new() };
     whole.add(basis, "orders", &items, all.bytes);
+    inverse.iter().for_each(|inverse| whole.add_inverse(inverse, &all));
     let prices = Prices::own().unwrap();
     let report = report(&file, &all, &BTreeMap::new(), &whole, &prices);
     let text = as_text(&report);
@@ -47,6 +49,7 @@ fn a_purge_estimates_the_removed_items() {
     let (report, text) = said(&plan(".tenant == \"3\""), &items);
     assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
+    assert!(text.starts_with("leaves: orders\n") && text.contains("-> orders: stays\n"), "{text}");
     assert!(!text.contains("inverse"), "{text}");
     // A condition with a typing error matches nothing, which is reported.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
@@ -86,6 +89,34 @@ fn names_that_no_item_has_are_reported() {
 }
 
 #[test]
+fn names_in_keys_and_in_the_inverse_are_reported() {
+    let plan = |key: &str, inverse: &str| {
+        format!(
+            "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{{to: shop, transform: '.kind = 1', key: {{pk: '{key}'}}}}]\ninverse:\n  - table: shop\n    items: [{{to: orders, transform: '{inverse}'}}]\n"
+        )
+    };
+    let right = ("O#{id}{kind}", "del(.pk, .kind)");
+    let items = [r#"{"id":{"S":"1"},"customer":{"S":"7"}}"#];
+    assert_eq!(said(&plan(right.0, right.1), &items).0["unmatched"], json!([]));
+    for (key, inverse, told) in [
+        (
+            "O#{custmer}",
+            right.1,
+            "unknown attribute: `.custmer`, which a key names, is in none of the items that become of 1 item of `orders`; did you mean `customer`?",
+        ),
+        (
+            right.0,
+            "del(.pk, .kind) | .name = .custmer",
+            "unknown attribute: inverse: `.custmer` is in none of 1 item of `shop`; did you mean `customer`?",
+        ),
+    ] {
+        let (report, text) = said(&plan(key, inverse), &items);
+        assert!(text.contains(told), "{text}");
+        assert_eq!(report["unmatched"].as_array().unwrap().len(), 1, "{report}");
+    }
+}
+
+#[test]
 fn each_phase_has_its_units() {
     let plan = "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{to: shop, key: {pk: 'O#{id}'}}]\nsegments: 1\n";
     let (report, text) = said(plan, &[r#"{"id":{"S":"1"},"total":{"N":"3"}}"#]);
@@ -120,6 +151,26 @@ fn a_failing_inverse_is_reported_before_the_migration_begins() {
         assert_eq!(found, (&json!(invertible), &json!(not_invertible)), "{plan}");
         assert!(text.contains(words), "{text}");
     }
+}
+
+#[test]
+fn an_inverse_that_loses_updates_is_reported() {
+    let plan = |inverse: &str| {
+        format!(
+            "migration: state\nkind: in-place\nfrom:\n  - table: orders\n    transform: 'if has(\"status\") then .state = .status | del(.status) else . end'\ninverse:\n  - table: orders\n    transform: '{inverse}'\n"
+        )
+    };
+    let items = [r#"{"id":{"S":"1"},"status":{"S":"open"}}"#];
+    let (report, text) =
+        said(&plan("if has(\"state\") then .status = .state | del(.state) else . end"), &items);
+    assert_eq!(report["lost_writes"].as_array().unwrap().len(), 1, "{report}");
+    assert!(text.contains("  lost update: orders|{\"id\":{\"S\":\"1\"}}: on the way"), "{text}");
+    let keeps = "if has(\"state\") then (if has(\"status\") then . else .status = .state end) | del(.state) else . end";
+    let (report, text) = said(&plan(keeps), &items);
+    assert_eq!((&report["lost_writes"], &report["invertible"]), (&json!([]), &json!(true)));
+    assert!(!text.contains("lost update"), "{text}");
+    // The inverse asks for the old name, which no changed item has.
+    assert_eq!(report["unmatched"], json!([]), "{report}");
 }
 
 #[test]

@@ -101,9 +101,11 @@ impl Reader<'_, '_> {
             "gate_seconds",
             "settle_seconds",
             "function_seconds",
+            "route",
         ];
         self.known(root, &known);
-        let migration = self.name(root);
+        let migration = self.name(root, "migration");
+        let route = root.get("route").and_then(|_| self.name(root, "route"));
         let kind = self.kind(root);
         self.kind = kind.unwrap_or(Kind::Restructure);
         if self.kind == Kind::Purge
@@ -139,6 +141,7 @@ impl Reader<'_, '_> {
             gate_seconds,
             settle_seconds,
             function_seconds,
+            route,
         })
     }
 
@@ -175,18 +178,15 @@ impl Reader<'_, '_> {
         Some(value)
     }
 
-    fn name(&self, root: &Node) -> Option<String> {
-        let node = self.text(root, "migration", "orders-2026")?;
+    /// Returns the name of the migration or of its route, if it is valid.
+    fn name(&self, root: &Node, key: &str) -> Option<String> {
+        let node = self.text(root, key, "orders-2026")?;
         let name = node.as_text()?;
         let is_name = (1..=NAME_LENGTH_MAX).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if !is_name {
             let help = "write 1 to 64 of a-z, 0-9 and `-`, for example `orders-2026`";
-            self.findings.error(
-                node.at,
-                format!("`{name}` is not a valid name of a migration"),
-                help,
-            );
+            self.findings.error(node.at, format!("`{name}` is not a valid name of a {key}"), help);
         }
         is_name.then(|| name.to_owned())
     }

@@ -1,0 +1,193 @@
+//! The newest records of a table's stream, on the admin endpoint. The Streams API can only be read forwards.
+//!
+//! | request | response |
+//! |---|---|
+//! | `POST /_weir/streams/<table>/newest` with `{"limit":N}` or `{"limit":N,"key":{…}}` | `{"arn":…,"read":N,"complete":true,"shards":[{"id":…,"Records":[…]}]}` |
+//!
+//! `Records` are those of `GetRecords`, the oldest first. With `key`, only those of the item count. `complete` is
+//! false if older records were not read.
+
+use std::cmp::Reverse;
+use std::ops::ControlFlow;
+
+use http::StatusCode;
+use model::json::{self, Json};
+use model::{EncodedItem, Item, StreamRecord};
+use partition::{ReadError, Sequence, Shard, Stream, Table, View, read_newest_shard_records};
+
+use super::admin_answer::{Answer, find_table, last_stream, refusal, success};
+use crate::api::streams::stream_arn;
+use crate::store::Store;
+
+/// The maximum number of records in a response.
+const LIMIT_MAX: usize = 1_000;
+/// The maximum number of bytes of records in a response, beyond the last one: as in `GetRecords`.
+const BYTES_MAX: u64 = 1024 * 1024;
+/// The maximum number of records that a request for the records of one item reads: some tens of milliseconds.
+const READ_MAX: usize = 24_000;
+const REQUESTS: &str = "{\"limit\":N} or {\"limit\":N,\"key\":{…}}, with N from 1 to 1000";
+
+/// What a request asks for.
+#[derive(Debug, PartialEq)]
+struct Wanted {
+    limit: usize,
+    key: Option<Item>,
+}
+
+/// The records that were found, and how far the stream was read.
+#[derive(Default)]
+struct Found<'s> {
+    records: Vec<(&'s Shard, Sequence, StreamRecord<EncodedItem>)>,
+    read: usize,
+    is_cut: bool,
+}
+
+/// Returns the newest records of the latest stream of a table.
+pub(super) async fn show(store: &Store, name: &str, body: &[u8]) -> Answer {
+    let place = format!("POST /_weir/streams/{name}/newest");
+    let wanted = match read_request(body) {
+        Ok(wanted) => wanted,
+        Err(what) => return refusal(StatusCode::BAD_REQUEST, &what, &place, REQUESTS),
+    };
+    let table = match find_table(store, name, &place) {
+        Ok(table) => table,
+        Err(answer) => return answer,
+    };
+    let stream = match last_stream(&table, &place) {
+        Ok(stream) => stream,
+        Err(answer) => return answer,
+    };
+    let view = store.view();
+    let arn = stream_arn(store, &table, stream).to_string();
+    let read = || {
+        wanted
+            .find(&*view, &table, stream)
+            .and_then(|found| describe(&found, stream, &arn, store.region()))
+    };
+    match store.long_reads().run(read).await {
+        Ok(body) => success(body),
+        Err(error) => {
+            let instead = "the same request after a restart";
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), &place, instead)
+        }
+    }
+}
+
+fn read_request(body: &[u8]) -> Result<Wanted, String> {
+    let tree = json::parse(body).map_err(|error| error.to_string())?;
+    let members = tree.as_object().ok_or("expected an object")?;
+    let (mut limit, mut key) = (None, None);
+    for (name, value) in members {
+        match (&**name, value) {
+            ("limit", Json::Integer(number)) => limit = usize::try_from(*number).ok(),
+            ("key", item) => {
+                let item = json::decode_item(item).map_err(|error| format!("`key`: {error}"))?;
+                key = Some(item);
+            }
+            (name, _) => return Err(format!("unknown member, or invalid value for it: `{name}`")),
+        }
+    }
+    let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
+    Ok(Wanted { limit: limit.ok_or("`limit` is missing, or not from 1 to 1000")?, key })
+}
+
+impl Wanted {
+    /// Reads each shard backwards, those of the newest generation first, and keeps the newest records of all.
+    fn find<'s>(
+        &self,
+        view: &dyn View,
+        table: &Table,
+        stream: &'s Stream,
+    ) -> Result<Found<'s>, ReadError> {
+        let mut found = Found::default();
+        // Parents are before their children.
+        for shard in stream.shards.iter().rev() {
+            let Found { records, read, is_cut } = &mut found;
+            let (mut count, mut bytes) = (0, 0_u64);
+            read_newest_shard_records(view, table, stream, shard, &mut |sequence, record| {
+                if count == self.limit || bytes >= BYTES_MAX || *read == READ_MAX {
+                    *is_cut = true;
+                    return ControlFlow::Break(());
+                }
+                *read += 1;
+                if self.key.as_ref().is_none_or(|key| record.keys == *key) {
+                    count += 1;
+                    bytes = bytes.saturating_add(record.size_bytes);
+                    records.push((shard, sequence, record));
+                }
+                ControlFlow::Continue(())
+            })?;
+            self.keep_newest(records);
+        }
+        Ok(found)
+    }
+
+    /// Drops the records beyond the limits of a response.
+    fn keep_newest(&self, records: &mut Vec<(&Shard, Sequence, StreamRecord<EncodedItem>)>) {
+        // The sequences of two arcs say nothing about the order of their records, so the time counts first.
+        records.sort_by_key(|(_, sequence, record)| {
+            Reverse((record.approximate_creation_seconds, *sequence))
+        });
+        records.truncate(self.limit);
+        let mut bytes = 0_u64;
+        records.retain(|(.., record)| {
+            let fits = bytes < BYTES_MAX;
+            bytes = bytes.saturating_add(record.size_bytes);
+            fits
+        });
+    }
+}
+
+/// Returns the response.
+fn describe(
+    found: &Found<'_>,
+    stream: &Stream,
+    arn: &str,
+    region: &str,
+) -> Result<String, ReadError> {
+    let mut out =
+        format!("{{\"arn\":\"{arn}\",\"read\":{},\"complete\":{}", found.read, !found.is_cut);
+    out.push_str(",\"shards\":[");
+    for shard in &stream.shards {
+        // The newest record is the first one.
+        let own = found.records.iter().rev().filter(|(of, ..)| of.number == shard.number);
+        let mut separator = format!("{{\"id\":\"{}\",\"Records\":[", shard.id);
+        if !out.ends_with('[') {
+            separator.insert(0, ',');
+        }
+        for (.., record) in own {
+            out.push_str(&separator);
+            let written = record.write_streams_json(&mut out, region);
+            written.map_err(|error| ReadError(format!("cannot encode an image: {error}")))?;
+            separator = ",".to_owned();
+        }
+        if separator == "," {
+            out.push_str("]}");
+        }
+    }
+    out.push_str("]}");
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_a_limit() {
+        let key = Item::new().with("k", "a");
+        for (body, expected) in [
+            (r#"{"limit":25}"#, Some(Wanted { limit: 25, key: None })),
+            (r#"{"limit":1,"key":{"k":{"S":"a"}}}"#, Some(Wanted { limit: 1, key: Some(key) })),
+            ("{}", None),
+            (r#"{"limit":0}"#, None),
+            (r#"{"limit":1001}"#, None),
+            (r#"{"limit":"1"}"#, None),
+            (r#"{"limit":1,"key":{"k":"a"}}"#, None),
+            (r#"{"limit":1,"before":1}"#, None),
+            ("", None),
+        ] {
+            assert_eq!(read_request(body.as_bytes()).ok(), expected, "{body}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Finds updates of single attributes that a change in place would lose, tried on sample items.
+
+use model::Item;
+use rules::migration::Migration;
+use rules::migration::plan::{Direction, Kind, Plan};
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
+use crate::migrate::plan::compile::compile;
+use crate::migrate::plan::tables;
+
+/// Describes the updates that a plan loses, tried on samples of its tables.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(crate) async fn of_plan(
+    context: &Context,
+    plan: &Plan,
+    migration: &Migration,
+) -> Result<Vec<String>> {
+    if plan.kind != Kind::InPlace {
+        return Ok(Vec::new());
+    }
+    let inverse = match plan.inverse.is_empty() {
+        true => None,
+        false => Some(compile(context, plan, Direction::Reverse).await?),
+    };
+    let mut lost = Vec::new();
+    for table in plan.source_tables(Direction::Forward) {
+        let sample = tables::sample(&context.control.client, table, tables::TRIED_AT_START).await?;
+        lost.extend(tried(migration, inverse.as_ref(), table, &sample));
+    }
+    Ok(lost)
+}
+
+/// Describes the updates that a change in place loses, tried on items of a table.
+pub(crate) fn tried(
+    migration: &Migration,
+    inverse: Option<&Migration>,
+    table: &str,
+    sample: &[Item],
+) -> Vec<String> {
+    migration.lost_writes(inverse, table, sample).iter().map(ToString::to_string).collect()
+}

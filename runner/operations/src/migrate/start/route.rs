@@ -1,0 +1,143 @@
+//! Takes the route of a plan for its run.
+//!
+//! Several runs may use a route of one name after another, so that an application that asks for it
+//! needs no change. Two runs never use it at the same time, and a route that says `target` stays with
+//! its run: an application that asks for it would use the targets of another plan.
+
+use control::{Expect, Route, Side};
+use rules::migration::Phase;
+use rules::migration::plan::Plan;
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::{Failure, Result, refused};
+
+/// The number of times that a start looks at the route again because another process has changed it.
+/// A route changes a few times in a run.
+const TRIES_MAX: usize = 10;
+
+/// Returns why a plan cannot use its route; `None` if it can.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<String>> {
+    let route: Option<Route> = context.control.get(plan.route(), Route::NAME).await?;
+    match route {
+        Some(route) => refused_by(context, plan, &route).await,
+        None => Ok(None),
+    }
+}
+
+async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Option<String>> {
+    let (name, owner) = (plan.route(), route.owner());
+    if owner == plan.migration {
+        return Ok(None);
+    }
+    let phase = context.control.state(owner).await?.phase;
+    if phase != Phase::None && !phase.has_ended() {
+        return Ok(Some(format!(
+            "the route `{name}` is used by `{owner}`, which is {}: end that run first, or write another name for `route`",
+            phase.as_str()
+        )));
+    }
+    if (route.read, route.write) != (Side::Source, Side::Source) {
+        return Ok(Some(format!(
+            "the route `{name}` says `{}` since `{owner}`: applications that ask for it would use the targets of this plan at once; write another name for `route`",
+            route.read.as_str()
+        )));
+    }
+    Ok(None)
+}
+
+/// Takes the route for the run of a plan, and opens it to the sources.
+///
+/// # Errors
+/// When another run uses the route or has left it at its targets, the state is not the expected one,
+/// or the control table cannot be read or written.
+pub(crate) async fn take(context: &Context, plan: &Plan, expect: Expect<'_>) -> Result<()> {
+    for _ in 0..TRIES_MAX {
+        let seen: Option<Route> = context.control.get(plan.route(), Route::NAME).await?;
+        let seen = seen.unwrap_or_else(|| Route::new(plan.route()));
+        if let Some(why) = refused_by(context, plan, &seen).await? {
+            return Err(refused!("refused: {why}"));
+        }
+        if context.control.take_route(plan, expect, &seen).await? {
+            return Ok(());
+        }
+    }
+    Err(Failure::Unknown(format!("the route `{}` is changing all the time", plan.route())))
+}
+
+#[cfg(test)]
+mod tests {
+    use control::{Active, State};
+
+    use super::*;
+    use crate::migrate::start::begin::begin;
+    use crate::migrate::switch::switching_tests::{plan, serve};
+
+    /// Ends a run in a phase, with its route at a side.
+    async fn end(context: &Context, name: &str, phase: Phase, side: Side) {
+        let ended = |state: &mut State| {
+            state.phase = phase;
+            true
+        };
+        context.control.change(State::new(name), ended).await.unwrap();
+        context.control.change(Active::default(), |active| active.remove(name)).await.unwrap();
+        let phases = [phase];
+        let expect = Expect::phases(&phases);
+        context.control.set_route(name, expect, (side, side)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_route_serves_one_run_after_another() {
+        let served = serve().await;
+        let context = &served.context;
+        let of = |name: &str| Plan {
+            migration: name.to_owned(),
+            route: Some("shop".to_owned()),
+            ..plan()
+        };
+        begin(context, &of("one"), 0).await.unwrap();
+        let route = context.control.route("one").await.unwrap().unwrap();
+        assert_eq!((route.migration.as_str(), route.owner()), ("shop", "one"));
+        assert_eq!(in_the_way(context, &of("one")).await, Ok(None), "a start may be repeated");
+        let why = in_the_way(context, &of("two")).await.unwrap().unwrap();
+        assert!(why.starts_with("the route `shop` is used by `one`, which is copying"), "{why}");
+        let expect = Expect::phases(&[Phase::None]);
+        let refused = take(context, &of("two"), expect).await.unwrap_err();
+        assert!(matches!(&refused, Failure::Refused(why) if why.contains("`one`")), "{refused:?}");
+
+        end(context, "one", Phase::Aborted, Side::Source).await;
+        begin(context, &of("two"), 0).await.unwrap();
+        let route = context.control.route("two").await.unwrap().unwrap();
+        assert_eq!((route.owner(), route.revision), ("two", 2), "the epoch goes on");
+        // A repeated abort of the first run does not redirect the second one.
+        assert_eq!(context.control.route("one").await, Ok(None));
+        end(context, "one", Phase::Aborted, Side::Target).await;
+        let route = context.control.route("two").await.unwrap().unwrap();
+        assert_eq!((route.write, route.revision), (Side::Source, 2));
+
+        end(context, "two", Phase::Completed, Side::Target).await;
+        let why = in_the_way(context, &of("three")).await.unwrap().unwrap();
+        assert!(why.starts_with("the route `shop` says `target` since `two`"), "{why}");
+        let own = Plan { route: None, ..of("three") };
+        assert_eq!(in_the_way(context, &own).await, Ok(None));
+    }
+
+    /// A later run may use the name of an earlier one as its route, so applications need no change.
+    #[tokio::test]
+    async fn the_name_of_an_earlier_run_is_a_route() {
+        let served = serve().await;
+        let context = &served.context;
+        let first = Plan { migration: "shop".to_owned(), ..plan() };
+        begin(context, &first, 0).await.unwrap();
+        let again =
+            Plan { migration: "again".to_owned(), route: Some("shop".to_owned()), ..plan() };
+        let why = in_the_way(context, &again).await.unwrap().unwrap();
+        assert!(why.contains("used by `shop`"), "{why}");
+        end(context, "shop", Phase::Reverted, Side::Source).await;
+        begin(context, &again, 0).await.unwrap();
+        let route: Route = context.control.get("shop", Route::NAME).await.unwrap().unwrap();
+        assert_eq!(route.owner(), "again");
+    }
+}
