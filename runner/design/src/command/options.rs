@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::command::Command;
 use crate::command::error::CommandError;
 use crate::command::operation::Operation;
-use crate::command::Command;
 
 /// The kind of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

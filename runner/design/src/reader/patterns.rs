@@ -194,6 +194,10 @@ fn check_key(
     }
     for name in key.keys().filter(|name| is_key_alone && !names.contains(&name.as_str())) {
         let message = format!("`{name}` is no key attribute of `{}`", table.table_name);
-        findings.error(at, message, format!("a key has {} alone", listed(names.iter().copied())));
+        findings.error(
+            at,
+            message,
+            format!("a key has {} alone", listed(names.iter().copied()).replace(" or ", " and ")),
+        );
     }
 }
