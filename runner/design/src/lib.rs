@@ -19,6 +19,7 @@ mod reader;
 pub mod report;
 pub mod sam;
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the cases are in files")]
 mod tests;
 pub mod trial;
 
