@@ -115,7 +115,7 @@ impl Migration {
                     })
                 };
                 if let Some(shapes) = tried.iter().find(loses) {
-                    lost.push(self.lost_write(table, shapes, name, direction));
+                    lost.push(self.lost_write(table, shapes, name, &values, direction));
                 }
             }
         }
@@ -127,10 +127,16 @@ impl Migration {
         table: &str,
         shapes: &Shapes<'_>,
         name: &str,
+        values: &[AttributeValue],
         direction: Direction,
     ) -> LostWrite {
+        let updated =
+            values.iter().filter_map(|value| self.made(table, &with(shapes.old, name, value)));
+        let updated: Vec<Item> = updated.collect();
         let is_new = |new: &&String| !shapes.old.contains_key(*new);
-        let of_same_value = |new: &&String| shapes.new.get(*new) == shapes.old.get(name);
+        let has_same_value = |new: &&String| shapes.new.get(*new) == shapes.old.get(name);
+        let follows_updates =
+            |new: &&String| updated.iter().any(|item| item.get(*new) != shapes.new.get(*new));
         let added = || shapes.new.keys().filter(is_new);
         LostWrite {
             attribute: name.to_owned(),
@@ -138,7 +144,11 @@ impl Migration {
             item: self
                 .source_item(table, shapes.old)
                 .map_or_else(|_| table.to_owned(), |item| item.to_string()),
-            new_name: added().find(of_same_value).or_else(|| added().next()).cloned(),
+            new_name: added()
+                .find(has_same_value)
+                .or_else(|| added().find(follows_updates))
+                .or_else(|| added().next())
+                .cloned(),
             keeps_name: shapes.new.contains_key(name),
         }
     }
