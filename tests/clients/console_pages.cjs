@@ -12,6 +12,10 @@ const lib = require("@aws-sdk/lib-dynamodb");
 const { DynamoDBClient, CreateTableCommand } = require("@aws-sdk/client-dynamodb");
 const puppeteer = require("puppeteer-core");
 
+// The commands below find the `weir up` of their folder, not the store that the other clients use.
+delete process.env.AWS_ENDPOINT_URL_DYNAMODB;
+delete process.env.AWS_ENDPOINT_URL_DYNAMODB_STREAMS;
+
 const WEIR = process.env.WEIR ?? path.join(__dirname, "../../target/debug/weir");
 const ROOT = path.join(__dirname, "../..");
 const AXE = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");

@@ -259,7 +259,7 @@ def there_and_back(store, folder):
     writers = []
     try:
         said = lambda: (folder / "worker.log").read_text()
-        wait_until("start", lambda: "has begun" in said() or worker.poll() is not None)
+        wait_until("start", lambda: "has started" in said() or worker.poll() is not None)
         if worker.poll() == 4:
             return {**row, "result": said().strip().splitlines()[-1]}
         assert worker.poll() is None, said()
