@@ -198,7 +198,7 @@ pub struct Projection {
 pub enum ProjectionType {
     /// All attributes.
     All,
-    /// Key attributes alone.
+    /// Only key attributes.
     KeysOnly,
     /// Key attributes and those that are named.
     Include,

@@ -31,7 +31,7 @@ const TABLES_MAX: usize = 100;
 /// Arguments of `weir model export`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir model export --endpoint http://127.0.0.1:8000 > model.json\n  weir model export orders customers --region eu-west-1 --samples 0 > model.json\n\nThe model contains --samples items of each table as they are. Remove what must not leave the table."
+    after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table as they are. Remove what must not leave the table."
 )]
 pub(super) struct ExportArguments {
     /// The tables [default: all]

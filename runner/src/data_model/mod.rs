@@ -26,7 +26,7 @@ use client::output::{Output, show};
 /// Arguments of `weir model`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir model check model.json\n  weir model check model.yaml --output json\n  weir model check model.json --keep           # then use the tables at http://127.0.0.1:8000\n  weir model template model.json > template.yaml\n  weir model export --endpoint http://127.0.0.1:8000 > model.json"
+    after_help = "Examples:\n  weir model check model.json\n  weir model check model.yaml --output json\n  weir model check model.json --keep           # then use the tables at http://127.0.0.1:8000\n  weir model template model.json > tables.yaml\n  weir model export > exported.json"
 )]
 pub struct ModelArguments {
     #[command(subcommand)]

@@ -3,6 +3,7 @@
 use model::json::item_from_str;
 use model::{AttributeType, Item};
 use serde_json::{Map, Value};
+use template::Span;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{Entry, Kind, Node};
 
@@ -39,7 +40,7 @@ pub(super) fn read(model: &mut DataModel, entry: &Entry, findings: &Findings<'_>
 pub(super) fn report_unknown_table(
     model: &DataModel,
     name: &str,
-    at: template::Span,
+    at: Span,
     findings: &Findings<'_>,
 ) {
     let known = || model.tables.iter().map(|table| table.table_name.as_str());
@@ -58,7 +59,7 @@ fn item(node: &Node, findings: &Findings<'_>) -> Option<Item> {
         return None;
     };
     let values = attributes(node, findings)?;
-    match item_from_str(&Value::Object(values).to_string()) {
+    match item_from_str(&Value::Object(values.clone()).to_string()) {
         Ok(item) if item.size() > ITEM_BYTES_MAX => {
             let message = format!(
                 "this item has {} bytes, at most {ITEM_BYTES_MAX} are allowed",
@@ -69,10 +70,20 @@ fn item(node: &Node, findings: &Findings<'_>) -> Option<Item> {
         }
         Ok(item) => Some(item),
         Err(error) => {
-            findings.error(node.at, format!("this is no item: {error}"), "correct the value");
+            let at = invalid_value(node, &values).unwrap_or(node.at);
+            findings.error(at, format!("invalid value: {error}"), "correct the value");
             None
         }
     }
+}
+
+/// Returns the place of the first attribute whose value is invalid by itself.
+fn invalid_value(node: &Node, values: &Map<String, Value>) -> Option<Span> {
+    let is_invalid = |entry: &&Entry| {
+        let value = values.get(&entry.key).map(|value| (entry.key.clone(), value.clone()));
+        item_from_str(&Value::Object(value.into_iter().collect()).to_string()).is_err()
+    };
+    node.entries().iter().find(is_invalid).map(|entry| entry.value.at)
 }
 
 /// Returns the members of a map of typed values; `None` if one has a mistake.

@@ -29,8 +29,10 @@ pub(super) fn read(model: &mut DataModel, node: &Node, findings: &Findings<'_>) 
         command: None,
     };
     check_names(model, node, findings);
-    if let Some(implementation) = node.get("implementation") {
-        pattern.command = command(model, node, implementation, findings);
+    if let Some(implementation) = node.get("implementation")
+        && let Some(text) = implementation.as_text()
+    {
+        pattern.command = command(model, node, (text, implementation.at), findings);
         model.places.insert(Place::Command(position), implementation.at);
     }
     model.places.insert(Place::Pattern(position), name_at);
@@ -44,8 +46,9 @@ fn check_names(model: &DataModel, node: &Node, findings: &Findings<'_>) {
         match model.table(name) {
             None => items::report_unknown_table(model, name, at, findings),
             Some((_, table)) => {
-                if let Some(index) = node.get("index") {
-                    check_index(table, index.as_text().unwrap_or_default(), index.at, findings);
+                let index = node.get("index").and_then(|at| Some((at.as_text()?, at.at)));
+                if let Some((index, at)) = index {
+                    check_index(table, index, at, findings);
                 }
             }
         }
@@ -79,11 +82,10 @@ fn check_index(table: &Table, name: &str, at: Span, findings: &Findings<'_>) {
 fn command(
     model: &DataModel,
     node: &Node,
-    implementation: &Node,
+    (implementation, at): (&str, Span),
     findings: &Findings<'_>,
 ) -> Option<Command> {
-    let at = implementation.at;
-    let command = match Command::parse(implementation.as_text().unwrap_or_default()) {
+    let command = match Command::parse(implementation) {
         Ok(command) => command,
         Err(error) => {
             findings.error(at, error.to_string(), error.help());
@@ -197,7 +199,7 @@ fn check_key(
         findings.error(
             at,
             message,
-            format!("a key has {} alone", listed(names.iter().copied()).replace(" or ", " and ")),
+            format!("a key has only {}", listed(names.iter().copied()).replace(" or ", " and ")),
         );
     }
 }

@@ -5,11 +5,19 @@ use std::collections::BTreeSet;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{Entry, Node};
 
-use crate::data_model::{BillingMode, DataModel, KeyType, Place, ProjectionType, Table};
+use crate::data_model::{
+    BillingMode, DataModel, KeyType, Place, ProjectionType, Table, TableWorkload,
+};
 use crate::reader::{list, report_duplicates, shape, text, typed};
 
 /// Adds a table to the model and checks it.
-pub(super) fn read(model: &mut DataModel, table: Table, node: &Node, findings: &Findings<'_>) {
+pub(super) fn read(model: &mut DataModel, mut table: Table, node: &Node, findings: &Findings<'_>) {
+    // `CreateTable` refuses this key, so it is kept with the workload, which has the same.
+    table.other.remove(shape::TIME_TO_LIVE);
+    if let Some(attribute) = stated_time_to_live(node) {
+        let workload = model.workload.entry(table.table_name.clone()).or_default();
+        workload.time_to_live = Some(attribute.to_owned());
+    }
     let at = node.get("TableName").map_or(node.at, |name| name.at);
     let position = model.tables.len();
     if let Some((first, _)) = model.table(&table.table_name) {
@@ -82,7 +90,7 @@ fn check_definitions(table: &Table, node: &Node, findings: &Findings<'_>) {
             findings.error(
                 node.at,
                 format!("no key uses the attribute `{name}`"),
-                "remove it: `AttributeDefinitions` has key attributes alone, DynamoDB refuses others",
+                "remove it: DynamoDB accepts only key attributes in `AttributeDefinitions`",
             );
         }
     }
@@ -177,7 +185,26 @@ pub(super) fn read_workload(model: &mut DataModel, entry: &Entry, findings: &Fin
             findings.error(index.key_at, message, help);
         }
     }
-    if let Some(workload) = typed(&entry.value, &shape::WORKLOAD) {
+    if let Some(mut workload) = typed::<TableWorkload>(&entry.value, &shape::WORKLOAD) {
+        let of_table = model.workload.get(&entry.key).and_then(|found| found.time_to_live.clone());
+        if let Some((of_table, here)) = of_table.as_ref().zip(workload.time_to_live.as_ref())
+            && of_table != here
+        {
+            let at = super::entry(&entry.value, "time_to_live").map_or(entry.key_at, |it| it.value.at);
+            findings.error(
+                at,
+                format!("`time_to_live` is `{here}`, `TimeToLiveSpecification` of the table has `{of_table}`"),
+                "remove one of the two",
+            );
+        }
+        workload.time_to_live = workload.time_to_live.or(of_table);
         model.workload.insert(entry.key.clone(), workload);
     }
+}
+
+/// Returns the TTL attribute that a table enables.
+fn stated_time_to_live(node: &Node) -> Option<&str> {
+    let setting = node.get(shape::TIME_TO_LIVE)?;
+    let is_enabled = setting.get("Enabled").and_then(shape::flag)?;
+    setting.get("AttributeName")?.as_text().filter(|_| is_enabled)
 }
