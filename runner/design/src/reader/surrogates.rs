@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// The length of an escape: `\uXXXX`.
+/// The length of an escape: `\u` and four hexadecimal digits.
 const LENGTH: usize = 6;
 
 /// Returns the text without pairs of surrogate escapes.
