@@ -42,9 +42,11 @@ pub const UNANSWERED: &str = "unanswered";
 pub const REFUSED: &str = "refused";
 /// A pattern reads nothing from the example items.
 pub const NO_ITEMS: &str = "no-items";
+/// A pattern reads an attribute that no item has, with a name similar to one that exists.
+pub const UNKNOWN_ATTRIBUTE: &str = "unknown-attribute";
 
 /// The names of all findings.
-pub const CHECKS: [&str; 14] = [
+pub const CHECKS: [&str; 15] = [
     SCAN,
     FILTER,
     HOT_PARTITION,
@@ -59,6 +61,7 @@ pub const CHECKS: [&str; 14] = [
     UNANSWERED,
     REFUSED,
     NO_ITEMS,
+    UNKNOWN_ATTRIBUTE,
 ];
 
 /// What the checks look at.

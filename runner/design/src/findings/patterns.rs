@@ -1,13 +1,18 @@
 //! Findings of access patterns.
 
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+use template::diagnostic::{listed, similar};
+
 use crate::command::{Action, Command, Operation, attributes, updated};
-use crate::data_model::{AccessPattern, Place, key_names};
+use crate::data_model::{AccessPattern, DataModel, Place, key_names};
 use crate::estimate::tried;
 use crate::findings::{
     CHANGING_KEY, Context, FILTER, NARROW_PROJECTION, NO_ITEMS, REFUSED, SCAN, UNANSWERED,
+    UNKNOWN_ATTRIBUTE,
 };
 use crate::trial::Outcome;
-use template::diagnostic::listed;
 
 /// Checks each access pattern.
 pub(super) fn check(context: &Context<'_>) {
@@ -24,6 +29,7 @@ pub(super) fn check(context: &Context<'_>) {
     }
     for (at, pattern, command, outcome) in tried(context.model, context.trial) {
         let one = Tried { context, at, pattern, command, outcome };
+        one.unknown_attributes();
         let is_narrow = one.narrow_projection();
         match &outcome.refusal {
             Some(_) if is_narrow => {}
@@ -82,6 +88,30 @@ impl Tried<'_> {
                 format!("the pattern `{name}` finds none of the example items"),
                 "correct its key values, or add an item that it finds",
             );
+        }
+    }
+
+    /// Reports attributes that a read names and no item has, if another name was probably meant.
+    fn unknown_attributes(&self) {
+        if !self.command.operation.is_read() {
+            return;
+        }
+        for Action { table, parameters } in self.command.actions() {
+            let known = known_attributes(self.context.model, table);
+            let found = attributes(parameters);
+            let named = found.returned.into_iter().flatten().chain(found.filtered);
+            for name in named.collect::<BTreeSet<_>>().difference(&known) {
+                if let Some(meant) = similar(name, known.iter().map(String::as_str)) {
+                    self.report(
+                        UNKNOWN_ATTRIBUTE,
+                        format!(
+                            "no item has the attribute `{name}`, which the pattern `{}` reads",
+                            self.pattern.pattern
+                        ),
+                        &format!("did you mean `{meant}`?"),
+                    );
+                }
+            }
         }
     }
 
@@ -150,4 +180,17 @@ impl Tried<'_> {
             }
         }
     }
+}
+
+/// Returns the attributes that the example items of a table have, and those that patterns write.
+fn known_attributes(model: &DataModel, table: &str) -> BTreeSet<String> {
+    let mut known: BTreeSet<String> =
+        model.items_of(table).iter().flat_map(|item| item.keys().cloned()).collect();
+    let commands = model.patterns.iter().filter_map(|pattern| pattern.command.as_ref());
+    for action in commands.flat_map(Command::actions).filter(|action| action.table == table) {
+        let item = action.parameters.get("Item").and_then(Value::as_object);
+        known.extend(item.into_iter().flat_map(Map::keys).cloned());
+        known.extend(updated(action.parameters));
+    }
+    known
 }

@@ -1,7 +1,7 @@
 //! Replaces pairs of surrogate escapes by their characters.
 //!
 //! JSON writes a character beyond U+FFFF as two escapes, such as `\ud83d\ude00`; YAML, whose parser reads the
-//! file, has no such pairs. Programs that write ASCII alone write them.
+//! file, has no such pairs. Programs that write only ASCII emit them.
 
 use std::borrow::Cow;
 
