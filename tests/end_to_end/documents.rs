@@ -220,7 +220,8 @@ fn fixtures(up: &Up) {
     write("event.json", r#"{"Records":[]}"#);
     write("rules.yaml", RULES);
     write("shop.yaml", PLAN);
-    let model = fs::read_to_string(root().join("examples/patterns/one_to_many/model.json")).unwrap();
+    let model =
+        fs::read_to_string(root().join("examples/patterns/one_to_many/model.json")).unwrap();
     write("model.json", &model);
     write("model.yaml", &model);
     table(up, "orders", "orderID", "N");

@@ -190,7 +190,8 @@ pub(super) fn read_workload(model: &mut DataModel, entry: &Entry, findings: &Fin
         if let Some((of_table, here)) = of_table.as_ref().zip(workload.time_to_live.as_ref())
             && of_table != here
         {
-            let at = super::entry(&entry.value, "time_to_live").map_or(entry.key_at, |it| it.value.at);
+            let at =
+                super::entry(&entry.value, "time_to_live").map_or(entry.key_at, |it| it.value.at);
             findings.error(
                 at,
                 format!("`time_to_live` is `{here}`, `TimeToLiveSpecification` of the table has `{of_table}`"),
