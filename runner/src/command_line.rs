@@ -259,12 +259,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
         Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
         Verb::Mcp(arguments) => Box::pin(mcp::run(&arguments)).await,
         Verb::Archive(arguments) => {
-            Box::pin(archive::run(
-                *arguments,
-                output,
-                &mut std::io::BufWriter::new(std::io::stdout()),
-            ))
-            .await
+            let mut writer = std::io::BufWriter::new(std::io::stdout());
+            Box::pin(archive::run(*arguments, output, &mut writer)).await
         }
         Verb::Counters(arguments) => {
             Box::pin(counters::run(arguments, output, stack_if_there)).await
