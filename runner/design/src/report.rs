@@ -86,7 +86,7 @@ impl Report<'_> {
 
     /// Returns the report as JSON. `findings` has the findings, each as an object.
     #[must_use]
-    pub fn json(&self, findings: Vec<Value>) -> Value {
+    pub fn json(&self, findings: &[Value]) -> Value {
         let patterns = self.model.patterns.iter().zip(self.trial);
         json!({
             "schema": "weir.model/v1",
