@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::console::{self, ConsoleArguments};
+use crate::data_model::{self, ModelArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::init::{self, InitArguments};
@@ -80,6 +81,8 @@ enum Verb {
     Up(UpArguments),
     /// Check the template for errors and probable mistakes
     Check(CheckArguments),
+    /// Check a data model: run its access patterns, find mistakes, compute its cost
+    Model(ModelArguments),
     /// Load a CSV or JSON file into a table
     Load(LoadArguments),
     /// Inspect streams and explain what happened to each record
@@ -245,6 +248,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
             Box::pin(run_up(&arguments, &context, stack_by, &template)).await
         }
         Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
+        Verb::Model(arguments) => Box::pin(data_model::run(&arguments, output)).await,
         Verb::Load(arguments) => Box::pin(load::run(arguments, output, stack_if_there)).await,
         Verb::Streams(arguments) => Box::pin(streams::run(&arguments, output)).await,
         Verb::Clock(arguments) => Box::pin(clock::run(&arguments, output)).await,
