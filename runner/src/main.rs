@@ -7,8 +7,14 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+#[expect(clippy::print_stderr, reason = "no command runs yet")]
+fn main() -> ExitCode {
     locks::abort_when_poisoned();
-    runner::command_line::run().await
+    match platform::threads::runtime() {
+        Ok(runtime) => runtime.block_on(runner::command_line::run()),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -10,11 +10,11 @@ use design::{DataModel, Prices, findings};
 use serde_json::Value;
 use template::Diagnostics;
 
-use super::error::ModelError;
 use super::scratch_store::ScratchStore;
 use super::{CheckArguments, ModelFile, refuse};
 use crate::check::object;
 use client::exit::Exit;
+use client::failure::Result;
 use client::output::{Output, show};
 
 /// Maximum number of pages of a count. A model of 1 MB has two.
@@ -26,7 +26,7 @@ pub(super) async fn run(
     file: &ModelFile,
     prices: &Prices,
     output: Output,
-) -> Result<Exit, ModelError> {
+) -> Result<Exit> {
     let store = ScratchStore::open().await?;
     if let Some(diagnostics) = prepare(&store, file).await {
         return Ok(refuse(&diagnostics, output));

@@ -15,12 +15,11 @@ use design::data_model::{
 };
 use model::Item;
 
-use super::error::ModelError;
 use client::attribute::from_sdk_item;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Context, Result, fatal};
 use client::output::show;
-use client::sdk_error::error_text;
 use client::table_description::ttl_attribute;
 
 /// Items of each table whose sizes are averaged: one page of a scan.
@@ -48,10 +47,10 @@ pub(super) struct ExportArguments {
 }
 
 /// Writes the model of existing tables to standard output.
-pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit, ModelError> {
+pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
     let of_region = |region: &String| format!("https://dynamodb.{region}.amazonaws.com");
     let flag = arguments.endpoint.clone().or_else(|| arguments.region.as_ref().map(of_region));
-    let url = endpoint::find_to_read(flag.as_deref()).map_err(ModelError::Endpoint)?;
+    let url = endpoint::find_to_read(flag.as_deref())?;
     let samples = usize::from(arguments.samples);
     let model = export(&endpoint::client(&url), &arguments.tables, samples).await?;
     let text = serde_json::to_string_pretty(&model.to_json()).unwrap_or_default();
@@ -60,11 +59,7 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit, ModelError>
 }
 
 /// Returns the model of these tables, or of all if none are named.
-pub(super) async fn export(
-    client: &Client,
-    names: &[String],
-    samples: usize,
-) -> Result<DataModel, ModelError> {
+pub(super) async fn export(client: &Client, names: &[String], samples: usize) -> Result<DataModel> {
     let names = if names.is_empty() { all_tables(client).await? } else { names.to_vec() };
     let mut model = DataModel::default();
     for name in &names {
@@ -74,19 +69,18 @@ pub(super) async fn export(
 }
 
 /// Returns the names of all tables.
-async fn all_tables(client: &Client) -> Result<Vec<String>, ModelError> {
-    let failed = |error: String| ModelError::Endpoint(format!("cannot list the tables: {error}"));
+async fn all_tables(client: &Client) -> Result<Vec<String>> {
     let mut names: Vec<String> = Vec::new();
     let mut after = None;
     loop {
         let page = client.list_tables().set_exclusive_start_table_name(after).send().await;
-        let page = page.map_err(|error| failed(error_text(&error)))?;
+        let page = page.context(|| "cannot list the tables")?;
         names.extend_from_slice(page.table_names());
         after = page.last_evaluated_table_name;
         if names.len() > TABLES_MAX {
-            return Err(failed(format!(
-                "there are more than {TABLES_MAX}; name those that belong together"
-            )));
+            return Err(fatal!(
+                "there are more than {TABLES_MAX} tables; name those that belong together"
+            ));
         }
         if after.is_none() {
             return Ok(names);
@@ -95,26 +89,17 @@ async fn all_tables(client: &Client) -> Result<Vec<String>, ModelError> {
 }
 
 /// Adds a table with its items and sizes to the model.
-async fn add(
-    client: &Client,
-    name: &str,
-    samples: usize,
-    model: &mut DataModel,
-) -> Result<(), ModelError> {
-    let failed =
-        |error: String| ModelError::Endpoint(format!("cannot read table `{name}`: {error}"));
-    let described = client.describe_table().table_name(name).send().await;
-    let described = described.map_err(|error| failed(error_text(&error)))?;
-    let description = described.table.ok_or_else(|| failed("it has no description".to_owned()))?;
-    let page = client.scan().table_name(name).limit(SIZED_ITEMS).send().await;
-    let page = page.map_err(|error| failed(error_text(&error)))?;
-    let items: Result<Vec<Item>, String> =
-        page.items.unwrap_or_default().into_iter().map(from_sdk_item).collect();
-    let mut items = items.map_err(failed)?;
+async fn add(client: &Client, name: &str, samples: usize, model: &mut DataModel) -> Result<()> {
+    let doing = || format!("cannot read table `{name}`");
+    let described = client.describe_table().table_name(name).send().await.context(doing)?;
+    let description = described.table.ok_or_else(|| fatal!("table `{name}` has no description"))?;
+    let page = client.scan().table_name(name).limit(SIZED_ITEMS).send().await.context(doing)?;
+    let items = page.items.unwrap_or_default().into_iter().map(from_sdk_item);
+    let mut items = items.collect::<Result<Vec<Item>>>().context(doing)?;
     let sampled: usize = items.iter().map(Item::size).sum();
     let average = sampled.div_ceil(items.len().max(1)) as u64;
     let workload = TableWorkload {
-        time_to_live: ttl_attribute(client, name).await.map_err(ModelError::Endpoint)?,
+        time_to_live: ttl_attribute(client, name).await?,
         ..workload(&description, average)
     };
     items.truncate(samples);

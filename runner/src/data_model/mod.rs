@@ -5,7 +5,6 @@
 //! shows the result.
 
 mod check;
-mod error;
 mod export;
 mod scratch_store;
 #[cfg(test)]
@@ -18,9 +17,9 @@ use design::{DataModel, Prices};
 use serde_json::json;
 use template::Diagnostics;
 
-use self::error::ModelError;
 use crate::check::object;
 use client::exit::Exit;
+use client::failure::{Context, Failure, Result, fatal};
 use client::output::{Output, show};
 
 /// Arguments of `weir model`.
@@ -73,7 +72,7 @@ struct ModelFile {
 ///
 /// # Errors
 /// A file cannot be read, the temporary store cannot be opened, or the endpoint does not answer.
-pub async fn run(arguments: &ModelArguments, output: Output) -> Result<Exit, ModelError> {
+pub async fn run(arguments: &ModelArguments, output: Output) -> Result<Exit> {
     match &arguments.action {
         ModelAction::Check(check) => {
             let prices = read_prices(check.prices.as_deref())?;
@@ -94,25 +93,21 @@ pub async fn run(arguments: &ModelArguments, output: Output) -> Result<Exit, Mod
 }
 
 /// Reads a model file. The outer error means that the file cannot be read.
-fn read(file: &Path) -> Result<Result<ModelFile, Diagnostics>, ModelError> {
+fn read(file: &Path) -> Result<Result<ModelFile, Diagnostics>> {
     let name = file.display().to_string();
     let text = read_text(file)?;
     let model = design::read(&name, &text);
     Ok(model.map(|model| ModelFile { name, text, model }))
 }
 
-fn read_text(file: &Path) -> Result<String, ModelError> {
-    std::fs::read_to_string(file)
-        .map_err(|source| ModelError::File { name: file.display().to_string(), source })
+fn read_text(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).context(|| format!("cannot read `{}`", file.display()))
 }
 
 /// Reads the prices of a file, or those that Weir brings along.
-fn read_prices(file: Option<&Path>) -> Result<Prices, ModelError> {
-    let (name, prices) = match file {
-        None => ("prices.json".to_owned(), Prices::own()),
-        Some(file) => (file.display().to_string(), Prices::parse(&read_text(file)?)),
-    };
-    prices.map_err(|source| ModelError::Prices { name, source })
+fn read_prices(file: Option<&Path>) -> Result<Prices> {
+    let Some(file) = file else { return Prices::own().map_err(Failure::fatal) };
+    Prices::parse(&read_text(file)?).map_err(|error| fatal!("`{}`: {error}", file.display()))
 }
 
 /// Shows the mistakes of a file that is not a model.

@@ -7,7 +7,7 @@ use server::gate::BoundListener;
 use server::store::{Config, Store};
 use tempfile::TempDir;
 
-use super::error::ModelError;
+use client::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 
@@ -29,9 +29,11 @@ pub(super) struct Answer {
 
 impl ScratchStore {
     /// Opens an empty store.
-    pub(super) async fn open() -> Result<Self, ModelError> {
+    pub(super) async fn open() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("weir-model-").tempdir();
-        let folder = folder.map_err(ModelError::Folder)?;
+        let folder = folder.map_err(|error| {
+            fatal!("cannot create a temporary folder: {error}; set TMPDIR to a folder that can be written")
+        })?;
         let config = Config {
             directory: folder.path().to_owned(),
             region: REGION.to_owned(),
@@ -39,7 +41,8 @@ impl ScratchStore {
             replicas: 1,
             arcs: 1,
         };
-        let store = Store::open(config, Box::new(server::command_line::end_process)).await?;
+        let store = Store::open(config, Box::new(server::command_line::end_process)).await;
+        let store = store.map_err(Failure::fatal)?;
         Ok(Self { store, _folder: folder })
     }
 
@@ -52,9 +55,9 @@ impl ScratchStore {
     }
 
     /// Serves the store on this machine until Ctrl-C or SIGTERM.
-    pub(super) async fn serve(&self, port: u16) -> Result<(), ModelError> {
+    pub(super) async fn serve(&self, port: u16) -> Result<()> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let bound = BoundListener::new("the store", address).await?;
+        let bound = BoundListener::new("the store", address).await.map_err(Failure::fatal)?;
         say(&format!(
             "the store has the tables and the items, at http://{}; Ctrl-C ends it, and removes its data",
             bound.address()

@@ -12,7 +12,6 @@ mod generator;
 mod orders;
 mod votes;
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,8 +19,9 @@ use clap::Args;
 use indicatif::ProgressBar;
 use server::gate::AllowList;
 
+use client::failure::{Context as _, Result, fatal};
 use client::interruption;
-use client::output::Output;
+use client::output::{Output, show};
 use local::system::{Options, System};
 use template::{Context, Stack};
 
@@ -58,31 +58,43 @@ const TEMPLATE: &str = include_str!("../../../template.yaml");
 ///
 /// # Errors
 /// The parameters are invalid.
-pub fn own_stack(context: &Context) -> Result<Stack, String> {
-    template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run())
+pub fn own_stack(context: &Context) -> Result<Stack> {
+    template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run().into())
 }
 
 /// The file that marks a folder as the demonstration's own. Only a folder with this file may be emptied.
 const MARK: &str = "weir-demo";
 
-/// The progress: one changing line on standard error.
-pub(crate) struct Progress(ProgressBar);
+/// The progress: one changing line on standard error, and the lines of each part that has ended on standard
+/// output.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    /// Whether the lines are shown: a report in JSON is shown once, at the end.
+    shows_lines: bool,
+}
 
 impl Progress {
-    fn new() -> Self {
+    fn new(output: Output) -> Self {
         let bar = interruption::progress_bar(None, "   {spinner} {msg}", "");
         bar.enable_steady_tick(Duration::from_millis(120));
-        Self(bar)
+        Self { bar, shows_lines: matches!(output, Output::Table) }
+    }
+
+    /// Shows the lines of a part that has ended.
+    fn ended(&self, lines: &str) {
+        if self.shows_lines {
+            self.bar.suspend(|| show(lines));
+        }
     }
 
     /// Shows that `done` of `all` steps are complete.
     pub(crate) fn step(&self, what: &str, done: u64, all: u64) {
-        self.0.set_message(format!("{what}: {done} of {all}"));
+        self.bar.set_message(format!("{what}: {done} of {all}"));
     }
 
     /// Replaces the shown text.
     pub(crate) fn note(&self, text: &str) {
-        self.0.set_message(text.to_owned());
+        self.bar.set_message(text.to_owned());
     }
 }
 
@@ -95,7 +107,7 @@ pub async fn run(
     output: Output,
     stack: Stack,
     template_folder: &Path,
-) -> Result<String, String> {
+) -> Result<String> {
     empty(&arguments.directory)?;
     let started = Instant::now();
     let options = Options {
@@ -112,14 +124,14 @@ pub async fn run(
     };
     let system = System::start(stack, options).await?;
     let mut times = vec![("start", started.elapsed())];
-    let progress = Progress::new();
+    let progress = Progress::new(output);
     let outcome = all(&system, arguments, template_folder, &progress, &mut times).await;
-    progress.0.finish_and_clear();
+    progress.bar.finish_and_clear();
     system.shutdown().await;
     let outcome = outcome?;
     Ok(match output {
         Output::Json | Output::Ndjson => json_report(&outcome, &times, started.elapsed()),
-        Output::Table => text_report(&outcome, &times, &arguments.directory, started.elapsed()),
+        Output::Table => end_text(&outcome.films, &times, &arguments.directory, started.elapsed()),
     })
 }
 
@@ -141,54 +153,51 @@ async fn all(
     template_folder: &Path,
     progress: &Progress,
     times: &mut Times,
-) -> Result<Outcome, String> {
+) -> Result<Outcome> {
     let mut last = Instant::now();
     let mut done =
         |step| times.push((step, std::mem::replace(&mut last, Instant::now()).elapsed()));
     let votes = votes::run(system, arguments.votes, progress).await?;
+    progress.ended(&votes_text(&votes));
     done("counters");
     let films = films::run(system, arguments.films, progress).await?;
+    progress.ended(&films_text(&films));
     done("archive");
     let edits = edits::run(system, arguments.edits, progress).await?;
+    progress.ended(&edits_text(&edits));
     done("versions");
     let copies = copies::run(system, arguments.lines, progress).await?;
+    progress.ended(&copies_text(&copies));
     done("fan-out");
     let (count, directory) = (arguments.orders, &arguments.directory);
     let orders = orders::run(system, count, directory, template_folder, progress).await?;
+    progress.ended(&orders_text(&orders));
     done("migration");
     Ok(Outcome { votes, films, edits, copies, orders })
 }
 
 /// Empties the demonstration's own folder. Refuses any other folder.
-fn empty(directory: &Path) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot use `{}`: {error}", directory.display());
+fn empty(directory: &Path) -> Result<()> {
+    let doing = || format!("cannot use `{}`", directory.display());
     if directory.exists() {
         let ours = directory.join(MARK).exists();
-        let is_empty = std::fs::read_dir(directory).map_err(failed)?.next().is_none();
+        let is_empty = std::fs::read_dir(directory).context(doing)?.next().is_none();
         if !ours && !is_empty {
-            return Err(format!(
+            return Err(fatal!(
                 "`{}` is not empty and not from an earlier demonstration: use another --directory",
                 directory.display()
             ));
         }
-        std::fs::remove_dir_all(directory).map_err(failed)?;
+        std::fs::remove_dir_all(directory).context(doing)?;
     }
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").map_err(failed)
+    std::fs::create_dir_all(directory).context(doing)?;
+    std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").context(doing)
 }
 
-fn text_report(
-    Outcome { votes, films, edits, copies, orders }: &Outcome,
-    times: &Times,
-    directory: &Path,
-    took: Duration,
-) -> String {
-    let mut out = String::new();
-    let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
-    let _ = writeln!(
-        out,
+fn votes_text(votes: &votes::Outcome) -> String {
+    format!(
         " [1/5] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} function process killed, {} partitions split\n       \
-         every total equals the generator's own count; sum {}, {:.1} s after the last vote",
+         every total equals the generator's own count; sum {}, {:.1} s after the last vote\n",
         votes.votes,
         votes.counters,
         votes.votes_per_second,
@@ -196,42 +205,33 @@ fn text_report(
         votes.splits,
         votes.sum,
         votes.lag.as_secs_f64(),
-    );
-    let _ = writeln!(
-        out,
+    )
+}
+
+fn films_text(films: &films::Outcome) -> String {
+    format!(
         " [2/5] archive   {} films, clock +{} h: {} expired and are archived exactly once, {} deleted by hand are not\n       \
-         {} Parquet files, {:.1} s after the clock moved, every `_item` equal to its film",
+         {} Parquet files, {:.1} s after the clock moved, every `_item` equal to its film\n",
         films.films,
         films::HOURS,
         films.archived,
         films.deleted_by_hand,
         films.files,
         films.lag.as_secs_f64(),
-    );
-    let _ = writeln!(
-        out,
+    )
+}
+
+fn edits_text(edits: &edits::Outcome) -> String {
+    format!(
         " [3/5] versions  {} edits of {} films, {} function process killed: one version per edit, no gap, in order\n       \
-         {} versions of {} films checked, {:.1} s after the last edit; version 1 of a film restored",
+         {} versions of {} films checked, {:.1} s after the last edit; version 1 of a film restored\n",
         edits.edits,
         edits.films,
         edits.kills,
         edits.checked_versions,
         edits.checked_histories,
         edits.lag.as_secs_f64(),
-    );
-    out.push_str(&copies_text(copies));
-    out.push_str(&orders_text(orders));
-    write_times(&mut out, times, took);
-    let _ = writeln!(
-        out,
-        "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)",
-        directory.display()
-    );
-    let _ = writeln!(
-        out,
-        " The archive, with any tool that reads Parquet:\n   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true, union_by_name=true) limit 5\""
-    );
-    out
+    )
 }
 
 fn copies_text(copies: &copies::Outcome) -> String {
@@ -258,14 +258,19 @@ fn orders_text(orders: &orders::Outcome) -> String {
     )
 }
 
-fn write_times(out: &mut String, times: &Times, took: Duration) {
+/// Returns the last lines of the report: the times, and where the results are.
+fn end_text(films: &films::Outcome, times: &Times, directory: &Path, took: Duration) -> String {
+    let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
     let steps = times.iter().map(|(step, took)| format!("{step} {:.1}", took.as_secs_f64()));
-    let _ = writeln!(
-        out,
-        " ✔ all five pipelines verified in {:.1} s ({})",
+    format!(
+        " ✔ all five pipelines verified in {:.1} s ({})\n\n \
+         Written to {}: state/ (tables), s3/ (objects), logs/ (functions)\n \
+         The archive, with any tool that reads Parquet:\n   \
+         duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true, union_by_name=true) limit 5\"\n",
         took.as_secs_f64(),
-        steps.collect::<Vec<_>>().join(", ")
-    );
+        steps.collect::<Vec<_>>().join(", "),
+        directory.display()
+    )
 }
 
 fn json_report(

@@ -11,8 +11,7 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     locks::abort_when_poisoned();
     // The consensus library would log every vote and message. The store logs the important ones
     // itself.
@@ -23,7 +22,15 @@ async fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_target(false)
         .init();
-    match run(Arguments::parse()).await {
+    let arguments = Arguments::parse();
+    let runtime = match platform::threads::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

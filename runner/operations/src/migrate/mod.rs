@@ -172,21 +172,6 @@ pub async fn run(
     arguments: MigrateArguments,
     output: Output,
     workers: &dyn StartWorkers,
-) -> std::result::Result<Exit, String> {
-    match in_time(arguments, output, workers).await {
-        Ok(exit) => Ok(exit),
-        Err(Failure::Refused(why)) => {
-            say(&why);
-            Ok(Exit::Refused)
-        }
-        Err(failure) => Err(failure.to_string()),
-    }
-}
-
-async fn in_time(
-    arguments: MigrateArguments,
-    output: Output,
-    workers: &dyn StartWorkers,
 ) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let mut context = Context::new(&endpoint, &arguments.control_table, output);

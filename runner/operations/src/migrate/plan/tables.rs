@@ -187,7 +187,7 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     let answer = answer.map_err(|error| {
         format!("cannot read an item of table `{table}`: {}", error_text(&error))
     })?;
-    Ok(answer.item.map(from_sdk_item).transpose()?)
+    answer.item.map(from_sdk_item).transpose()
 }
 
 /// Reads items by their keys, strongly consistent. Missing items are left out.
