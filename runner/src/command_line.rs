@@ -260,12 +260,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
         Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
         Verb::Mcp(arguments) => Box::pin(mcp::run(&arguments)).await,
         Verb::Archive(arguments) => {
-            Box::pin(archive::run(
-                *arguments,
-                output,
-                &mut std::io::BufWriter::new(std::io::stdout()),
-            ))
-            .await
+            let mut to = std::io::BufWriter::new(std::io::stdout());
+            Box::pin(archive::run(*arguments, output, &mut to)).await
         }
         Verb::Counters(arguments) => {
             Box::pin(counters::run(arguments, output, stack_if_there)).await
