@@ -271,7 +271,7 @@ fn check_members(node: &Node, fields: &[Field], findings: &Findings<'_>) {
                 let help = match (misnamed, meant) {
                     (_, Some(meant)) => format!("did you mean `{meant}`?"),
                     (Some((_, instead)), None) => format!("write {instead}"),
-                    (None, None) => format!("allowed are {}", names(fields)),
+                    (None, None) => format!("known keys: {}", names(fields)),
                 };
                 findings.error(entry.key_at, format!("unknown key `{}`", entry.key), help);
             }
