@@ -223,9 +223,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
     let context = context(&line.parameters, &folder);
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
-    let stack_by = |context: &Context| -> Result<Stack> {
-        read(context)?.map_err(|error| error.why_not_run().into())
-    };
+    let stack_by =
+        |context: &Context| read(context)?.map_err(|error| Failure::from(error.why_not_run()));
     // Uses the parameters of the `weir up` of this template. Other parameters would select other tables and
     // settings.
     let store = endpoint::named(line.verb.endpoint());
@@ -260,12 +259,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
         Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
         Verb::Mcp(arguments) => Box::pin(mcp::run(&arguments)).await,
         Verb::Archive(arguments) => {
-            Box::pin(archive::run(
-                *arguments,
-                output,
-                &mut std::io::BufWriter::new(std::io::stdout()),
-            ))
-            .await
+            let mut writer = std::io::BufWriter::new(std::io::stdout());
+            Box::pin(archive::run(*arguments, output, &mut writer)).await
         }
         Verb::Counters(arguments) => {
             Box::pin(counters::run(arguments, output, stack_if_there)).await

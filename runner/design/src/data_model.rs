@@ -65,14 +65,11 @@ impl DataModel {
     /// Returns the model as the JSON of a model file, without the places.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let item = |item: &Item| -> Value {
-            let text = model::json::item_to_string(item);
-            json!({"PutRequest": {"Item": serde_json::from_str::<Value>(&text).unwrap_or_default()}})
-        };
+        let item = |item: &Item| json!({"PutRequest": {"Item": item_json(item)}});
         let items: Map<String, Value> = self
             .items
             .iter()
-            .map(|(table, items)| (table.clone(), items.iter().map(item).collect()))
+            .map(|(table, items)| (table.clone(), items.iter().map(item).collect::<Value>()))
             .collect();
         json!({
             "tables": self.tables,
@@ -81,6 +78,11 @@ impl DataModel {
             "workload": {"tables": self.workload},
         })
     }
+}
+
+/// Returns an item as DynamoDB JSON.
+pub(crate) fn item_json(item: &Item) -> Value {
+    serde_json::from_str(&model::json::item_to_string(item)).unwrap_or_default()
 }
 
 /// A table, as `CreateTable` has it.

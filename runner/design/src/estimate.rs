@@ -13,7 +13,7 @@ use crate::capacity::{
     write_units_of,
 };
 use crate::command::Command;
-use crate::data_model::{AccessPattern, DataModel, Index, Table, partition_key};
+use crate::data_model::{AccessPattern, DataModel, Index, ProjectionType, Table, partition_key};
 use crate::prices::Prices;
 use crate::trial::{Consumed, Outcome};
 
@@ -251,7 +251,7 @@ fn part(
 }
 
 /// Returns the read and write units of one request of a pattern in production.
-fn units(
+pub(crate) fn units(
     (pattern, command, outcome): (&AccessPattern, &Command, &Outcome),
     consumed: &Consumed,
     sizes: Sizes,
@@ -325,7 +325,7 @@ fn few_values(model: &DataModel, table: &Table, index: Option<&Index>) -> Option
 
 /// Average sizes of the items of a table, or of the entries of an index.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+pub(crate) struct Sizes {
     /// In the examples.
     example: f64,
     /// In production.
@@ -337,17 +337,17 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(model: &DataModel, table: &Table, index: Option<&Index>) -> Self {
+    /// Returns the sizes of a table's items or of an index's entries.
+    pub(crate) fn of(model: &DataModel, table: &Table, index: Option<&Index>) -> Self {
         let items = model.items_of(&table.table_name);
         let average = |items: &[Item]| {
             let bytes: usize = items.iter().map(Item::size).sum();
             if items.is_empty() { 0.0 } else { float(bytes) / float(items.len()) }
         };
-        let whole = average(items);
         let stated =
             model.workload.get(&table.table_name).and_then(|found| found.item_bytes).map(float);
         let (example, share) = match index {
-            None => (whole, 1.0),
+            None => (average(items), 1.0),
             Some(index) => {
                 let (shape, key) = (table.shape(index), table.key());
                 let entries = items.iter().filter_map(|item| Some(shape.entry(&key, item)?.1));
@@ -356,11 +356,11 @@ impl Sizes {
                 (average(&entries), if items.is_empty() { 1.0 } else { share })
             }
         };
-        let expected = match stated {
-            Some(stated) if whole > 0.0 => stated * example / whole,
-            Some(stated) => stated,
-            None => example,
-        };
+        // The examples show the size of an entry that does not contain all attributes.
+        let has_all =
+            index.is_none_or(|index| index.projection.projection_type == ProjectionType::All);
+        let stated = stated.filter(|_| has_all);
+        let expected = stated.unwrap_or(example);
         Self { example, expected, is_stated: stated.is_some(), share }
     }
 }

@@ -85,7 +85,7 @@ impl Prices {
             ("provisioned.read_unit_hour", prices.provisioned.read_unit_hour),
             ("storage.gb_month", prices.storage.gb_month),
         ];
-        match all.into_iter().find(|(_, price)| !(*price >= 0.0)) {
+        match all.into_iter().find(|(_, price)| price.is_nan() || *price < 0.0) {
             Some((name, _)) => Err(PricesError::Negative(name)),
             None => Ok(prices),
         }

@@ -86,7 +86,7 @@ impl Report<'_> {
 
     /// Returns the report as JSON. `findings` has the findings, each as an object.
     #[must_use]
-    pub fn json(&self, findings: Vec<Value>) -> Value {
+    pub fn json(&self, findings: &[Value]) -> Value {
         let patterns = self.model.patterns.iter().zip(self.trial);
         json!({
             "schema": "weir.model/v1",
@@ -148,7 +148,9 @@ fn answer(outcome: &Outcome) -> String {
     }
     let parts = ["Items", "Item", "Responses", "Attributes"];
     let shown = parts.iter().find_map(|part| outcome.answer.get(part));
-    let text = shown.map_or_else(|| "done".to_owned(), Value::to_string);
+    let (reads, _) = outcome.units();
+    let nothing = if reads > 0.0 { "no item" } else { "done" };
+    let text = shown.map_or_else(|| nothing.to_owned(), Value::to_string);
     match text.char_indices().nth(ANSWER_CHARS_MAX) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,
@@ -171,7 +173,7 @@ fn table_text(table: &TableEstimate) -> String {
     }
     let amplification = table
         .write_amplification
-        .map_or(String::new(), |times| format!(", each write unit becomes {}", number(times)));
+        .map_or(String::new(), |times| format!(", write amplification {}", number(times)));
     let mut text = format!("\n{}{amplification}\n", table.table);
     let name = |part: &Part| part.index.clone().unwrap_or_else(|| "table".to_owned());
     let widest = table.parts.iter().map(|part| name(part).chars().count()).max().unwrap_or(0);

@@ -8,10 +8,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::command::{Command, Operation};
-use crate::data_model::{DataModel, Place};
+use crate::data_model::{DataModel, Place, item_json};
 
-/// Items of a `BatchWriteItem`.
-const BATCH_ITEMS: usize = 25;
 /// Maximum number of pages of one access pattern. The example items of a file of 1 MB fit into a few pages,
 /// unless the page size is tiny.
 const PAGES_MAX: usize = 1_000;
@@ -33,14 +31,11 @@ pub fn preparation(model: &DataModel) -> Vec<(Place, Request)> {
         (Place::Table(at), Request { operation: "CreateTable", parameters })
     });
     let mut requests: Vec<_> = tables.collect();
-    let all = model.to_json();
-    let items = all.get("items").and_then(Value::as_object);
-    for (table, items) in items.into_iter().flatten() {
-        let items = items.as_array().map_or(&[][..], Vec::as_slice);
-        for (batch, items) in items.chunks(BATCH_ITEMS).enumerate() {
-            let parameters = json!({"RequestItems": {table: items}});
-            let place = Place::Item(table.clone(), batch * BATCH_ITEMS);
-            requests.push((place, Request { operation: "BatchWriteItem", parameters }));
+    for (table, items) in &model.items {
+        for (at, item) in items.iter().enumerate() {
+            let parameters = json!({"TableName": table, "Item": item_json(item)});
+            let request = Request { operation: "PutItem", parameters };
+            requests.push((Place::Item(table.clone(), at), request));
         }
     }
     requests

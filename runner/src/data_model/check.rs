@@ -39,8 +39,8 @@ pub(super) async fn run(
     match output {
         Output::Table => show(&report.text()),
         Output::Json | Output::Ndjson => {
-            let findings = found.shown.iter().map(object).collect();
-            show(&format!("{}\n", report.json(findings)));
+            let findings: Vec<_> = found.shown.iter().map(object).collect();
+            show(&format!("{}\n", report.json(&findings)));
         }
     }
     if arguments.keep {

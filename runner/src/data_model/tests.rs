@@ -73,13 +73,13 @@ fn each_finding_is_in_a_model_of_the_test_data() {
 
 #[tokio::test]
 async fn what_the_store_refuses_has_its_place() {
-    let text = "tables: [{TableName: abc, BillingMode: PAY_PER_REQUEST, AttributeDefinitions: [{AttributeName: pk, AttributeType: S}], KeySchema: [{AttributeName: pk, KeyType: HASH}]}]\nitems:\n  abc:\n    - {PutRequest: {Item: {pk: {S: a}}}}\n    - {PutRequest: {Item: {pk: {S: a}}}}\naccess_patterns: []\n";
-    let model = design::read("twice.yaml", text).unwrap();
-    let file = ModelFile { name: "twice.yaml".to_owned(), text: text.to_owned(), model };
+    let text = "tables: [{TableName: abc, BillingMode: PAY_PER_REQUEST, AttributeDefinitions: [{AttributeName: pk, AttributeType: S}], KeySchema: [{AttributeName: pk, KeyType: HASH}]}]\nitems:\n  abc:\n    - {PutRequest: {Item: {pk: {S: a}}}}\n    - {PutRequest: {Item: {pk: {S: ''}}}}\naccess_patterns: []\n";
+    let model = design::read("refused.yaml", text).unwrap();
+    let file = ModelFile { name: "refused.yaml".to_owned(), text: text.to_owned(), model };
     let store = ScratchStore::open().await.unwrap();
     let refused = prepare(&store, &file).await.unwrap().to_string();
-    assert!(refused.contains("--> twice.yaml:4:"), "{refused}");
-    assert!(refused.contains("the store refuses BatchWriteItem: "), "{refused}");
+    assert!(refused.contains("--> refused.yaml:5:"), "{refused}");
+    assert!(refused.contains("the store refuses PutItem: "), "{refused}");
 }
 
 /// The tables of a model, created in a store, are exported as the same model.

@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    fn request(value: Value) -> Map<String, Value> {
+    fn request(value: &Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()
     }
 
@@ -188,7 +188,7 @@ mod tests {
             ("REMOVE #s", "status"),
             ("", ""),
         ] {
-            let given = request(json!({
+            let given = request(&json!({
                 "UpdateExpression": expression, NAMES: {"#s": "status"},
             }));
             assert_eq!(names(&updated(&given)), expected, "{expression}");
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn reads_name_what_they_return() {
-        let given = request(json!({
+        let given = request(&json!({
             "ProjectionExpression": "#s, a.b, tags[0]",
             "FilterExpression": "attribute_exists(c.d) AND size(e) > :n AND NOT f IN (:x)",
             NAMES: {"#s": "status"},
@@ -206,13 +206,13 @@ mod tests {
         assert_eq!(names(&found.returned.unwrap()), "a status tags");
         assert_eq!(names(&found.filtered), "c e f");
         assert_eq!(attributes(&Map::new()).returned, None);
-        let counted = attributes(&request(json!({"Select": "COUNT"})));
+        let counted = attributes(&request(&json!({"Select": "COUNT"})));
         assert_eq!(counted.returned, Some(BTreeSet::new()));
     }
 
     #[test]
     fn placeholders_have_values() {
-        let given = request(json!({
+        let given = request(&json!({
             "KeyConditionExpression": "#k = :key AND b > :low",
             NAMES: {"#k": "pk", "#unused": "x"},
             VALUES: {":kye": {"S": "a"}},

@@ -108,7 +108,7 @@ pub(super) fn command(all: &[String]) -> Result<Command, CommandError> {
         command.take(option, kind, &value)?;
     }
     match operation.required().iter().find(|option| !given.contains(*option)) {
-        Some(option) => Err(CommandError::Missing(operation, *option)),
+        Some(option) => Err(CommandError::Missing(operation, option)),
         None => Ok(command),
     }
 }

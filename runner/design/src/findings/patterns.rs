@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
-use template::diagnostic::{listed, similar};
+use template::diagnostic::{counted, listed, similar};
 
 use crate::command::{Action, Command, Operation, attributes, updated};
 use crate::data_model::{AccessPattern, DataModel, Place, key_names};
-use crate::estimate::tried;
+use crate::estimate::{Sizes, tried, units};
 use crate::findings::{
     CHANGING_KEY, Context, FILTER, NARROW_PROJECTION, NO_ITEMS, REFUSED, SCAN, UNANSWERED,
     UNKNOWN_ATTRIBUTE,
@@ -156,12 +156,14 @@ impl Tried<'_> {
                 let mut keys = key_names(&index.key_schema).into_iter();
                 let Some(name) = keys.find(|name| changed.contains(*name)) else { continue };
                 let mut here = self.outcome.consumed.iter();
-                let units = here
-                    .find(|consumed| {
-                        consumed.table == table.table_name
-                            && consumed.index.as_ref() == Some(&index.index_name)
-                    })
-                    .map_or(0.0, |consumed| consumed.writes);
+                let here = here.find(|consumed| {
+                    consumed.table == table.table_name
+                        && consumed.index.as_ref() == Some(&index.index_name)
+                });
+                let Some(consumed) = here else { continue };
+                let tried = (self.pattern, self.command, self.outcome);
+                let sizes = Sizes::of(self.context.model, table, Some(index));
+                let (_, units) = units(tried, consumed, sizes);
                 if units <= 0.0 {
                     continue;
                 }
@@ -172,8 +174,10 @@ impl Tried<'_> {
                 self.report(
                     CHANGING_KEY,
                     format!(
-                        "the pattern `{}` changes `{name}`, a key attribute of `{}`: the old entry is deleted and a new one written, {units} write units for each request{price}",
-                        self.pattern.pattern, index.index_name
+                        "the pattern `{}` changes `{name}`, a key attribute of `{}`: its entry there is added, deleted or replaced, {} for each request{price}",
+                        self.pattern.pattern,
+                        index.index_name,
+                        counted(units, "write unit", "write units"),
                     ),
                     "choose a key that does not change, project fewer attributes, or accept `changing-key`",
                 );

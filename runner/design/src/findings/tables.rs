@@ -132,11 +132,12 @@ impl Checked<'_> {
                     && command.tables().first() == Some(&self.table.table_name.as_str())
             })
             .collect();
-        if users.is_empty() && !is_named {
+        // An exported model has no patterns yet.
+        if users.is_empty() && !is_named && !model.patterns.is_empty() {
             let dollars = self
                 .part(Some(index))
                 .map_or(0.0, |part| part.on_demand_dollars + part.storage_dollars);
-            let price = match dollars > 0.0 {
+            let price = match dollars >= 0.01 {
                 true => format!(", and costs {dollars:.2} dollars a month on demand"),
                 false => String::new(),
             };

@@ -1,7 +1,9 @@
 //! Reads the example items: DynamoDB JSON with places.
 
+use std::collections::BTreeMap;
+
 use model::json::item_from_str;
-use model::{AttributeType, Item};
+use model::{AttributeType, AttributeValue, Item};
 use serde_json::{Map, Value};
 use template::Span;
 use template::diagnostic::{Findings, listed, similar};
@@ -21,19 +23,31 @@ pub(super) fn read(model: &mut DataModel, entry: &Entry, findings: &Findings<'_>
         report_unknown_table(model, &entry.key, entry.key_at, findings);
         return;
     };
-    let mut items = Vec::new();
+    let (mut items, mut keys) = (Vec::new(), BTreeMap::new());
     for (at, node) in list(Some(&entry.value)).iter().enumerate() {
         let Some(node) = node.get("PutRequest").and_then(|request| request.get("Item")) else {
             continue;
         };
         let Some(item) = item(node, findings) else { continue };
         check_key(table, &item, node, findings);
+        let key: Vec<_> = table.key().iter().map(|name| item.get(*name).map(plain)).collect();
+        if let Some(first) = keys.insert(key, node.at.line) {
+            let message = format!("this item has the key of the item in line {first}");
+            findings.error(node.at, message, "change its key, or remove one of the two");
+        }
         items.push((item, Place::Item(entry.key.clone(), at), node.at));
     }
     for (item, place, at) in items {
         model.places.insert(place, at);
         model.items.entry(entry.key.clone()).or_default().push(item);
     }
+}
+
+/// Returns a value as DynamoDB JSON.
+fn plain(value: &AttributeValue) -> String {
+    let mut text = String::new();
+    model::json::write_attribute_value(&mut text, value);
+    text
 }
 
 /// Reports the name of a table that the model does not have.

@@ -38,11 +38,14 @@ pub fn read(file: &str, text: &str) -> Result<DataModel, Diagnostics> {
 }
 
 fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
-    if text.trim().is_empty() || text.len() > BYTES_MAX {
-        let message = format!(
-            "this is not a data model: it has {} bytes, and at most {BYTES_MAX} are read",
-            text.len()
-        );
+    let message = match text.len() {
+        _ if text.trim().is_empty() => Some("this file is empty".to_owned()),
+        length if length > BYTES_MAX => {
+            Some(format!("this file has {length} bytes, at most {BYTES_MAX} are read"))
+        }
+        _ => None,
+    };
+    if let Some(message) = message {
         let help = "write an object with `tables`, `items` and `access_patterns`";
         findings.error(Span { line: 1, column: 1, width: 1 }, message, help);
         return None;

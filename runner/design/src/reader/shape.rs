@@ -223,22 +223,20 @@ pub(super) fn check(node: &Node, shape: &Shape, findings: &Findings<'_>) {
         Shape::Number if !number().is_some_and(|number| number >= 0.0 && number.is_finite()) => {
             wrong("a number of at least 0", "write, for example, 100");
         }
-        Shape::Count if !count().is_some_and(|count| count <= COUNT_MAX) => {
+        Shape::Count if count().is_none_or(|count| count > COUNT_MAX) => {
             wrong("a whole number", "write, for example, 1000");
         }
         Shape::Share if !number().is_some_and(|number| (0.0..=1.0).contains(&number)) => {
             wrong("a number from 0 to 1", "write, for example, 0.1 for a tenth");
         }
         Shape::Flag if flag(node).is_none() => wrong("true or false", "write true or false"),
-        Shape::OneOf(known) => {
-            if !node.as_text().is_some_and(|text| known.contains(&text)) {
-                let meant = node.as_text().and_then(|text| similar(text, known.iter().copied()));
-                let help = match meant {
-                    Some(meant) => format!("did you mean `{meant}`?"),
-                    None => format!("write {}", listed(known.iter().copied())),
-                };
-                wrong(&listed(known.iter().copied()), &help);
-            }
+        Shape::OneOf(known) if node.as_text().is_none_or(|text| !known.contains(&text)) => {
+            let meant = node.as_text().and_then(|text| similar(text, known.iter().copied()));
+            let help = match meant {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("write {}", listed(known.iter().copied())),
+            };
+            wrong(&listed(known.iter().copied()), &help);
         }
         Shape::List(member) => match &node.kind {
             Kind::List(members) => members.iter().for_each(|node| check(node, member, findings)),
@@ -273,7 +271,7 @@ fn check_members(node: &Node, fields: &[Field], findings: &Findings<'_>) {
                 let help = match (misnamed, meant) {
                     (_, Some(meant)) => format!("did you mean `{meant}`?"),
                     (Some((_, instead)), None) => format!("write {instead}"),
-                    (None, None) => format!("allowed are {}", names(fields)),
+                    (None, None) => format!("known keys: {}", names(fields)),
                 };
                 findings.error(entry.key_at, format!("unknown key `{}`", entry.key), help);
             }

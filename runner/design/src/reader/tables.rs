@@ -130,11 +130,6 @@ fn check_indexes(table: &Table, node: &Node, findings: &Findings<'_>) {
                 "write {\"ProjectionType\": \"INCLUDE\", \"NonKeyAttributes\": [\"…\"]}",
             );
         }
-        let keys = table.key().into_iter().chain(crate::data_model::key_names(&index.key_schema));
-        for name in keys.filter(|key| names.iter().any(|name| name == key)) {
-            let message = format!("`NonKeyAttributes` has the key attribute `{name}`");
-            findings.error(at, message, "remove it: every index contains all key attributes");
-        }
     }
     let own = table.key_schema.iter().find(|element| element.key_type == KeyType::Hash);
     for (index, node) in
