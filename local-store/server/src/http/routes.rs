@@ -16,6 +16,7 @@ use http::header::{
     CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, HeaderName, HeaderValue, SERVER, VARY,
 };
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Frame};
@@ -39,7 +40,7 @@ use node::clock::wall_clock;
 
 /// The maximum size of a body in bytes: DynamoDB's maximum, and some room for JSON syntax.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
-/// The maximum size in bytes of a request's headers, as in DynamoDB.
+/// The maximum size in bytes of a request's path, and of its headers, as in DynamoDB.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The time that a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -174,9 +175,10 @@ impl Routes {
             let text = NOT_AN_API_REQUEST.to_owned();
             return text_response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text);
         }
-        if header_bytes(&head) > HEADER_BYTES_MAX {
+        let path = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+        if path.len().max(header_bytes(&head)) > HEADER_BYTES_MAX {
             let text = format!(
-                "the request's headers are larger than {HEADER_BYTES_MAX} bytes; send fewer or shorter headers"
+                "the request's path or headers are larger than {HEADER_BYTES_MAX} bytes; send a shorter path, or fewer or shorter headers"
             );
             return text_response(StatusCode::BAD_REQUEST, TEXT_CONTENT_TYPE, text);
         }

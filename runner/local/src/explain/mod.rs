@@ -8,6 +8,7 @@ mod newest;
 mod tests;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use aws_sdk_dynamodbstreams::Client;
@@ -198,8 +199,12 @@ pub fn verdicts_of_newest(
         records.iter().map(|found| found.record.sequence.clone()).collect();
     // `None` sorts first, so a record without a time makes all lines count.
     let since_ms = records.iter().map(begin_of).min().flatten();
+    let tables: BTreeSet<String> = records.iter().map(|found| found.table.clone()).collect();
     let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
-        Ok(lines) => histories_of(lines.since(since_ms), &wanted),
+        Ok(lines) => {
+            let lines = lines.since(since_ms).of_tables(tables.into_iter().collect());
+            histories_of(lines, &wanted)
+        }
         Err(_) => vec![History::default(); wanted.len()],
     };
     let redrives = log::read(directory);
@@ -375,7 +380,7 @@ fn text(
 
 /// Returns the number of bisects before this attempt. Each larger size among the earlier attempts means one.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
-    let larger: std::collections::BTreeSet<usize> = all
+    let larger: BTreeSet<usize> = all
         .iter()
         .take_while(|other| *other != attempt)
         .filter(|other| {
