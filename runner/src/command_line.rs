@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::console::{self, ConsoleArguments};
+use crate::data_model::{self, ModelArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::init::{self, InitArguments};
@@ -80,6 +81,8 @@ enum Verb {
     Up(UpArguments),
     /// Check the template for errors and probable mistakes
     Check(CheckArguments),
+    /// Check a data model: run its access patterns, find mistakes, compute its cost
+    Model(ModelArguments),
     /// Load a CSV or JSON file into a table
     Load(LoadArguments),
     /// Inspect streams and explain what happened to each record
@@ -224,9 +227,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
     let context = context(&line.parameters, &folder);
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
-    let stack_by = |context: &Context| -> Result<Stack> {
-        read(context)?.map_err(|error| error.why_not_run().into())
-    };
+    let stack_by =
+        |context: &Context| read(context)?.map_err(|error| Failure::from(error.why_not_run()));
     // Uses the parameters of the `weir up` of this template. Other parameters would select other tables and
     // settings.
     let store = endpoint::named(line.verb.endpoint());
@@ -249,6 +251,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
             Box::pin(run_up(&arguments, &context, stack_by, &template)).await
         }
         Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
+        Verb::Model(arguments) => Box::pin(data_model::run(&arguments, output)).await,
         Verb::Load(arguments) => Box::pin(load::run(arguments, output, stack_if_there)).await,
         Verb::Streams(arguments) => Box::pin(streams::run(&arguments, output)).await,
         Verb::Clock(arguments) => Box::pin(clock::run(&arguments, output)).await,
@@ -260,12 +263,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
         Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
         Verb::Mcp(arguments) => Box::pin(mcp::run(&arguments)).await,
         Verb::Archive(arguments) => {
-            Box::pin(archive::run(
-                *arguments,
-                output,
-                &mut std::io::BufWriter::new(std::io::stdout()),
-            ))
-            .await
+            let mut writer = std::io::BufWriter::new(std::io::stdout());
+            Box::pin(archive::run(*arguments, output, &mut writer)).await
         }
         Verb::Counters(arguments) => {
             Box::pin(counters::run(arguments, output, stack_if_there)).await

@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn without_a_template_the_fix_is_to_name_one() {
-        let fix = |error: &str| template(Err(error.to_owned())).fix;
+        let fix = |error: &str| template(Err(error.to_owned().into())).fix;
         assert!(fix("cannot read `template.yaml`: no such file").contains("--template FILE"));
         assert!(fix("error: there is no `Resources`").contains("weir check"));
     }

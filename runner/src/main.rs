@@ -7,14 +7,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[expect(clippy::print_stderr, reason = "no command runs yet")]
 fn main() -> ExitCode {
     locks::abort_when_poisoned();
-    match platform::threads::runtime() {
-        Ok(runtime) => runtime.block_on(runner::command_line::run()),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    platform::threads::run(runner::command_line::run())
 }

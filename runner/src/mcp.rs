@@ -42,8 +42,8 @@ fn place(arguments: &McpArguments) -> Result<Place> {
     let (endpoint, directory, running) = match &arguments.directory {
         Some(directory) => {
             let (directory, running) = running_in(directory)?;
-            let endpoint = running.store().map(str::to_owned).ok_or_else(
-                || "--directory: this `weir up` does not publish its store: name it with --region",
+            let endpoint = running.store().map(str::to_owned).ok_or(
+                "--directory: this `weir up` does not publish its store: name it with --region",
             )?;
             (endpoint, Some(directory), Some(running))
         }

@@ -209,10 +209,10 @@ async function items(browser, base, running) {
   await page.close();
 }
 
-async function migrations(browser, base, folder, running, keep) {
+async function migrations(browser, base, folder, running) {
   for (const table of ["parcels", "parcels-2"]) await createTable(running, table, "id");
   for (let number = 0; number < PARCELS; number += 1) await put(running, "parcels", { id: `p-${number}`, weight: number });
-  keep(await migrate(folder, "parcels", PLAN, ["--rate", "2"]));
+  await migrate(folder, "parcels", PLAN, ["--rate", "2"]);
   await until("the backfill", 120, async () => (await twin(base, "/migrations/parcels.json")).phase === "copying", path.join(folder, "parcels.log"));
   const page = await open(browser, `${base}/migrations/parcels`);
   assert.match(await textOf(page), /No: /);
@@ -323,11 +323,10 @@ async function histories(browser, base) {
 }
 
 async function main() {
-  await withBrowser(async (browser, folder, keep) => {
+  await withBrowser(async (browser, folder) => {
     const small = folder("shop");
     // With faults, the counts of the orders would not be certain: they are off before the first order.
     const shop = await startShop(small, ["--chaos", "7"], (address) => clockAndChaos(browser, address));
-    keep(shop.child);
     const { running } = shop;
     const base = running.console;
     assert.equal(ORDERS.length, 6);
@@ -335,12 +334,11 @@ async function main() {
     await tables(browser, base, small, running);
     await items(browser, base, running);
     await partitions(browser, base);
-    await migrations(browser, base, small, running, keep);
+    await migrations(browser, base, small, running);
     await tokenAndScript(browser, base);
     await keyboard(browser, base);
     await end(shop);
     const whole = await startPipelines(folder("pipelines"));
-    keep(whole.child);
     await archive(browser, whole.running.console, whole.running);
     await histories(browser, whole.running.console);
     await end(whole);

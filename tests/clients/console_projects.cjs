@@ -82,6 +82,13 @@ const ORDERS = [
 // The order for which Notify fails.
 const UNREACHABLE = "A-1004";
 
+// The processes that `withBrowser` ends.
+const children = [];
+function keep(child) {
+  children.push(child);
+  return child;
+}
+
 async function until(what, seconds, look, log) {
   for (let tries = 0; tries < seconds * 4; tries += 1) {
     const found = await look();
@@ -95,7 +102,7 @@ async function until(what, seconds, look, log) {
 async function up(folder, template, more = []) {
   const log = fs.openSync(path.join(folder, "up.log"), "a");
   const ports = ["--port", "0", "--s3-port", "0", "--invoke-port", "0", "--console-port", "0"];
-  const child = spawn(WEIR, ["up", "--template", template, ...ports, ...more], { cwd: folder, stdio: ["ignore", log, log] });
+  const child = keep(spawn(WEIR, ["up", "--template", template, ...ports, ...more], { cwd: folder, stdio: ["ignore", log, log] }));
   const file = path.join(folder, ".weir/running.json");
   const running = await until("weir up", 120, () => {
     if (child.exitCode !== null) throw new Error(fs.readFileSync(path.join(folder, "up.log"), "utf8"));
@@ -156,20 +163,18 @@ async function migrate(folder, name, plan, more = []) {
   const file = path.join(folder, `${name}.log`);
   const log = fs.openSync(file, "a");
   const start = ["migrate", "start", `${name}.yaml`, "--local-workers", "1", "--package", path.join(ROOT, "functions/processor"), ...more];
-  const workers = spawn(WEIR, start, { cwd: folder, stdio: ["ignore", log, log] });
+  const workers = keep(spawn(WEIR, start, { cwd: folder, stdio: ["ignore", log, log] }));
   await until("the migration to begin", 60, () => weir(folder, "migrate", "status", name).code === 0, file);
-  return workers;
 }
 
 // Copies the orders to a new table, up to the comparison before a cut-over.
 async function migrateShop(folder, running) {
   await createTable(running, "shop", "pk");
-  const workers = await migrate(folder, "shop", PLAN);
+  await migrate(folder, "shop", PLAN);
   for (const verb of ["wait", "verify"]) {
     const done = weir(folder, "migrate", verb, "shop", "--timeout", "60");
     assert.equal(done.code, 0, done.err + fs.readFileSync(path.join(folder, "shop.log"), "utf8"));
   }
-  return workers;
 }
 
 // The five pipelines of the repository's template, with something to see in each.
@@ -201,16 +206,16 @@ async function launch() {
   });
 }
 
-// Runs `use` with a browser and a function that makes folders and keeps processes; ends all of them afterwards.
+// Runs `use` with a browser and a function that makes folders; ends all processes and removes the folders afterwards.
 async function withBrowser(use) {
   const browser = await launch();
-  const folders = [], children = [];
+  const folders = [];
   const folder = (name) => {
     folders.push(fs.mkdtempSync(path.join(os.tmpdir(), `console-${name}-`)));
     return folders.at(-1);
   };
   try {
-    await use(browser, folder, (child) => children.push(child));
+    await use(browser, folder);
   } finally {
     await browser.close();
     await Promise.allSettled(children.map((child) => end({ child })));
@@ -222,6 +227,6 @@ const textOf = (page) => page.$eval("main", (main) => main.innerText);
 const twin = async (base, address) => (await fetch(base + address)).json();
 
 module.exports = {
-  ORDERS, ROOT, UNREACHABLE, WEIR, createTable, documentsOf, end, migrate, migrateShop, put, startPipelines, startShop,
+  ORDERS, ROOT, UNREACHABLE, WEIR, createTable, documentsOf, end, keep, migrate, migrateShop, put, startPipelines, startShop,
   textOf, twin, until, up, weir, withBrowser,
 };

@@ -20,7 +20,7 @@ const CLIENTS: usize = 100;
 /// Size of a body in bytes, the maximum of DynamoDB.
 const BODY_BYTES: usize = 16 * 1024 * 1024;
 /// The most memory of the process, in kB, as documented.
-const MEMORY_KB_MAX: u64 = 1_500_000;
+const MEMORY_KB_MAX: u64 = 1_200_000;
 /// Requests to each port whose body does not end.
 const SLOW: usize = 100;
 /// Threads of a process that wait for files, as documented.
@@ -40,7 +40,7 @@ fn number_of(process: &Process, name: &str) -> u64 {
 /// Sends a request on a connection of its own, and returns the status and the answer.
 fn send(address: &str, operation: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(900))).unwrap();
     let head = format!(
         "POST / HTTP/1.1\r\nHost: {address}\r\nX-Amz-Target: DynamoDB_20120810.{operation}\r\n\
          Content-Type: application/x-amz-json-1.0\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

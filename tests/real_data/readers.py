@@ -210,10 +210,7 @@ def by_default(place):
     yield "pandas.read_parquet(place)", frame.count().to_dict()
     table = pyarrow.dataset.dataset(place, partitioning="hive").to_table()
     yield "pyarrow.dataset.dataset(place)", {name: len(table) - table[name].null_count for name in table.column_names}
-    for call, scan in (
-        ("polars.scan_parquet(place)", polars.scan_parquet(place)), ("polars.read_parquet(files)", polars.read_parquet(pattern).lazy()),
-    ):
-        yield call, scan.count().collect().row(0, named=True)
+    yield "polars.scan_parquet(place)", polars.scan_parquet(place).count().collect().row(0, named=True)
     columns = duckdb.sql(f"from read_parquet('{pattern}')").columns
     counts = ", ".join(f'count("{name}")' for name in columns)
     yield "DuckDB, read_parquet", dict(zip(columns, duckdb.sql(f"select {counts} from read_parquet('{pattern}')").fetchall()[0]))
@@ -222,11 +219,12 @@ def by_default(place):
 def check_defaults(place):
     """Compares the readers without options with a reader that unites the columns of all files."""
     united = f"read_parquet('{place}/**/*.parquet', hive_partitioning = true, union_by_name = true)"
-    names = duckdb.sql(f"from {united}").columns
+    # Some readers also make a column of the folder's own name, `table=movies`.
+    names = [name for name in duckdb.sql(f"from {united}").columns if name != "table"]
     counts = duckdb.sql(f"select {', '.join(f'count({chr(34)}{name}{chr(34)})' for name in names)} from {united}").fetchall()[0]
     expected = dict(zip(names, counts))
     for call, found in by_default(place):
-        differing = {name for name in expected.keys() | found.keys() if found.get(name) != expected.get(name)}
+        differing = {name for name in names if found.get(name) != expected[name]}
         assert not differing, f"{call}: {sorted(differing)[:5]} and {len(differing)} in all"
         print(f"  {call}: {len(found)} columns")
 

@@ -3,20 +3,30 @@
 //! The threads that a store starts for each of its nodes are not here; they are in `node`, `storage`
 //! and `server`.
 
+use std::future::Future;
 use std::io;
+use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
 
 /// The maximum number of threads that wait for a file or read one. More such work waits for a thread. A
 /// process with 1,024 descriptors has 216 connections, and each of their requests may wait for a file,
 /// so these do not keep the consensus from the processors.
-pub const BLOCKING_THREADS_MAX: usize = 256;
+const BLOCKING_THREADS_MAX: usize = 256;
 
-/// Creates the runtime of a program.
-///
-/// # Errors
-/// When the system refuses the runtime's descriptors.
-pub fn runtime() -> io::Result<Runtime> {
+/// Runs a program to its end. Returns a failure if the system refuses the runtime.
+#[expect(clippy::print_stderr, reason = "the program cannot begin, so it has no log or output")]
+pub fn run(program: impl Future<Output = ExitCode>) -> ExitCode {
+    match runtime() {
+        Ok(runtime) => runtime.block_on(program),
+        Err(error) => {
+            eprintln!("error: the program cannot start: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread().enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build()
 }
 

@@ -378,7 +378,7 @@ mod tests {
             match (checked(url, "--endpoint"), instead) {
                 (Ok(found), None) => assert_eq!(found, url),
                 (Err(said), Some(part)) => {
-                    assert!(said.to_string().contains(part), "{url}: {said}")
+                    assert!(said.to_string().contains(part), "{url}: {said}");
                 }
                 (found, _) => panic!("{url}: {found:?}"),
             }

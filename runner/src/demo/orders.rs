@@ -159,7 +159,7 @@ async fn migrate_and_kill(
         progress.note(&format!("orders: {phase}, {read} read"));
         kills += u64::from(kills == 0 && host.kill_working_instance());
         if let Some(problem) = host.problem() {
-            return Err(problem.to_string());
+            return Err(problem.to_string().into());
         }
         if phase == "tailing" && kills > 0 {
             return Ok(kills);

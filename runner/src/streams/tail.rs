@@ -232,7 +232,7 @@ impl Tail {
                         self.open.insert(shard, rest);
                     }
                 }
-                Err(refusal) => return Err(refusal.to_string()),
+                Err(refusal) => return Err(refusal.to_string().into()),
             }
         }
         Ok(is_idle)

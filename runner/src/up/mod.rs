@@ -442,7 +442,7 @@ mod tests {
             match (invoke_address(text), wrong) {
                 (Ok(taken), None) => assert_eq!(taken, text),
                 (Err(said), Some(wrong)) => {
-                    assert!(said.to_string().contains(wrong), "{text}: {said}")
+                    assert!(said.to_string().contains(wrong), "{text}: {said}");
                 }
                 (found, wrong) => panic!("{text}: {found:?} for {wrong:?}"),
             }

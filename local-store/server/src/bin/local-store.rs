@@ -22,15 +22,11 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_target(false)
         .init();
-    let arguments = Arguments::parse();
-    let runtime = match platform::threads::runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(run(arguments)) {
+    platform::threads::run(serve())
+}
+
+async fn serve() -> ExitCode {
+    match run(Arguments::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

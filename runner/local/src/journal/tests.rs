@@ -373,8 +373,9 @@ fn older_deliveries_and_those_of_other_mappings_are_left_out() {
         &lines("n", 20, 2),
         &reads(2, "m", "u"),
         &lines("m", 20, 3),
-    ];
-    fs::write(folder.path().join("00000001.ndjson"), text.concat()).unwrap();
+    ]
+    .concat();
+    fs::write(folder.path().join("00000001.ndjson"), text).unwrap();
     let of = |tables: &[&str]| {
         batches(open().of_tables(tables.iter().map(|it| (*it).to_owned()).collect()))
     };

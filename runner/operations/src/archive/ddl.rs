@@ -375,7 +375,7 @@ mod tests {
             match (check_name(table, &parts(tables)), other) {
                 (Ok(()), None) => {}
                 (Err(said), Some(part)) => {
-                    assert!(said.to_string().contains(part), "{table}: {said}")
+                    assert!(said.to_string().contains(part), "{table}: {said}");
                 }
                 (found, _) => panic!("{table}: {found:?}"),
             }

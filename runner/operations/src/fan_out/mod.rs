@@ -143,10 +143,8 @@ pub async fn run(
     stack: impl Fn() -> Result<Stack>,
 ) -> Result<Exit> {
     let setting = |variable: &str, flag: &str| {
-        let found = stack().and_then(|stack| setting(&stack, variable));
-        found.map_err(|failure| {
-            failure.with(|reason| format!("{reason}\n  = help: or name it with {flag}"))
-        })
+        let help = |reason: String| format!("{reason}\n  = help: or name it with {flag}");
+        stack().and_then(|stack| setting(&stack, variable)).map_err(|failure| failure.with(help))
     };
     let jobs_table = |flag: JobsFlag| {
         let name = || setting("JOBS_TABLE", "--jobs-table, for example --jobs-table fan-out-jobs");

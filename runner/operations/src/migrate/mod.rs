@@ -73,6 +73,9 @@ enum MigrateVerb {
         /// Number of items of each table to try
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
+        /// A file of prices, in the form of runner/design/src/prices.json
+        #[arg(long, value_name = "FILE")]
+        prices: Option<PathBuf>,
     },
     /// Start or resume: follow the stream, then backfill
     Start(command::StartArguments),
@@ -212,7 +215,10 @@ async fn carry_out(
     workers: &dyn StartWorkers,
 ) -> Result<Exit> {
     match verb {
-        MigrateVerb::Plan { file, samples } => estimate::run(context, &file, samples).await,
+        MigrateVerb::Plan { file, samples, prices } => {
+            let prices = estimate::read_prices(prices.as_deref())?;
+            estimate::run(context, &file, samples, &prices).await
+        }
         MigrateVerb::Start(start) => command::run(context, &start, workers).await,
         MigrateVerb::Work(work) => command::work(context, &work, workers).await,
         MigrateVerb::Status { name, exit_code, look } => {

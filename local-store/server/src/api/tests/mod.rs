@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Response, handle};
-use crate::store::{Config, Store};
+use crate::store::{Config, Store, ticks};
 
 fn config(directory: &Path) -> Config {
     Config {
@@ -24,6 +24,12 @@ fn config(directory: &Path) -> Config {
 
 pub(super) async fn open_store(directory: &Path) -> Store {
     Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await.unwrap()
+}
+
+/// Opens a store that ticks only when a test calls a tick.
+async fn open_store_without_ticks(directory: &Path) -> Store {
+    let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
+    Store::open_without_ticks(config(directory), on_fatal).await.unwrap()
 }
 
 async fn call(store: &Store, operation: &str, body: &str) -> Response {

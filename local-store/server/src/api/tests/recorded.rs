@@ -16,11 +16,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{Response, call, config, handle};
+use super::{call, config, handle};
 use crate::api::describe_endpoints::describe_endpoints;
 use crate::store::{Config, Store, ticks};
 use crate::traffic::Throughput;

@@ -138,7 +138,7 @@ struct NoWorkers;
 #[async_trait::async_trait]
 impl StartWorkers for NoWorkers {
     async fn start(&self, _: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, Failure> {
-        Err("no workers here".to_owned())
+        Err(client::fatal!("no workers here"))
     }
 }
 
