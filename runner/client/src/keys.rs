@@ -148,8 +148,7 @@ pub async fn headers(
     if !are_own(endpoint) {
         return Ok(Vec::new());
     }
-    let failed =
-        |error: &dyn std::error::Error| fatal!("cannot sign the request to `{url}`: {error}");
+    let failed = |error: &dyn Error| fatal!("cannot sign the request to `{url}`: {error}");
     let identity = own(endpoint).await?.into();
     let region = region(endpoint);
     let parameters = v4::SigningParams::builder()
