@@ -89,6 +89,8 @@ pub struct System {
     chaos: Option<Arc<Chaos>>,
     /// The task that splits partitions during the run; `None` without fault injection.
     splits: Option<JoinHandle<()>>,
+    /// The task that loads each handler in Python or Node once.
+    handler_check: JoinHandle<()>,
     /// The lock of the data folder. While it is held, no other process can use the same checkpoints.
     _lock: File,
 }
@@ -150,6 +152,7 @@ impl System {
         // Splits use the local store's admin endpoint, which AWS does not have.
         let splitting = chaos.as_ref().zip(url.as_deref().filter(|_| !options.aws));
         let splits = splitting.map(|(chaos, url)| splits::start(&stack, url, chaos));
+        let handler_check = functions::check_handlers(&functions);
         Ok(Self {
             stack,
             store: local,
@@ -165,6 +168,7 @@ impl System {
             journal,
             chaos,
             splits,
+            handler_check,
             _lock: lock,
         })
     }
@@ -172,6 +176,7 @@ impl System {
     /// Stops all parts: first the callers, then the functions, then the services that functions call. In
     /// this order, no part waits for a part that has already stopped.
     pub async fn shutdown(self) {
+        self.handler_check.abort();
         if let Some(splits) = self.splits {
             splits.abort();
         }
