@@ -32,7 +32,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 START_SECONDS_MAX = 600
 RECORD_SECONDS_MAX = 90
 # Others that read the same stream are a moment behind the first, unless a filter keeps the record from them.
-OTHERS_SECONDS_MAX = 20
+OTHERS_SECONDS_MAX = 60
 SAMPLES_MIN = 12
 OUTCOME_CHARACTERS_MAX = 160
 KEYS = {"S": "a-key", "N": "1", "B": "YQ=="}
@@ -95,7 +95,7 @@ def invocations(folder):
         for line in text_of(log).splitlines():
             kind, _, rest = line.split(" ", 2)[-1].partition(" ")
             if kind in ("ERROR", "INIT_REPORT"):
-                found.setdefault(log.stem, (kind == "ERROR", f"failed: {rest}"))
+                found.setdefault(log.stem, (kind == "ERROR", "failed: " + re.sub(r"^RequestId: \S+ Error: ", "", rest)))
             elif kind == "REPORT":
                 found.setdefault(log.stem, (True, "succeeded"))
     return found
