@@ -32,7 +32,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 START_SECONDS_MAX = 600
 RECORD_SECONDS_MAX = 90
 # Others that read the same stream are a moment behind the first, unless a filter keeps the record from them.
-OTHERS_SECONDS_MAX = 60
+OTHERS_SECONDS_MAX = 20
 SAMPLES_MIN = 12
 OUTCOME_CHARACTERS_MAX = 160
 KEYS = {"S": "a-key", "N": "1", "B": "YQ=="}

@@ -152,7 +152,6 @@ impl System {
         // Splits use the local store's admin endpoint, which AWS does not have.
         let splitting = chaos.as_ref().zip(url.as_deref().filter(|_| !options.aws));
         let splits = splitting.map(|(chaos, url)| splits::start(&stack, url, chaos));
-        let handler_check = functions::check_handlers(&functions);
         Ok(Self {
             stack,
             store: local,
@@ -161,6 +160,7 @@ impl System {
             dynamodb,
             objects,
             object_endpoint,
+            handler_check: functions::check_handlers(&functions),
             functions,
             invoke_endpoint,
             mappings,
@@ -168,7 +168,6 @@ impl System {
             journal,
             chaos,
             splits,
-            handler_check,
             _lock: lock,
         })
     }
