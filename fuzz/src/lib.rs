@@ -66,6 +66,21 @@ pub fn json(data: &[u8]) {
     }
 }
 
+/// Fuzzes model files and the commands in them. A model that is read can be priced, checked and written.
+pub fn model(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = design::command::Command::parse(text);
+    let Ok(model) = design::read("model.yaml", text) else { return };
+    let trial = vec![None; model.patterns.len()];
+    let prices = design::Prices::own().expect("the prices of this build");
+    let estimate = design::estimate::estimate(&model, &trial, &prices);
+    let _ = design::findings::find(("model.yaml", text), &model, &trial, (&estimate, &prices));
+    let _ = design::sam::template(&model, "model.yaml");
+    let written = model.to_json().to_string();
+    let again = design::read("model.json", &written).expect("a model as it was written");
+    assert_eq!((again.tables, again.items), (model.tables, model.items));
+}
+
 /// Fuzzes PartiQL statements with up to three parameters. The meaning of a text does not depend on how
 /// often it was parsed before, or with which other values.
 pub fn partiql(data: &[u8]) {

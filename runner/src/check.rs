@@ -173,7 +173,8 @@ fn summary(errors: usize, warnings: usize, stack: Option<&Stack>) -> String {
     }
 }
 
-fn object(found: &Diagnostic) -> Value {
+/// Returns a finding as JSON.
+pub(crate) fn object(found: &Diagnostic) -> Value {
     json!({
         "severity": match found.severity { Severity::Error => "error", Severity::Warning => "warning" },
         "check": found.check,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Failure, Result, fatal, refused};
 use client::interruption;
 use client::output::{self, Output};
 use client::running::RunningState;
@@ -80,15 +81,14 @@ pub enum TtlAction {
 ///
 /// # Errors
 /// The store does not answer, or refuses the change.
-pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit> {
     if let ClockChange::Advance { duration, yes: false } = arguments.change
         && duration > ADVANCE_MAX
     {
-        output::say(&format!(
+        return Err(refused!(
             "refused: this advances the clock by {} days, which cannot be undone; add --yes to confirm",
             duration.as_secs() / DAY_SECONDS
         ));
-        return Ok(Exit::Refused);
     }
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let change = match arguments.change {
@@ -106,7 +106,7 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
     let method = if change.is_null() { Method::GET } else { Method::POST };
     let clock = endpoint::admin(method, &endpoint, "clock", &change).await?;
     let now_ms = clock.get("now_ms").and_then(Value::as_i64).unwrap_or_default();
-    let time = jiff::Timestamp::from_millisecond(now_ms).map_err(|error| error.to_string())?;
+    let time = jiff::Timestamp::from_millisecond(now_ms).map_err(Failure::fatal)?;
     let frozen = clock.get("frozen").cloned().unwrap_or_default();
     let row = vec![json!(format!("{time:.3}")), json!(now_ms), frozen];
     output::rows(output, &["time", "now ms", "frozen"], &[row]);
@@ -139,7 +139,7 @@ fn note_of(waiting: &[(String, u64)]) -> String {
 ///
 /// # Errors
 /// The store does not answer, or refuses.
-pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit, String> {
+pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let TtlAction::Sweep = arguments.action;
     interruption::reached("requested the deletion of expired items".to_owned());
@@ -150,9 +150,9 @@ pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit, S
 }
 
 /// Parses a duration such as `26h` or `1d12h30m`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration> {
     let fault =
-        || format!("`{text}` is not a duration: write, for example, 26h, 90m, 1d12h or 500ms");
+        || fatal!("`{text}` is not a duration: write, for example, 26h, 90m, 1d12h or 500ms");
     let mut rest = text;
     let mut millis: u64 = 0;
     while !rest.is_empty() {
@@ -189,9 +189,12 @@ mod tests {
             let endpoint = Some("http://127.0.0.1:1".to_owned());
             run(&ClockArguments { change, endpoint }, Output::Json).await
         };
-        assert_eq!(advance("99999d", false).await, Ok(Exit::Refused));
-        assert!(advance("99999d", true).await.is_err());
-        assert!(advance("366d", false).await.is_err());
+        let exit = async |duration: &str, yes: bool| {
+            advance(duration, yes).await.map_err(|failure| failure.exit())
+        };
+        assert_eq!(exit("99999d", false).await, Err(Exit::Refused));
+        assert_eq!(exit("99999d", true).await, Err(Exit::Failed));
+        assert_eq!(exit("366d", false).await, Err(Exit::Failed));
     }
 
     #[test]

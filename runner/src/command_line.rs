@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::console::{self, ConsoleArguments};
+use crate::data_model::{self, ModelArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::init::{self, InitArguments};
@@ -27,6 +28,7 @@ use crate::unused_options;
 use crate::up::{self, UpArguments};
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::keys;
 use client::output::{self, Output, say, show};
@@ -79,6 +81,8 @@ enum Verb {
     Up(UpArguments),
     /// Check the template for errors and probable mistakes
     Check(CheckArguments),
+    /// Check a data model: run its access patterns, find mistakes, compute its cost
+    Model(ModelArguments),
     /// Load a CSV or JSON file into a table
     Load(LoadArguments),
     /// Inspect streams and explain what happened to each record
@@ -163,9 +167,12 @@ pub async fn run() -> ExitCode {
         // Exits without waiting for threads that are blocked reading a file or standard input.
         Ok(Exit::Interrupted(signal)) => std::process::exit(i32::from(signal.exit_code())),
         Ok(exit) => exit.into(),
-        Err(error) => {
-            show_error(&error);
-            ExitCode::FAILURE
+        Err(failure) => {
+            match &failure {
+                Failure::Refused(why) => say(why),
+                failure => show_error(&failure.to_string()),
+            }
+            failure.exit().into()
         }
     }
 }
@@ -188,7 +195,7 @@ pub(crate) fn verb_of(matches: &clap::ArgMatches) -> String {
 }
 
 /// Validates combinations of flags, and the environment.
-fn check_together(line: &CommandLine) -> Result<(), String> {
+fn check_together(line: &CommandLine) -> Result<()> {
     keys::check_environment()?;
     match &line.verb {
         Verb::Up(arguments) => arguments.check_together(),
@@ -208,7 +215,7 @@ fn examples_first(command: clap::Command) -> clap::Command {
     own.mut_subcommands(examples_first)
 }
 
-async fn carry_out(line: CommandLine) -> Result<Exit, String> {
+async fn carry_out(line: CommandLine) -> Result<Exit> {
     let output = line.output;
     let template =
         line.template.clone().or_else(|| template_in(Path::new(""))).ok_or_else(no_template);
@@ -216,7 +223,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let context = context(&line.parameters, &folder);
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
-    let stack_by = |context: &Context| read(context)?.map_err(|error| error.why_not_run());
+    let stack_by =
+        |context: &Context| read(context)?.map_err(|error| Failure::from(error.why_not_run()));
     // Uses the parameters of the `weir up` of this template. Other parameters would select other tables and
     // settings.
     let store = endpoint::named(line.verb.endpoint());
@@ -239,6 +247,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Box::pin(run_up(&arguments, &context, stack_by, &template)).await
         }
         Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
+        Verb::Model(arguments) => Box::pin(data_model::run(&arguments, output)).await,
         Verb::Load(arguments) => Box::pin(load::run(arguments, output, stack_if_there)).await,
         Verb::Streams(arguments) => Box::pin(streams::run(&arguments, output)).await,
         Verb::Clock(arguments) => Box::pin(clock::run(&arguments, output)).await,
@@ -250,12 +259,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Console(arguments) => Box::pin(console::run(&arguments)).await,
         Verb::Mcp(arguments) => Box::pin(mcp::run(&arguments)).await,
         Verb::Archive(arguments) => {
-            Box::pin(archive::run(
-                *arguments,
-                output,
-                &mut std::io::BufWriter::new(std::io::stdout()),
-            ))
-            .await
+            let mut writer = std::io::BufWriter::new(std::io::stdout());
+            Box::pin(archive::run(*arguments, output, &mut writer)).await
         }
         Verb::Counters(arguments) => {
             Box::pin(counters::run(arguments, output, stack_if_there)).await
@@ -283,7 +288,7 @@ async fn run_demo(
     output: Output,
     stack: Stack,
     folder: &Path,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     show(&demo::run(arguments, output, stack, folder).await?);
     output::next(&[
         ("weir up", "run the template until Ctrl-C; any AWS SDK can use it"),
@@ -299,9 +304,9 @@ async fn run_demo(
 async fn run_up(
     arguments: &UpArguments,
     context: &Context,
-    stack_by: impl Fn(&Context) -> Result<Stack, String>,
+    stack_by: impl Fn(&Context) -> Result<Stack>,
     template: &up::Template<'_>,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let mut context = context.clone();
     context.region = arguments.chosen_region().unwrap_or(context.region);
     context.invoked_elsewhere = arguments.invoke_url.is_some();
@@ -343,10 +348,10 @@ fn no_template() -> String {
 }
 
 /// Parses a template parameter into its name and value.
-fn parse_parameter(text: &str) -> Result<(String, String), String> {
+fn parse_parameter(text: &str) -> Result<(String, String)> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("write NAME=VALUE, for example TablePrefix=dev-".to_owned()),
+        _ => Err(fatal!("write NAME=VALUE, for example TablePrefix=dev-")),
     }
 }
 
@@ -357,13 +362,10 @@ fn context(parameters: &[(String, String)], folder: &Path) -> Context {
 }
 
 /// Reads and parses the template. The outer error means that the file cannot be read.
-fn parse_template(
-    template: &Path,
-    context: &Context,
-) -> Result<Result<Stack, Diagnostics>, String> {
+fn parse_template(template: &Path, context: &Context) -> Result<Result<Stack, Diagnostics>> {
     let name = template.display().to_string();
     let bytes = std::fs::read(template).map_err(|error| {
-        format!("cannot read `{name}`: {error}\n  = help: name the template with --template FILE")
+        fatal!("cannot read `{name}`: {error}\n  = help: name the template with --template FILE")
     })?;
     Ok(template::read_bytes(&name, &bytes, context))
 }

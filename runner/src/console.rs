@@ -12,6 +12,7 @@ use server::gate::{BindError, BoundListener};
 use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Failure, Result, fatal};
 use client::output::show;
 use client::running::{Running, RunningState};
 
@@ -59,7 +60,7 @@ impl StoreArguments {
     ///
     /// # Errors
     /// No store is known, or its address is invalid.
-    pub(crate) fn endpoint(&self) -> Result<String, String> {
+    pub(crate) fn endpoint(&self) -> Result<String> {
         match &self.region {
             Some(region) => Ok(format!("https://dynamodb.{region}.amazonaws.com")),
             None => endpoint::find_to_read(self.endpoint.as_deref()),
@@ -70,11 +71,7 @@ impl StoreArguments {
     ///
     /// # Errors
     /// Its address is invalid.
-    pub(crate) fn s3(
-        &self,
-        store: &str,
-        running: Option<&Running>,
-    ) -> Result<Option<String>, String> {
+    pub(crate) fn s3(&self, store: &str, running: Option<&Running>) -> Result<Option<String>> {
         let named = self.s3_endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL_S3").ok());
         if let Some(url) = named {
             return endpoint::checked(&url, "--s3-endpoint").map(Some);
@@ -104,7 +101,7 @@ pub(crate) async fn take_port(chosen: Option<u16>) -> Result<BoundListener, Bind
 ///
 /// # Errors
 /// No store is known, or the port cannot be used.
-pub async fn run(arguments: &ConsoleArguments) -> Result<Exit, String> {
+pub async fn run(arguments: &ConsoleArguments) -> Result<Exit> {
     let endpoint = arguments.store.endpoint()?;
     let running = RunningState::here().running().filter(|running| running.is_at(&endpoint));
     let place = Place {
@@ -116,11 +113,11 @@ pub async fn run(arguments: &ConsoleArguments) -> Result<Exit, String> {
         endpoint,
     };
     let bound =
-        take_port(arguments.port).await.map_err(|error| format!("{error}; the flag is --port"))?;
+        take_port(arguments.port).await.map_err(|error| fatal!("{error}; the flag is --port"))?;
     let store = place.endpoint.clone();
-    let context = Context::new(place).map_err(|error| error.to_string())?;
+    let context = Context::new(place).map_err(Failure::fatal)?;
     let settings = Settings { bound, hosts: Vec::new(), context };
-    let console = ::console::serve(settings).map_err(|error| error.to_string())?;
+    let console = ::console::serve(settings).map_err(Failure::fatal)?;
     show(&format!("{}   the console of {store}; Ctrl-C ends it\n", console.url()));
     std::future::pending().await
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::Result;
 use client::output::{self, Output};
 use client::running::{Running, RunningState};
 use local::function::binaries::Wanted;
@@ -67,7 +68,7 @@ impl State {
 pub async fn run(
     arguments: &DoctorArguments,
     output: Output,
-    stack: Result<Stack, String>,
+    stack: Result<Stack>,
     template_folder: &Path,
 ) -> Exit {
     let functions = match &stack {
@@ -118,9 +119,9 @@ fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
     Check { what, state, finding, fix }
 }
 
-fn template(stack: Result<Stack, String>) -> Check {
+fn template(stack: Result<Stack>) -> Check {
     let fix = match &stack {
-        Err(error) if error.starts_with("cannot read") => {
+        Err(error) if error.to_string().starts_with("cannot read") => {
             "run weir in the folder of the template, or name it with --template FILE"
         }
         _ => "run `weir check` to see each line and its correction",
@@ -133,7 +134,7 @@ fn template(stack: Result<Stack, String>) -> Check {
             let first = first.map(|it| format!("line {}: {}", it.line, it.message));
             (State::Warning, short(&format!("{count}, {}", first.unwrap_or_default())))
         }
-        Err(error) => (State::Failed, short(error.lines().next().unwrap_or_default())),
+        Err(error) => (State::Failed, short(error.to_string().lines().next().unwrap_or_default())),
     };
     Check { what: "template", state, finding, fix }
 }
@@ -267,7 +268,7 @@ async fn running() -> Vec<Check> {
         Err(error) => Check {
             what: "running",
             state: State::Failed,
-            finding: error,
+            finding: error.to_string(),
             fix: "restart `weir up`",
         },
     };
@@ -349,7 +350,7 @@ mod tests {
 
     #[test]
     fn without_a_template_the_fix_is_to_name_one() {
-        let fix = |error: &str| template(Err(error.to_owned())).fix;
+        let fix = |error: &str| template(Err(error.to_owned().into())).fix;
         assert!(fix("cannot read `template.yaml`: no such file").contains("--template FILE"));
         assert!(fix("error: there is no `Resources`").contains("weir check"));
     }

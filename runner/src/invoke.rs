@@ -10,6 +10,7 @@ use bytes::Bytes;
 use clap::Args;
 
 use client::exit::Exit;
+use client::failure::{Context, Result};
 use client::invocation::invoke;
 use client::output;
 use client::running::Running;
@@ -34,7 +35,7 @@ pub struct InvokeArguments {
 ///
 /// # Errors
 /// No system is running, there is no such function, or the event cannot be read.
-pub async fn run(arguments: &InvokeArguments) -> Result<Exit, String> {
+pub async fn run(arguments: &InvokeArguments) -> Result<Exit> {
     let running = Running::read()?;
     let function = running.function(&arguments.function)?;
     let event = match (&arguments.event, &arguments.payload) {
@@ -55,7 +56,7 @@ pub async fn run(arguments: &InvokeArguments) -> Result<Exit, String> {
 }
 
 /// Reads the value of `--payload`: JSON, or a file after `file://` or `fileb://`.
-fn read_payload(payload: &str) -> Result<Vec<u8>, String> {
+fn read_payload(payload: &str) -> Result<Vec<u8>> {
     let file = payload.strip_prefix("file://").or_else(|| payload.strip_prefix("fileb://"));
     if let Some(file) = file {
         return read_event(Path::new(file));
@@ -64,18 +65,17 @@ fn read_payload(payload: &str) -> Result<Vec<u8>, String> {
     Ok(payload.as_bytes().to_vec())
 }
 
-fn check_json(place: &str, bytes: &[u8]) -> Result<(), String> {
+fn check_json(place: &str, bytes: &[u8]) -> Result<()> {
     let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(bytes);
-    is_json.map(drop).map_err(|error| format!("{place} is not JSON: {error}"))
+    is_json.map(drop).context(|| format!("{place} is not JSON"))
 }
 
-fn read_event(path: &Path) -> Result<Vec<u8>, String> {
+fn read_event(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
-        std::io::stdin().read_to_end(&mut bytes).map_err(|e| format!("standard input: {e}"))?;
+        std::io::stdin().read_to_end(&mut bytes).context(|| "standard input")?;
     } else {
-        bytes =
-            std::fs::read(path).map_err(|e| format!("cannot read `{}`: {e}", path.display()))?;
+        bytes = std::fs::read(path).context(|| format!("cannot read `{}`", path.display()))?;
     }
     let place = match path.as_os_str() == "-" {
         true => "standard input".to_owned(),

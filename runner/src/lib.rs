@@ -7,6 +7,7 @@ pub mod check;
 pub mod clock;
 pub mod command_line;
 pub mod console;
+pub mod data_model;
 pub mod demo;
 pub mod doctor;
 pub mod init;

@@ -7,8 +7,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     locks::abort_when_poisoned();
-    runner::command_line::run().await
+    platform::threads::run(runner::command_line::run())
 }

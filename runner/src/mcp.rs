@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::console::StoreArguments;
 use client::exit::Exit;
+use client::failure::{Failure, Result, fatal};
 use client::running::{Running, RunningState};
 
 /// Arguments of `weir mcp`.
@@ -31,27 +32,26 @@ pub struct McpArguments {
 ///
 /// # Errors
 /// No store is known, or the client does not speak the protocol.
-pub async fn run(arguments: &McpArguments) -> Result<Exit, String> {
-    let context = Context::new(place(arguments)?).map_err(|error| error.to_string())?;
-    ::console::mcp::serve(context).await.map_err(|error| error.to_string())?;
+pub async fn run(arguments: &McpArguments) -> Result<Exit> {
+    let context = Context::new(place(arguments)?).map_err(Failure::fatal)?;
+    ::console::mcp::serve(context).await.map_err(Failure::fatal)?;
     Ok(Exit::Done)
 }
 
-fn place(arguments: &McpArguments) -> Result<Place, String> {
+fn place(arguments: &McpArguments) -> Result<Place> {
     let (endpoint, directory, running) = match &arguments.directory {
         Some(directory) => {
             let (directory, running) = running_in(directory)?;
-            let endpoint = running.store().map(str::to_owned).ok_or_else(|| {
-                "--directory: this `weir up` does not publish its store: name it with --region"
-                    .to_owned()
-            })?;
+            let endpoint = running.store().map(str::to_owned).ok_or(
+                "--directory: this `weir up` does not publish its store: name it with --region",
+            )?;
             (endpoint, Some(directory), Some(running))
         }
         None => {
             let found = arguments.store.endpoint();
             let endpoint = found.map_err(|error| match arguments.store.is_named() {
                 true => error,
-                false => without_store(&error),
+                false => error.with(|text| without_store(&text)),
             })?;
             let running = RunningState::here().running().filter(|running| running.is_at(&endpoint));
             (endpoint, None, running)
@@ -68,16 +68,16 @@ fn place(arguments: &McpArguments) -> Result<Place, String> {
 }
 
 /// Returns the `weir up` that uses a data folder, and the folder's path from the root.
-fn running_in(directory: &Path) -> Result<(PathBuf, Running), String> {
+fn running_in(directory: &Path) -> Result<(PathBuf, Running)> {
     let name = directory.display();
     let instead = "write the data folder of a running `weir up`, such as /srv/shop/.weir/up";
     let directory = std::fs::canonicalize(directory)
-        .map_err(|error| format!("--directory: `{name}`: {error}; {instead}"))?;
+        .map_err(|error| fatal!("--directory: `{name}`: {error}; {instead}"))?;
     match RunningState::of_data(&directory) {
         RunningState::Running(running) => Ok((directory, running)),
-        RunningState::Ended(ended) => Err(format!("--directory: {}", ended.has_ended())),
+        RunningState::Ended(ended) => Err(fatal!("--directory: {}", ended.has_ended())),
         RunningState::NotStarted => {
-            Err(format!("--directory: no `weir up` runs with the data folder `{name}`; {instead}"))
+            Err(fatal!("--directory: no `weir up` runs with the data folder `{name}`; {instead}"))
         }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::Result;
 use client::output::{self, Output};
 use client::partitions::{describe, members, split};
 
@@ -54,7 +55,7 @@ pub enum PartitionsAction {
 ///
 /// # Errors
 /// The store does not answer, or rejects the request.
-pub async fn run(arguments: &PartitionsArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(arguments: &PartitionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     match &arguments.action {
         PartitionsAction::Show { table } => show(&describe(&endpoint, table).await?, output),

@@ -44,7 +44,7 @@ const SHARED: [SharedOption; 5] = [
         flag: "--output",
         within: "",
         are_users: false,
-        verbs: &["up", "invoke", "console", "mcp", "completions"],
+        verbs: &["up", "model template", "model export", "invoke", "console", "mcp", "completions"],
     },
     SharedOption {
         id: "folder",

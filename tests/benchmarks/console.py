@@ -2,7 +2,10 @@
 
     python3 tests/benchmarks/console.py --weir target/debug/weir [--items 1000000] [--pairs 5]
 
-It prints one line for each figure. It starts and ends its own processes, in a temporary folder, and needs Node.
+It prints one line for each figure, and then whether each goal holds. Its exit code is 1 if one does not.
+What is compared runs in turn on the same machine, and the ratio is judged: a page of the large table beside the same
+page of a small one, and a poller with an open page beside one without. So other programs on the machine and the kind
+of the build matter little. It starts and ends its own processes, in a temporary folder, and needs Node.
 """
 
 import argparse
@@ -41,6 +44,14 @@ Resources:
       AttributeDefinitions: [{AttributeName: k, AttributeType: S}]
       KeySchema: [{AttributeName: k, KeyType: HASH}]
       StreamSpecification: {StreamViewType: NEW_AND_OLD_IMAGES}
+  Few:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      TableName: few
+      BillingMode: PAY_PER_REQUEST
+      AttributeDefinitions: [{AttributeName: k, AttributeType: S}]
+      KeySchema: [{AttributeName: k, KeyType: HASH}]
+      StreamSpecification: {StreamViewType: NEW_AND_OLD_IMAGES}
 """
 PLAN = """migration: copy
 kind: restructure
@@ -60,15 +71,29 @@ COPIES = {
 }
 KEY = urllib.parse.quote('{"k":{"S":"00000001"}}')
 PATTERN = urllib.parse.quote('{"eventName":["INSERT"]}')
+LARGE, SMALL = "items", "few"
+
+
+def pages_of(table):
+    """Returns the pages that read a table."""
+    return [
+        f"/stream?table={table}&limit=100", f"/stream/filter?table={table}&pattern={PATTERN}", f"/tables/{table}",
+        f"/tables/{table}?filter=v&filter_type=N&filter_op=%3C&filter_value=0&limit=100", f"/tables/{table}/item?key={KEY}",
+        f"/partitions/{table}",
+    ]
+
+
 PAGES = [
-    "/pipelines", "/stream", "/stream?table=items&limit=100", f"/stream/filter?table=items&pattern={PATTERN}", "/tables",
-    "/tables/items", f"/tables/items/item?key={KEY}", "/partitions", "/partitions/items", "/ring", "/archive", "/versions",
-    "/counters", "/copies", "/migrations",
+    "/pipelines", "/stream", "/tables", "/partitions", "/ring", "/archive", "/versions", "/counters", "/copies", "/migrations",
+    # A page of the large table is beside the same page of the small one.
+    *(page for pair in zip(pages_of(LARGE), pages_of(SMALL)) for page in pair),
     # The last one, because the console goes on reading the streams of a migration for a while.
     "/migrations/copy",
 ]
-# The size of the table with which that of --items is compared.
+# The size of the small table.
 FEW = 1_000
+# The goals.
+PAGE_BYTES_MAX, PAGE_RATIO_MAX, POLLER_RATIO_MIN = 60 * 1024, 1.25, 0.98
 BATCH = 25
 WRITERS = 4
 
@@ -128,18 +153,18 @@ def ask(connection, operation, body):
         raise SystemExit(f"{operation}: {response.status} {answer}")
 
 
-def bodies(items):
+def bodies(table, items):
     """Yields the requests that write items, in batches."""
     for batch in range(items.start, items.stop, BATCH):
         keys = range(batch, min(batch + BATCH, items.stop))
         puts = ",".join(f'{{"PutRequest":{{"Item":{{"k":{{"S":"{key:08}"}},"v":{{"N":"{key}"}}}}}}}}' for key in keys)
-        yield f'{{"RequestItems":{{"items":[{puts}]}}}}'
+        yield f'{{"RequestItems":{{"{table}":[{puts}]}}}}'
 
 
-def write(up, items, rate=None):
+def write(up, items, rate=None, table=LARGE):
     """Writes items, at most `rate` per second. Returns the seconds that it took."""
     # Made before a run at a rate, so that it does not wait for them.
-    left = enumerate(list(bodies(items)) if rate else bodies(items))
+    left = enumerate(list(bodies(table, items)) if rate else bodies(table, items))
     lock, begun = threading.Lock(), time.monotonic()
 
     def some(_):
@@ -261,12 +286,27 @@ def pages(up, times):
     return {page.replace(record, "RECORD"): (statistics.median(took[page]), sorted(took[page])[int(len(took[page]) * 0.99)], sizes[page]) for page in took}
 
 
-def show_pages(up, times, what):
-    asked = requests(up)
-    for page, (median, p99, size) in pages(up, times).items():
+def show_pages(up, times, items):
+    """Measures each page, and compares those of the large table with those of the small one."""
+    asked, found = requests(up), pages(up, times)
+    for page, (median, p99, size) in found.items():
         own = asked.get(page)
-        cost = f"{sum(own.values()) - own['bytes']:4} requests, {own['bytes']:9} bytes from the store" if own else ""
-        show(f"{page.split('&pattern')[0].split('?key')[0]}, {what}", f"{median:6.1f} ms, p99 {p99:6.1f} ms, {size:6} bytes; {cost}")
+        cost = f"{requests_of(own):4} requests, {own['bytes']:9} bytes from the store" if own else ""
+        show(short(page), f"{median:6.1f} ms, p99 {p99:6.1f} ms, {size:6} bytes; {cost}")
+    for large, small in zip(pages_of(LARGE), pages_of(SMALL)):
+        ratio = found[large][0] / found[small][0]
+        show(f"{items} items : {FEW}, {short(large)}", f"{ratio:.2f} times the time")
+        judge(f"{short(large)} does not depend on the items", ratio <= PAGE_RATIO_MAX)
+        judge(f"{short(large)} sends as many requests", requests_of(asked[large]) == requests_of(asked[small]))
+    judge("no page has more than 60 KB", all(size <= PAGE_BYTES_MAX for _, _, size in found.values()))
+
+
+def requests_of(asked):
+    return sum(asked.values()) - asked["bytes"]
+
+
+def short(page):
+    return page.split("&pattern")[0].split("?key")[0].split("&filter_type")[0]
 
 
 def live(up, first, rate, seconds):
@@ -280,6 +320,7 @@ def live(up, first, rate, seconds):
     up.until("the page's counts", 10, lambda: shown("delivered") == expected)
     show("records/s written, page open", f"{len(items) / took:.0f}")
     show("records missing in the page", f"{expected - shown('read')} of {expected}, after {reader.events} events")
+    judge("no record is missing in the page", shown("read") == expected)
     reader.close()
 
 
@@ -326,10 +367,19 @@ def poller(weir, folder, pairs, records):
     for name, at in (("records/s", 0), ("CPU", 1)):
         ratios = [after[at] / before[at] for before, after in zip(closed, opened)]
         show(f"page open : no page, {name}", f"{statistics.median(ratios):.3f}; each pair " + " ".join(f"{ratio:.3f}" for ratio in ratios))
+        if name == "records/s":
+            judge("an open page slows the poller by at most 2 %", statistics.median(ratios) >= POLLER_RATIO_MIN)
 
 
 def show(what, figure):
     print(f"{what:44} {figure}", flush=True)
+
+
+goals = []
+
+
+def judge(goal, holds):
+    goals.append((goal, holds))
 
 
 def main():
@@ -346,18 +396,21 @@ def main():
         folder = pathlib.Path(folder)
         (folder / "plan.yaml").write_text(PLAN)
         with Up(weir, folder, "First") as up:
-            write(up, range(FEW))
+            for table in (LARGE, SMALL):
+                write(up, range(FEW), table=table)
             ask(http.client.HTTPConnection(up.store), "CreateTable", json.dumps(COPIES))
             up.run("migrate", "start", "plan.yaml")
-            show_pages(up, arguments.times, f"{FEW} items")
             took = write(up, range(FEW, arguments.items))
             show("items/s written", f"{(arguments.items - FEW) / took:.0f}")
             up.until("the records to be delivered", 1200, lambda: up.records_read()[1] >= arguments.items)
-            show_pages(up, arguments.times, f"{arguments.items} items")
+            show_pages(up, arguments.times, arguments.items)
             live(up, arguments.items, arguments.rate, arguments.seconds)
             records = up.records_read()[0]
             at_rest(up, 10, 3)
         poller(weir, folder, arguments.pairs, records)
+    for goal, holds in goals:
+        show(goal, "holds" if holds else "DOES NOT HOLD")
+    raise SystemExit(0 if all(holds for _, holds in goals) else 1)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ const TEMPLATE = `Transform: AWS::Serverless-2016-10-31
 Resources:
   Erase:
     Type: AWS::Serverless::Function
-    Properties: {FunctionName: ${FUNCTION}, CodeUri: code, Handler: bootstrap, Runtime: provided.al2023, Timeout: 10}
+    Properties: {FunctionName: ${FUNCTION}, CodeUri: code, Handler: bootstrap, Runtime: provided.al2023, Timeout: 300}
   Bucket: {Type: AWS::S3::Bucket, Properties: {BucketName: ${BUCKET}}}
   Table:
     Type: AWS::DynamoDB::Table
@@ -29,15 +29,21 @@ Resources:
       AttributeDefinitions: [{AttributeName: p, AttributeType: S}]
       KeySchema: [{AttributeName: p, KeyType: HASH}]
 `;
-// Records each invocation.
-const BOOTSTRAP = (file) => `#!${process.execPath}
-const api = "http://" + process.env.AWS_LAMBDA_RUNTIME_API + "/2018-06-01/runtime/invocation/";
+// Records the address of its Runtime API and each invocation, and answers when the file `release` exists.
+const BOOTSTRAP = (folder) => `#!${process.execPath}
+const fs = require("node:fs");
+const runtime = "http://" + process.env.AWS_LAMBDA_RUNTIME_API;
+const api = runtime + "/2018-06-01/runtime/invocation/";
+const file = (name) => ${JSON.stringify(folder)} + "/" + name;
 (async () => {
   for (;;) {
     const next = await fetch(api + "next");
     const id = next.headers.get("lambda-runtime-aws-request-id");
-    require("node:fs").appendFileSync(${JSON.stringify(file)}, (await next.text()) + "\\n");
-    await fetch(api + id + "/response", { method: "POST", body: "{}" });
+    fs.appendFileSync(file("invoked"), (await next.text()) + "\\n");
+    fs.writeFileSync(file("runtime.new"), JSON.stringify([runtime, id]));
+    fs.renameSync(file("runtime.new"), file("runtime"));
+    while (!fs.existsSync(file("release"))) await new Promise((resolve) => setTimeout(resolve, 100));
+    await fetch(api + id + "/response", { method: "POST", body: '{"own":true}' });
   }
 })();
 `;
@@ -104,7 +110,7 @@ async function main() {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "weir-browser-"));
   const invoked = path.join(folder, "invoked");
   fs.mkdirSync(path.join(folder, "code"));
-  fs.writeFileSync(path.join(folder, "code/bootstrap"), BOOTSTRAP(invoked), { mode: 0o755 });
+  fs.writeFileSync(path.join(folder, "code/bootstrap"), BOOTSTRAP(folder), { mode: 0o755 });
   fs.writeFileSync(path.join(folder, "template.yaml"), TEMPLATE);
 
   const pages = http.createServer((_, answer) => answer.writeHead(200, { "Content-Type": "text/html" }).end("<body>page</body>"));
@@ -132,8 +138,18 @@ async function main() {
     const invoke = `/2015-03-31/functions/${FUNCTION}/invocations`;
     const erase = "<Delete><Object><Key>victim</Key></Object></Delete>";
     const deleteItem = JSON.stringify({ TableName: "victims", Key: { p: { S: "here" } } });
+    // One invocation waits for the whole test: only its function may answer it.
+    const held = fetch(running.lambda + invoke, { method: "POST", body: '"held"', headers: { "Content-Type": "application/json" } });
+    for (let tries = 0; tries < 300 && !fs.existsSync(path.join(folder, "runtime")); tries += 1) await sleep(100);
+    const [runtime, id] = JSON.parse(fs.readFileSync(path.join(folder, "runtime"), "utf8"));
+    const forged = `/2018-06-01/runtime/invocation/${id}/response`;
+    // Even a page that knew the console's token would have no effect.
+    const pipelines = await (await fetch(`${running.console}/pipelines`)).text();
+    const advance = `by=1h&back=/pipelines&token=${pipelines.match(/name="token" value="([^"]+)"/)[1]}`;
+    const clock = async () => (await (await fetch(`${running.dynamodb}/_weir/clock`)).json()).now_ms - Date.now();
     const unchanged = async (after) => {
-      assert.ok(!fs.existsSync(invoked), `${after}: a function was invoked`);
+      assert.equal(fs.readFileSync(invoked, "utf8"), '"held"\n', `${after}: a function was invoked`);
+      assert.ok(Math.abs(await clock()) < 1_800_000, `${after}: the clock was advanced`);
       assert.deepEqual(await objects(), ["<Key>victim"], `${after}: objects`);
       assert.equal((await client.send(new ScanCommand({ TableName: "victims" }))).Count, 1, `${after}: items`);
     };
@@ -146,6 +162,8 @@ async function main() {
       [running.lambda, [[invoke, "{}"]]],
       [running.s3, [[`/${BUCKET}?delete`, erase], [`/${BUCKET}`, "form"]]],
       [running.dynamodb, [["/", deleteItem], ["/_weir/ttl/sweep", ""]]],
+      [running.console, [["/clock/advance", advance]]],
+      [runtime, [[forged, '{"forged":true}'], ["/2018-06-01/runtime/init/error", "{}"]]],
     ]) {
       await page.evaluate(attack, url, paths);
       await unchanged(`a page of another origin at ${url}`);
@@ -166,12 +184,21 @@ async function main() {
       [running.dynamodb, [["POST", "/", target, deleteItem], ["POST", "/_weir/clock", {}, '{"advance_ms":86400000}']]],
       [running.s3, [["DELETE", `/${BUCKET}/victim`, {}, undefined], ["GET", `/${BUCKET}/victim`, {}, undefined]]],
       [running.lambda, [["POST", invoke, { "Content-Type": "application/json" }, "{}"]]],
+      [running.console, [["GET", "/pipelines", {}, undefined], ["POST", "/clock/advance", { "Content-Type": "application/x-www-form-urlencoded" }, advance]]],
+      [runtime, [["GET", "/2018-06-01/runtime/invocation/next", {}, undefined], ["POST", forged, {}, '{"forged":true}']]],
     ]) {
       await page.goto(`http://rebound.example:${new URL(url).port}/page`);
       const statuses = await page.evaluate(rebound, requests);
       assert.deepEqual(statuses, requests.map(() => 403), `rebinding at ${url}`);
       await unchanged(`rebinding at ${url}`);
     }
+
+    // The same requests of a program have an effect.
+    const form = { method: "POST", redirect: "manual", body: advance, headers: { "Content-Type": "application/x-www-form-urlencoded" } };
+    assert.equal((await fetch(`${running.console}/clock/advance`, form)).status, 303);
+    assert.ok(await clock() > 1_800_000);
+    fs.writeFileSync(path.join(folder, "release"), "");
+    assert.deepEqual(await (await held).json(), { own: true });
 
     // The allowed origin works, with the preflight request.
     const other = await strict.newPage();

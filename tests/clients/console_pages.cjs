@@ -1,125 +1,55 @@
-// The console in a headless Chromium: every page that the navigation and the pages link to, with its JSON twin,
-// its weight and time, axe-core's rules, its content policy, and without JavaScript; actions with a right and
-// a wrong token; and a store that goes away and comes back.
-// With SCREENSHOTS=docs/images it also makes the pictures of the documents anew.
+// The console in a headless Chromium: every page that the navigation and the pages link to, and pages of odd and of
+// large items. Each with its JSON twin as the documents name it, its weight and time, axe-core's rules, its content
+// policy, and without JavaScript; and a store that goes away and comes back while a page is open.
 const assert = require("node:assert/strict");
-const { spawn, spawnSync } = require("node:child_process");
+const { spawn } = require("node:child_process");
 const fs = require("node:fs");
-const os = require("node:os");
 const path = require("node:path");
-const { setTimeout: sleep } = require("node:timers/promises");
-const lib = require("@aws-sdk/lib-dynamodb");
-const { DynamoDBClient, CreateTableCommand } = require("@aws-sdk/client-dynamodb");
-const puppeteer = require("puppeteer-core");
+const {
+  ROOT, WEIR, createTable, end, keep, migrateShop, put, startPipelines, startShop, textOf, twin, until, weir, withBrowser,
+} = require("./console_projects.cjs");
 
-// The commands below find the `weir up` of their folder, not the store that the other clients use.
-delete process.env.AWS_ENDPOINT_URL_DYNAMODB;
-delete process.env.AWS_ENDPOINT_URL_DYNAMODB_STREAMS;
-
-const WEIR = process.env.WEIR ?? path.join(__dirname, "../../target/debug/weir");
-const ROOT = path.join(__dirname, "../..");
 const AXE = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 // What a page may weigh, in bytes, and how long it may take here, in milliseconds. The goal is 50 ms for a release
 // build on a quiet machine. Here a development build shares two cores with a browser and other tests: a request to the
-// store takes some ten milliseconds then, and the page of a migration sends ten, of which some wait for others.
+// store takes some ten milliseconds then, and the page of a migration sends ten, of which some wait for others. The
+// limit finds a page that reads a whole table; tests/benchmarks/console.py measures.
 const PAGE_BYTES_MAX = 60 * 1024;
 const SCRIPT_BYTES_MAX = 10 * 1024;
-const PAGE_MS_MAX = 1000;
+// A page of the odd table below parses items of 400 KB and of a thousand attributes.
+const PAGE_MS_MAX = 3000;
+const ODD_PAGE_MS_MAX = 10_000;
+const TRIES_MAX = 5;
 // Pages that are visited at most: each page of the console links to a bounded number of others.
 const PAGES_MAX = 120;
 
-// Four functions on one table: one gets what it asks for, one asks for a name that no item has, one fails, and one
-// is disabled.
-const TEMPLATE = `Transform: AWS::Serverless-2016-10-31
-Globals: {Function: {Runtime: nodejs22.x, Handler: index.handler, Timeout: 5}}
-Resources:
-  Ship:
-    Type: AWS::Serverless::Function
-    Properties:
-      InlineCode: "exports.handler = async (event) => { console.log('shipping', event.Records.length); };"
-      Events:
-        Paid: {Type: DynamoDB, Properties: {Stream: !GetAtt Orders.StreamArn, StartingPosition: TRIM_HORIZON, FilterCriteria: {Filters: [{Pattern: '{"dynamodb":{"NewImage":{"state":{"S":["PAID"]}}}}'}]}}}
-  Thank:
-    Type: AWS::Serverless::Function
-    Properties:
-      InlineCode: "exports.handler = async () => {};"
-      Events:
-        Paid: {Type: DynamoDB, Properties: {Stream: !GetAtt Orders.StreamArn, StartingPosition: TRIM_HORIZON, FilterCriteria: {Filters: [{Pattern: '{"dynamodb":{"NewImage":{"status":{"S":["PAID"]}}}}'}]}}}
-  Bill:
-    Type: AWS::Serverless::Function
-    Properties:
-      InlineCode: "exports.handler = async () => { throw new Error('the bank does not answer'); };"
-      Events:
-        All: {Type: DynamoDB, Properties: {Stream: !GetAtt Orders.StreamArn, StartingPosition: TRIM_HORIZON}}
-  Report:
-    Type: AWS::Serverless::Function
-    Properties:
-      InlineCode: "exports.handler = async () => {};"
-      Events:
-        All: {Type: DynamoDB, Properties: {Stream: !GetAtt Orders.StreamArn, StartingPosition: TRIM_HORIZON, Enabled: false}}
-  Orders:
-    Type: AWS::DynamoDB::Table
-    Properties:
-      TableName: orders
-      BillingMode: PAY_PER_REQUEST
-      AttributeDefinitions: [{AttributeName: id, AttributeType: S}]
-      KeySchema: [{AttributeName: id, KeyType: HASH}]
-      StreamSpecification: {StreamViewType: NEW_AND_OLD_IMAGES}
-`;
-const PLAN = `migration: shop
-kind: restructure
-from:
-  - table: orders
-    items:
-      - to: shop
-        transform: '. + {kind: "order"}'
-        key: {pk: 'ORDER#{id}'}
-inverse:
-  - table: shop
-    items:
-      - to: orders
-        transform: del(.kind, .pk)
-gate_seconds: 1
-function_seconds: 10
-`;
+// A table whose name ends like a JSON twin, and its items: one of names and values that are HTML, one of a thousand
+// attributes, and one of nearly 400 KB.
+const ODD = "a.b_c-d.json";
+const HTML = "<img src=x onerror=alert(1)>'\" & <script>alert(2)</script>";
+const ODD_ITEMS = {
+  html: { p: HTML, [HTML]: HTML, bytes: new Uint8Array([0, 1, 255]), names: new Set(["a", "b"]) },
+  wide: { p: "wide", ...Object.fromEntries(Array.from({ length: 1000 }, (_, number) => [`attribute ${number}`, number])) },
+  large: { p: "large", text: '"'.repeat(409_000) },
+};
 
-async function until(what, seconds, look, log) {
-  for (let tries = 0; tries < seconds * 4; tries += 1) {
-    const found = await look();
-    if (found) return found;
-    await sleep(250);
-  }
-  throw new Error(`waited ${seconds} s for ${what}${log ? `: ${fs.readFileSync(log, "utf8")}` : ""}`);
-}
-
-// Starts `weir up` in a folder, and resolves to its process and published addresses.
-async function up(folder, template, more = []) {
-  const log = fs.openSync(path.join(folder, "up.log"), "a");
-  const ports = ["--port", "0", "--s3-port", "0", "--invoke-port", "0", "--console-port", "0"];
-  const child = spawn(WEIR, ["up", "--template", template, ...ports, ...more], { cwd: folder, stdio: ["ignore", log, log] });
-  const file = path.join(folder, ".weir/running.json");
-  const running = await until("weir up", 120, () => {
-    if (child.exitCode !== null) throw new Error(fs.readFileSync(path.join(folder, "up.log"), "utf8"));
-    if (!fs.existsSync(file)) return undefined;
-    const known = JSON.parse(fs.readFileSync(file, "utf8"));
-    return known.process === child.pid && known.console ? known : undefined;
+// The JSON twins of docs/console.md: a pattern of the path, and the schema.
+function documentedTwins() {
+  const text = fs.readFileSync(path.join(ROOT, "docs/console.md"), "utf8");
+  const [, table] = text.split("| Path | Query | Schema |");
+  return table.split("\n\n")[0].split("\n").slice(2).flatMap((line) => {
+    const [, paths, , schemas] = line.split("|");
+    const names = [...schemas.matchAll(/weir\.console\.[a-z.]+\/v1/g)].map(([name]) => name);
+    return [...paths.matchAll(/`(\/[^`]*)`/g)].map(([, at], position) => ({
+      pattern: new RegExp(`^${at.replace(/[A-Z]+/g, "[^/]+")}$`), isExact: !/[A-Z]/.test(at), schema: names[position], at, isSeen: false,
+    }));
   });
-  return { child, running };
 }
-
-function weir(folder, ...args) {
-  const done = spawnSync(WEIR, args, { cwd: folder, encoding: "utf8" });
-  return { code: done.status, out: done.stdout, err: done.stderr };
-}
-
-async function end(started) {
-  started.child.kill("SIGINT");
-  await until("weir up to end", 30, () => started.child.exitCode !== null || started.child.signalCode !== null);
-}
+const TWINS = documentedTwins();
 
 // Visits each page from the first one on; resolves to the addresses. `each` is called with every page.
-async function visit(browser, base, each) {
-  const seen = new Set(["/pipelines"]);
+async function visit(browser, base, more, each) {
+  const seen = new Set(["/pipelines", ...more]);
   const open = [...seen];
   while (open.length > 0 && seen.size <= PAGES_MAX) {
     const address = open.shift();
@@ -144,32 +74,45 @@ async function visit(browser, base, each) {
 }
 
 const links = (page) => page.evaluate(() => [...document.querySelectorAll("a[href]")].map((a) => a.href));
-const text = (page) => page.evaluate(() => document.querySelector("main").innerText);
+
+// Checks the JSON twin of a page, whose schema is the documented one.
+async function checkTwin(base, address) {
+  const [where, query] = address.split("?");
+  const response = await fetch(`${base}${where}.json${query ? `?${query}` : ""}`);
+  assert.equal(response.status, 200, `the JSON twin of ${address}`);
+  const known = TWINS.filter((it) => it.pattern.test(where)).sort((a, b) => Number(b.isExact) - Number(a.isExact))[0];
+  assert.ok(known, `docs/console.md has no JSON twin for ${where}`);
+  const { schema } = JSON.parse(await response.text());
+  assert.equal(schema, known.schema, `the schema of ${where} in docs/console.md`);
+  known.isSeen = true;
+}
 
 // Checks one page; resolves to its links.
 async function check(page, base, address, told) {
   const wrong = [];
   page.on("console", (message) => { if (message.type() === "error") wrong.push(message.text()); });
   page.on("pageerror", (error) => wrong.push(error.message));
+  page.on("dialog", (dialog) => { wrong.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
   page.on("request", (request) => {
     if (!request.url().startsWith(base) && !request.url().startsWith("data:")) wrong.push(`asked ${request.url()}`);
   });
-  const began = performance.now();
-  const plain = await fetch(base + address);
-  const html = await plain.text();
-  const ms = performance.now() - began;
+  let [plain, html, ms] = [undefined, "", Infinity];
+  const most = decodeURIComponent(address).includes(ODD) ? ODD_PAGE_MS_MAX : PAGE_MS_MAX;
+  // The least of some, because other programs use the machine too.
+  for (let tries = 0; tries < TRIES_MAX && (tries === 0 || ms > most); tries += 1) {
+    const began = performance.now();
+    plain = await fetch(base + address);
+    html = await plain.text();
+    ms = Math.min(ms, performance.now() - began);
+  }
   assert.equal(plain.status, 200, `${address}: ${html.slice(0, 2000)}`);
   assert.ok(Buffer.byteLength(html) <= PAGE_BYTES_MAX, `${address} has ${Buffer.byteLength(html)} bytes`);
-  assert.ok(ms <= PAGE_MS_MAX, `${address} took ${ms} ms`);
+  assert.ok(ms <= most, `${address} took ${ms} ms`);
   assert.match(plain.headers.get("content-security-policy"), /default-src 'none'/);
-  const [where, query] = address.split("?");
-  const twin = await fetch(`${base}${where}.json${query ? `?${query}` : ""}`);
-  assert.equal(twin.status, 200, `the JSON twin of ${address}`);
-  const json = await twin.text();
-  assert.doesNotThrow(() => JSON.parse(json), `the JSON twin of ${address}: ${json.slice(0, 500)}`);
+  await checkTwin(base, address);
   // Pages that stay up to date keep a connection open, so the network never becomes idle.
   await page.goto(base + address, { waitUntil: "load" });
-  assert.ok((await text(page)).trim().length > 0, `${address} is empty`);
+  assert.ok((await textOf(page)).trim().length > 0, `${address} is empty`);
   const found = await links(page);
   assert.deepEqual(wrong, [], `${address} in Chromium`);
   told.push({ address, bytes: Buffer.byteLength(html), ms: Math.round(ms) });
@@ -194,179 +137,121 @@ async function accessible(browser, base, address) {
   }
 }
 
+// Without JavaScript, a page has the same headings as with it.
 async function withoutScript(browser, base, address) {
-  const page = await browser.newPage();
-  await page.setJavaScriptEnabled(false);
-  await page.goto(base + address, { waitUntil: "load" });
-  const html = await page.content();
-  assert.ok(html.includes("<main") && html.length > 500, `${address} without JavaScript`);
-  await page.close();
+  const headings = [];
+  for (const isOn of [true, false]) {
+    const page = await browser.newPage();
+    await page.setJavaScriptEnabled(isOn);
+    await page.goto(base + address, { waitUntil: "load" });
+    headings.push(await page.$$eval("main h1, main h2", (all) => all.map((it) => it.textContent)));
+    await page.close();
+  }
+  assert.ok(headings[1].length > 0, `${address} without JavaScript`);
+  assert.deepEqual(headings[1], headings[0], `${address} without JavaScript`);
 }
 
-// The pages of which docs/images has a picture; those of the second project show what the first one has not.
-const PICTURES = {
-  shop: ["pipelines", "stream", "stream-filter", "tables", "tables-orders", "migrations-shop", "partitions-orders", "ring"],
-  pipelines: ["archive", "versions", "counters", "copies"],
-};
-
-async function picture(browser, base, address, name) {
-  const page = await browser.newPage();
-  await page.setViewport({ width: 1200, height: 800 });
-  await page.goto(base + address, { waitUntil: "load" });
-  await page.screenshot({ path: path.join(process.env.SCREENSHOTS, `console-${name}.png`), fullPage: true });
-  await page.close();
-}
-
-// A name for the picture of a page.
-const nameOf = (address) => decodeURIComponent(address.split("?")[0]).replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "");
-
-async function checkAll(browser, base, pictures) {
+async function checkAll(browser, base, more = []) {
   const told = [];
-  const pages = await visit(browser, base, (page, address) => check(page, base, address, told));
+  const pages = await visit(browser, base, more, (page, address) => check(page, base, address, told));
   for (const address of pages) {
     await accessible(browser, base, address);
     await withoutScript(browser, base, address);
-    if (process.env.SCREENSHOTS && pictures.includes(nameOf(address))) await picture(browser, base, address, nameOf(address));
   }
   const script = await (await fetch(`${base}/assets/console.js`)).text();
   assert.ok(Buffer.byteLength(script) <= SCRIPT_BYTES_MAX, "the script");
   const heaviest = told.reduce((a, b) => (a.bytes > b.bytes ? a : b));
   const slowest = told.reduce((a, b) => (a.ms > b.ms ? a : b));
-  console.log(`console: ${told.length} pages, the largest ${heaviest.address} with ${heaviest.bytes} bytes, the slowest ${slowest.address} with ${slowest.ms} ms; no rule of axe-core is violated`);
+  console.log(`console: ${told.length} pages, the largest ${heaviest.address.slice(0, 60)} with ${heaviest.bytes} bytes, the slowest ${slowest.address.slice(0, 60)} with ${slowest.ms} ms; no rule of axe-core is violated`);
   return told;
 }
 
-// Puts orders, of which some are paid, and copies them to a new table, up to the comparison before a cut-over.
-async function shop(folder, running) {
-  const client = new DynamoDBClient({ endpoint: running.dynamodb });
-  const documents = lib.DynamoDBDocumentClient.from(client);
-  for (const [id, state] of [["a-1", "OPEN"], ["a-2", "PAID"], ["a-3", "OPEN"], ["a-4", "PAID"], ["a-5", "CANCELLED"]]) {
-    await documents.send(new lib.PutCommand({ TableName: "orders", Item: { id, state, total: 1999, lines: [{ sku: "tea", count: 2 }] } }));
-  }
-  await client.send(new CreateTableCommand({
-    TableName: "shop", BillingMode: "PAY_PER_REQUEST", AttributeDefinitions: [{ AttributeName: "pk", AttributeType: "S" }],
-    KeySchema: [{ AttributeName: "pk", KeyType: "HASH" }],
-    StreamSpecification: { StreamEnabled: true, StreamViewType: "NEW_AND_OLD_IMAGES" },
-  }));
-  fs.writeFileSync(path.join(folder, "plan.yaml"), PLAN);
-  const log = fs.openSync(path.join(folder, "workers.log"), "a");
-  const start = ["migrate", "start", "plan.yaml", "--local-workers", "1", "--package", path.join(ROOT, "functions/processor")];
-  const workers = spawn(WEIR, start, { cwd: folder, stdio: ["ignore", log, log] });
-  await until("the migration to begin", 60, () => weir(folder, "migrate", "status", "shop").code === 0, path.join(folder, "workers.log"));
-  for (const verb of ["wait", "verify"]) {
-    const done = weir(folder, "migrate", verb, "shop", "--timeout", "60");
-    assert.equal(done.code, 0, done.err + fs.readFileSync(path.join(folder, "workers.log"), "utf8"));
-  }
-  return workers;
+// Creates the odd table and its items; resolves to the addresses of its pages.
+async function odd(running) {
+  await createTable(running, ODD, "p");
+  for (const item of Object.values(ODD_ITEMS)) await put(running, ODD, item);
+  const at = `/tables/${encodeURIComponent(ODD).replaceAll(".", "%2E")}`;
+  const items = Object.values(ODD_ITEMS).map((item) => `${at}/item?key=${encodeURIComponent(JSON.stringify({ p: { S: item.p } }))}`);
+  const key = encodeURIComponent(JSON.stringify({ p: HTML }));
+  return [at, `${at}?column=990`, `/stream?table=${ODD}`, `/stream?table=${ODD}&key=${key}`, ...items];
 }
 
-// The five pipelines of the repository's template, with something to see in each.
-async function pipelines(folder, running) {
-  const documents = lib.DynamoDBDocumentClient.from(new DynamoDBClient({ endpoint: running.dynamodb }));
-  const put = (TableName, Item) => documents.send(new lib.PutCommand({ TableName, Item }));
-  const soon = Math.floor(Date.now() / 1000) + 3600;
-  for (const [year, title] of [[1927, "Metropolis"], [1931, "M"], [1922, "Nosferatu"], [1920, "Genuine"]]) {
-    await put("movies", { year, title, rating: 7 });
-    await put("movies", { year, title, rating: 8.3, expires_at: soon });
-  }
-  await put("movies", { year: 2013, title: "Rush", rating: 8.1 });
-  for (let slot = 0; slot < 5; slot += 1) await put("votes", { slot: `poll-1#${slot}`, votes: slot + 1 });
-  await put("products", { productID: 7, productName: "Chai", quantityPerUnit: "10 boxes" });
-  await until("the records to be processed", 60, () => weir(folder, "status", "--exit-code").code === 0);
-  assert.equal(weir(folder, "clock", "advance", "24h").code, 0);
-  assert.equal(weir(folder, "ttl", "sweep").code, 0);
-  await until("the archive", 60, () => weir(folder, "status", "--exit-code").code === 0);
+// The counts of the map are those of `weir status`. The bank is closed, so the failed invocations of Bill grow.
+async function countsAreEqual(folder, base) {
+  const members = ["read", "filtered", "delivered", "discarded"];
+  const texts = (mappings) => mappings.map(([name, counts]) => `${name}: ${members.map((member) => `${counts[member]} ${member}`).join(", ")}`).sort();
+  await until("`weir status` and the page to agree", 20, async () => {
+    const status = JSON.parse(weir(folder, "status", "--output", "json").out);
+    const pages = await twin(base, "/pipelines.json");
+    // The first row of a mapping has its counts.
+    const said = texts(status.filter((row) => row.read !== null).map((row) => [row.mapping, row]));
+    const shown = texts(pages.mappings.filter((it) => it.figures).map((it) => [it.mapping, it.figures]));
+    assert.equal(shown.length, 4);
+    return said.join() === shown.join() && shown.includes("ThankOrders: 6 read, 6 filtered, 0 delivered, 0 discarded");
+  });
 }
 
-// What a reader has to see, and what a button does, on the pages of the small project.
-async function useIt(browser, base) {
-  const page = await browser.newPage();
-  await page.goto(`${base}/pipelines`, { waitUntil: "load" });
-  const seen = await text(page);
-  for (const word of ["Ship", "Thank", "Bill", "Report", "filtered", "disabled"]) assert.ok(seen.includes(word), `${word} in ${seen}`);
-  const now = async () => (await (await fetch(`${base}/pipelines.json`)).json());
-  assert.ok(await now());
-  const buttons = await page.$$eval("header button", (all) => all.map((button) => button.innerText));
-  const hour = buttons.findIndex((name) => name.includes("1 h"));
-  assert.ok(hour >= 0, `no button for an hour in ${buttons}`);
-  const before = await page.$eval("header", (header) => header.innerText);
-  await Promise.all([page.waitForNavigation({ waitUntil: "load" }), (await page.$$("header button"))[hour].click()]);
-  assert.notEqual(await page.$eval("header", (header) => header.innerText), before, "the clock advanced");
-  for (const token of ["", "wrong"]) {
-    const refused = await fetch(`${base}/clock/advance.json`, {
-      method: "POST", body: new URLSearchParams({ by: "1h", token }), headers: { "Content-Type": "application/x-www-form-urlencoded" },
-    });
-    assert.ok(refused.status >= 400 && refused.status < 500, `a token "${token}" was answered with ${refused.status}`);
-  }
-  await page.close();
-}
-
-// A store that goes away: pages say so; when it is back, they work again.
-async function withoutStore(folder) {
+// A store that goes away while a page is open: the page says so, and when the store is back, it goes on.
+async function withoutStore(browser, folder) {
   const data = path.join(folder, "store");
   const log = path.join(folder, "store.log");
   const start = async (port) => {
     fs.writeFileSync(log, "");
     const child = spawn(path.join(path.dirname(WEIR), "local-store"), ["--data", data, "--port", String(port)], { stdio: ["ignore", fs.openSync(log, "a"), fs.openSync(log, "a")] });
+    keep(child);
     const found = await until("the store", 60, () => /http:\/\/127\.0\.0\.1:(\d+)/.exec(fs.readFileSync(log, "utf8")));
     return { child, port: Number(found[1]) };
-  };
-  const stop = async ({ child }) => {
-    child.kill("SIGKILL");
-    await until("the store to end", 30, () => child.signalCode !== null);
   };
   let store = await start(0);
   const shown = path.join(folder, "console.log");
   const out = fs.openSync(shown, "a");
   const child = spawn(WEIR, ["console", "--endpoint", `http://127.0.0.1:${store.port}`, "--port", "0"], { cwd: folder, stdio: ["ignore", out, out] });
-  try {
-    const base = (await until("the console", 60, () => /http:\/\/127\.0\.0\.1:\d+/.exec(fs.readFileSync(shown, "utf8").replace(`http://127.0.0.1:${store.port}`, ""))))[0];
-    assert.equal((await fetch(`${base}/tables`)).status, 200);
-    const tokens = await fetch(`${base}/clock/advance.json`, { method: "POST", body: new URLSearchParams({ by: "1h" }) });
-    assert.equal(tokens.status, 403, "a console without --allow-writes writes nothing");
-    await stop(store);
-    const gone = await fetch(`${base}/tables`);
-    assert.ok(gone.status >= 500, `without a store: ${gone.status}`);
+  keep(child);
+  const base = (await until("the console", 60, () => /http:\/\/127\.0\.0\.1:\d+/.exec(fs.readFileSync(shown, "utf8").replace(`http://127.0.0.1:${store.port}`, ""))))[0];
+  const page = await browser.newPage();
+  await page.goto(`${base}/ring`, { waitUntil: "load" });
+  const before = await textOf(page);
+  assert.match(before, /leader/i);
+  const refused = await fetch(`${base}/clock/advance.json`, { method: "POST", body: new URLSearchParams({ by: "1h" }) });
+  assert.equal(refused.status, 403, "a console without --allow-writes writes nothing");
+  store.child.kill("SIGKILL");
+  await until("the open page to say so", 30, async () => /does not answer/.test(await textOf(page)));
+  for (const address of ["/pipelines", "/stream", "/tables", "/migrations", "/partitions"]) {
+    const gone = await fetch(base + address);
+    assert.ok(gone.status >= 500, `${address} without a store: ${gone.status}`);
     assert.match(await gone.text(), /<main/);
-    store = await start(store.port);
-    await until("the console to find the store again", 30, async () => (await fetch(`${base}/tables`)).status === 200);
-  } finally {
-    child.kill("SIGINT");
-    await stop(store);
   }
+  store = await start(store.port);
+  await until("the open page to show the store again", 60, async () => /leader/i.test(await textOf(page)));
+  assert.equal((await fetch(`${base}/tables`)).status, 200);
+  await end({ child });
 }
 
 async function main() {
-  const { default: chromium } = await import(require.resolve("@sparticuz/chromium"));
-  const browser = await puppeteer.launch({
-    args: puppeteer.defaultArgs({ args: chromium.args, headless: "shell" }),
-    executablePath: await chromium.executablePath(), headless: "shell",
-  });
-  const folders = ["shop", "pipelines", "alone"].map((name) => fs.mkdtempSync(path.join(os.tmpdir(), `console-${name}-`)));
-  const started = [];
-  try {
-    fs.writeFileSync(path.join(folders[0], "template.yaml"), TEMPLATE);
-    const small = await up(folders[0], "template.yaml");
-    started.push(small);
-    const workers = await shop(folders[0], small.running);
-    const smallPages = await checkAll(browser, small.running.console, PICTURES.shop);
-    await useIt(browser, small.running.console);
-    workers.kill("SIGINT");
-    await end(small);
-    const whole = await up(folders[1], path.join(ROOT, "template.yaml"));
-    started.push(whole);
-    await pipelines(folders[1], whole.running);
-    const pages = [...smallPages, ...(await checkAll(browser, whole.running.console, PICTURES.pipelines))].map((page) => page.address);
-    for (const address of ["/pipelines", "/stream", "/tables", "/migrations", "/archive", "/versions", "/counters", "/copies", "/ring"]) {
-      assert.ok(pages.some((page) => page.split("?")[0] === address), `no page leads to ${address}`);
-    }
+  await withBrowser(async (browser, folder) => {
+    const small = folder("shop");
+    const shop = await startShop(small);
+    await countsAreEqual(small, shop.running.console);
+    await migrateShop(small, shop.running);
+    const seen = await textOf(await goto(browser, `${shop.running.console}/pipelines`));
+    for (const word of ["Ship", "Thank", "Bill", "Notify", "Report", "filtered", "blocked", "disabled"]) assert.ok(seen.includes(word), `${word} in ${seen}`);
+    const pages = await checkAll(browser, shop.running.console, await odd(shop.running));
+    await end(shop);
+    const whole = await startPipelines(folder("pipelines"));
+    pages.push(...(await checkAll(browser, whole.running.console)));
     await end(whole);
-    await withoutStore(folders[2]);
-  } finally {
-    await browser.close();
-    for (const { child } of started) child.kill("SIGKILL");
-    for (const folder of folders) fs.rmSync(folder, { recursive: true, force: true });
-  }
+    for (const address of ["/pipelines", "/stream", "/tables", "/migrations", "/archive", "/versions", "/counters", "/copies", "/ring"]) {
+      assert.ok(pages.some((page) => page.address.split("?")[0] === address), `no page leads to ${address}`);
+    }
+    assert.deepEqual(TWINS.filter((it) => !it.isSeen).map((it) => it.at), [], "documented JSON twins without a page");
+    await withoutStore(browser, folder("alone"));
+  });
+}
+
+async function goto(browser, address) {
+  const page = await browser.newPage();
+  await page.goto(address, { waitUntil: "load" });
+  return page;
 }
 
 main().then(() => process.exit(0), (error) => { console.error(error); process.exit(1); });

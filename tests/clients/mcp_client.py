@@ -52,7 +52,7 @@ def server(*flags, cwd):
     return StdioServerParameters(command=WEIR, args=["mcp", *flags], env=environment, cwd=cwd)
 
 
-async def call(session, name, fails=False, **arguments):
+async def call(session, name, /, fails=False, **arguments):
     global calls
     calls += 1
     result = await session.call_tool(name, arguments)
@@ -62,7 +62,7 @@ async def call(session, name, fails=False, **arguments):
 
 
 async def pages(session, key):
-    """What happened to a record: from the mappings to the record."""
+    """What happened to a record: from the mappings to the record. Returns its sequence number."""
     deadline = time.monotonic() + 60
     while True:
         pipelines = await call(session, "pipelines")
@@ -78,6 +78,22 @@ async def pages(session, key):
     assert "REMOVED" in json.dumps(explained["explanation"]), explained
     tried = await call(session, "filter", table="pets", pattern={"eventName": ["INSERT"]})
     assert tried["is_run"] and len(tried["records"]) == 1, tried
+    return record["sequence"]
+
+
+async def every_page(session, names, sequence):
+    """Each tool that reads gives the JSON twin of its page. In this store, some of what they show does not exist."""
+    missing = {"migration", "counters"}
+    arguments = {
+        "record": {"record": sequence}, "filter": {"table": "pets", "pattern": {"eventName": ["INSERT"]}},
+        "table": {"table": "pets"}, "item": {"table": "pets", "key": {"id": {"S": "rex"}}},
+        "partitions": {"table": "pets"}, "migration": {"name": "none"},
+    }
+    for name in sorted(names):
+        answer = await call(session, name, fails=name in missing, **arguments.get(name, {}))
+        assert answer["schema"].startswith("weir.console."), (name, answer)
+    found = await call(session, "item", **arguments["item"])
+    assert found["found"]["item"] == {"id": {"S": "rex"}}, found
 
 
 async def errors(session):
@@ -112,7 +128,8 @@ async def reads(folder, data):
                 assert all(tool.annotations.read_only_hint for tool in listed.values())
                 schema = listed["record"].input_schema
                 assert schema["required"] == ["record"] and schema["additionalProperties"] is False, schema
-                await pages(session, {"id": "rex"})
+                sequence = await pages(session, {"id": "rex"})
+                await every_page(session, listed, sequence)
                 await errors(session)
                 refused = await call(session, "clock_advance", fails=True, by="1h")
                 assert "--allow-writes" in refused["message"], refused

@@ -3,9 +3,11 @@
 The writers are an application as docs/migration.md wants it: they use examples/migrations/route.py, and
 every tenth key is deleted and inserted again, also where a tombstone stands.
 
-A store is tried if it can be had: this project's; the same whose stream records show times to the
-minute only; MiniStack, if it is installed; any other whose address STORES names, as in
-STORES="dynamodb-local=http://127.0.0.1:8000". Ends with a table. A store passes when no acknowledged
+A store is tried if it can be had: this project's; the same behind a proxy with two properties of DynamoDB
+Local, times of stream records to the minute and older iterators that are refused; MiniStack, if it is
+installed; any other whose address STORES names, as in STORES="dynamodb-local=http://127.0.0.1:8000".
+The licence of DynamoDB Local allows use only to people who have accepted it and have an AWS account, so this
+test neither downloads nor starts it: start yours, and name its address. Ends with a table. A store passes when no acknowledged
 write is lost, or when `weir migrate` refuses it, which the table shows with the reason.
 """
 
@@ -53,16 +55,25 @@ VERB_SECONDS = 240
 
 
 class Rounding(BaseHTTPRequestHandler):
-    """Forwards requests, and rounds the times of stream records down to the minute."""
+    """Forwards requests, rounds the times of stream records down to the minute, and refuses an iterator that is older
+    than a second if its shard was empty when it was issued."""
 
     protocol_version = "HTTP/1.1"
     behind = ""
+    # The shard of each iterator and the time when it was issued; the shards with records; refused iterators.
+    iterators, filled, refused = {}, set(), []
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         operation = self.headers.get("x-amz-target", "").rpartition(".")[2]
         if not operation:
             return self.answer(404, {}, b"{}")
+        asked = json.loads(body)
+        shard, issued = self.iterators.get(asked.get("ShardIterator"), (asked.get("ShardId"), time.monotonic()))
+        if operation == "GetRecords" and shard not in self.filled and time.monotonic() - issued > 1:
+            self.refused.append(shard)
+            kind = "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException"
+            return self.answer(400, {}, json.dumps({"__type": kind, "message": "an older iterator"}).encode())
         connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.behind).netloc, timeout=60)
         connection.request("POST", self.path, body, dict(self.headers))
         response = connection.getresponse()
@@ -70,10 +81,16 @@ class Rounding(BaseHTTPRequestHandler):
         connection.close()
         if operation == "GetRecords" and response.status == 200:
             page = json.loads(answer)
+            if page["Records"]:
+                self.filled.add(shard)
+            if "NextShardIterator" in page:
+                self.iterators[page["NextShardIterator"]] = (shard, time.monotonic())
             for record in page["Records"]:
                 made = record["dynamodb"]["ApproximateCreationDateTime"]
                 record["dynamodb"]["ApproximateCreationDateTime"] = int(made) // 60 * 60
             answer = json.dumps(page).encode()
+        if operation == "GetShardIterator" and response.status == 200:
+            self.iterators[json.loads(answer)["ShardIterator"]] = (shard, time.monotonic())
         self.answer(response.status, {"date": response.headers["date"]}, answer)
 
     do_GET = do_POST
@@ -97,8 +114,9 @@ class Rounding(BaseHTTPRequestHandler):
 class Store:
     """A store that is started for this test, or already running."""
 
-    def __init__(self, name, url, process=None):
-        self.name, self.url, self.process = name, url, process
+    def __init__(self, name, url, process=None, refused=None):
+        """`refused` lists the iterators that the store refused; None if it need not refuse any."""
+        self.name, self.url, self.process, self.refused = name, url, process, refused
 
     def stop(self):
         if self.process:
@@ -147,10 +165,12 @@ def own_store(folder):
 
 def rounding_store(folder):
     store = own_store(folder)
-    handler = type("Handler", (Rounding,), {"behind": store.url})
+    own = {"behind": store.url, "iterators": {}, "filled": set(), "refused": []}
+    handler = type("Handler", (Rounding,), own)
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return Store("weir, times to the minute", f"http://127.0.0.1:{server.server_port}", store.process)
+    url = f"http://127.0.0.1:{server.server_port}"
+    return Store("weir, times to the minute", url, store.process, handler.refused)
 
 
 def ministack(folder):
@@ -304,6 +324,7 @@ def tried(name, begin, rows):
         else:
             row.update(there_and_back(store, folder))
             row["failed"] = bool(row.pop("lost", []))
+            assert store.refused is None or store.refused, "no older iterator was refused"
     except Exception as error:
         row.update(result=f"FAILED: {error}", failed=True)
     finally:
@@ -338,7 +359,7 @@ def main():
         of = lambda name: row.get(name, "-")
         print(f"{row['store']:<28}{of('writes'):>14}{of('behind the cut-over'):>12}  {row['result']}")
     if "STORES" not in os.environ:
-        print("no other store was named; STORES=\"NAME=URL\" tries one, such as DynamoDB Local")
+        print("no other store was named; STORES=\"dynamodb-local=URL\" tries DynamoDB Local, which its licence lets only you start")
     sys.exit(any(row["failed"] for row in rows))
 
 

@@ -12,6 +12,7 @@
 
 mod archive;
 mod bad_input;
+mod budgets;
 mod console;
 mod console_jobs;
 mod console_streams;

@@ -9,7 +9,7 @@ use crate::{assert_none, root};
 
 /// Every crate of this project, and the project's crates that it may use. The same as in
 /// ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("locks", &[]),
     ("model", &[]),
     ("rules", &["model", "locks"]),
@@ -25,11 +25,15 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("simulation", &["server", "node", "storage", "partition", "expression", "model", "locks"]),
     ("mapping", &["model"]),
     ("template", &["mapping"]),
+    ("design", &["template", "model"]),
     ("client", &["template", "mapping", "model", "locks"]),
     ("local", &["client", "template", "mapping", "server", "node", "model", "platform", "locks"]),
     (
         "operations",
-        &["client", "template", "mapping", "control", "rules", "model", "platform", "locks"],
+        &[
+            "client", "design", "template", "mapping", "control", "rules", "model", "platform",
+            "locks",
+        ],
     ),
     ("load", &["operations", "client", "template", "model"]),
     (
@@ -54,6 +58,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
             "local",
             "operations",
             "client",
+            "design",
             "template",
             "mapping",
             "rules",
@@ -82,8 +87,8 @@ const SHELL_ONLY: [&str; 9] = [
 ];
 /// Crates without a clock, a disk, a socket, randomness or async, each with a `clippy.toml` that
 /// forbids them.
-pub(crate) const PURE: [&str; 6] =
-    ["model", "rules", "control", "expression", "partition", "mapping"];
+pub(crate) const PURE: [&str; 7] =
+    ["model", "rules", "control", "expression", "partition", "mapping", "design"];
 /// The same, except that it opens packages to find out how a function is built.
 const ALMOST_PURE: &str = "template";
 

@@ -235,7 +235,7 @@ fn parse_use(
 }
 
 /// Returns the tokens without attributes and without items that have `#[cfg(test)]`.
-fn without_tests(tokens: &[String]) -> Vec<String> {
+pub(crate) fn without_tests(tokens: &[String]) -> Vec<String> {
     let mut kept = Vec::with_capacity(tokens.len());
     let token = |place: usize| tokens.get(place).map_or("", String::as_str);
     let mut place = 0;
@@ -286,7 +286,7 @@ fn behind_item(tokens: &[String], mut place: usize) -> usize {
 }
 
 /// Splits a text into names, `::` and single characters, without comments, literals and lifetimes.
-fn tokens(text: &str) -> Vec<String> {
+pub(crate) fn tokens(text: &str) -> Vec<String> {
     let mut rest = text;
     let mut found = Vec::new();
     while let Some(first) = rest.chars().next() {

@@ -1,6 +1,8 @@
 //! Every listener of the product goes through the gate: nothing else accepts connections or serves
 //! HTTP.
 
+use std::collections::BTreeSet;
+
 use crate::{assert_none, files, read};
 
 /// Code that opens a listener or serves HTTP. Written in parts so that this file does not match
@@ -50,4 +52,30 @@ fn every_listener_goes_through_the_gate() {
     }
     complaints.extend(unused.iter().map(|path| format!("{path} no longer needs its exception")));
     assert_none("listeners outside of the gate", &complaints);
+}
+
+/// Returns the names in calls that bind a port, from `call` to the next quotation mark.
+fn names_of_ports(text: &str, call: &str) -> Vec<String> {
+    let name = |rest: &str| rest.strip_prefix('"')?.split('"').next().map(str::to_owned);
+    text.split(call).skip(1).filter_map(name).collect()
+}
+
+#[test]
+fn the_security_page_has_every_listener() {
+    const CALLS: [&str; 4] =
+        ["BoundListener::new(", "BoundListener::with_keys(", "bind(", "take_port("];
+    let mut names = BTreeSet::new();
+    for path in files().iter().filter(|path| is_product(path)) {
+        let text = read(path);
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        names.extend(CALLS.iter().flat_map(|call| names_of_ports(product, call)));
+    }
+    assert!(names.len() >= 6, "{names:?}");
+    let page = read("SECURITY.md");
+    let (_, table) = page.split_once("| part | listens on |").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let parts: Vec<&str> = rows.filter_map(|row| row.split('|').nth(1)).collect();
+    let missing = names.iter().filter(|name| !parts.iter().any(|part| part.contains(*name)));
+    let missing: Vec<String> = missing.cloned().collect();
+    assert_none("listeners that the table of SECURITY.md lacks", &missing);
 }

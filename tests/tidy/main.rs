@@ -12,6 +12,7 @@
 
 mod arrows;
 mod dependencies;
+mod errors;
 mod folders;
 mod import_cycles;
 mod imports;

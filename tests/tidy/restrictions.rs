@@ -53,6 +53,15 @@ fn pure_crates_have_the_restrictions_and_the_settings_of_the_root() {
     assert_none("clippy.toml of pure and deterministic crates", &complaints);
 }
 
+/// The crate of the nodes is deterministic too, but depends on crates that are not. Its exceptions are in
+/// its code.
+#[test]
+fn the_node_has_the_restrictions_of_pure_crates_and_of_the_store() {
+    let (own, store) = (read("local-store/node/clippy.toml"), read("local-store/clippy.toml"));
+    let settings: Vec<_> = store.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_none("local-store/node/clippy.toml lacks", &missing(&own, &settings.join("\n")));
+}
+
 #[test]
 fn the_store_has_the_settings_of_the_root() {
     let (root, own) = (read("clippy.toml"), read("local-store/clippy.toml"));
@@ -68,8 +77,8 @@ fn the_store_has_the_settings_of_the_root() {
 
 /// The entry points of the programs that serve or store data, and the functions that start them.
 const BEGINNINGS: [(&str, &str); 3] = [
-    ("local-store/server/src/bin/local-store.rs", "async fn main()"),
-    ("runner/src/main.rs", "async fn main()"),
+    ("local-store/server/src/bin/local-store.rs", "fn main()"),
+    ("runner/src/main.rs", "fn main()"),
     ("functions/processor/src/lambda.rs", "pub async fn run_"),
 ];
 

@@ -1,9 +1,15 @@
 //! Files: module docs, sizes, names of paths, leftovers, and paths of developers' machines.
 
+use std::collections::BTreeMap;
+
 use crate::{assert_none, files, read};
 
 /// Upper bound of lines in a file.
 const FILE_LINES_MAX: usize = 600;
+/// Upper bound of lines in all files of a crate: a reader has to be able to know it whole.
+const CRATE_LINES_MAX: usize = 35_000;
+/// Upper bound of lines in template.yaml, which describes the whole deployment on one page.
+const TEMPLATE_LINES_MAX: usize = 700;
 /// Upper bound of lines in a function, from its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
 /// Upper bound of lines in a `fn main`.
@@ -39,7 +45,30 @@ fn files_and_functions_are_small() {
             }
         }
     }
+    let lines = read("template.yaml").lines().count();
+    if lines > TEMPLATE_LINES_MAX {
+        complaints.push(format!("template.yaml: {lines} lines, at most {TEMPLATE_LINES_MAX}"));
+    }
     assert_none("too long", &complaints);
+}
+
+#[test]
+fn crates_are_small() {
+    let members: Vec<_> = files()
+        .into_iter()
+        .filter_map(|p| Some(p.strip_suffix("Cargo.toml")?.to_owned()))
+        .collect();
+    let mut sizes = BTreeMap::<&str, usize>::new();
+    for (path, text) in rust_files() {
+        let own = members.iter().filter(|member| path.starts_with(*member));
+        let member = own.max_by_key(|member| member.len()).expect("a file belongs to a crate");
+        *sizes.entry(member).or_default() += text.lines().count();
+    }
+    assert!(sizes.len() > 20, "only {} crates found", sizes.len());
+    let large = sizes.iter().filter(|(_, lines)| **lines > CRATE_LINES_MAX);
+    let complaints: Vec<_> =
+        large.map(|(member, lines)| format!("{member}: {lines} lines")).collect();
+    assert_none("these crates are too large", &complaints);
 }
 
 /// Returns name, first line and number of lines of each function, based on rustfmt's indentation.

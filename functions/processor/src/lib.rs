@@ -18,6 +18,7 @@ mod migration;
 pub mod object_store;
 pub mod quarantine;
 pub mod reconcile;
+pub mod runtime;
 mod sdk;
 pub mod settings;
 pub mod tables;

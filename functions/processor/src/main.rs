@@ -9,10 +9,13 @@
 use std::env;
 use std::process::ExitCode;
 
-use processor::lambda;
+use processor::{lambda, runtime};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    runtime::run(run_named())
+}
+
+async fn run_named() -> ExitCode {
     let name = env::args().nth(1).or_else(|| env::var("_HANDLER").ok()).unwrap_or_default();
     match name.as_str() {
         "archive" => lambda::run_archive().await,

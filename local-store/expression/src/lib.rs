@@ -44,6 +44,7 @@ pub use legacy::{LEGACY_VALUES_MAX, LegacyAction, LegacyCondition, LegacyOperato
 pub use path::{Path, PathElement};
 pub use placeholders::Placeholders;
 pub use projection::{Projection, parse_projection};
+pub use resolve::value_text;
 pub use set_order::in_set_order;
 pub use update::Update;
 pub use update_resolve::parse_update;

@@ -190,8 +190,8 @@ impl<'p, 'text> Resolver<'p, 'text> {
         };
         Err(self.kind.invalid(format_args!(
             "The BETWEEN operator requires {problem}; lower bound operand: AttributeValue: {}, upper bound operand: AttributeValue: {}",
-            bound_text(lower),
-            bound_text(upper)
+            value_text(lower),
+            value_text(upper)
         )))
     }
 
@@ -365,8 +365,8 @@ impl<'p, 'text> Resolver<'p, 'text> {
     }
 }
 
-/// Returns a bound of `BETWEEN` as error texts show it: `{N:5}`, binaries in Base64.
-fn bound_text(value: &AttributeValue) -> String {
+/// Returns a value as error texts show it: `{N:5}`, binaries in Base64.
+pub fn value_text(value: &AttributeValue) -> String {
     let text = match value {
         AttributeValue::S(text) => text.clone(),
         AttributeValue::N(number) => number.to_string(),

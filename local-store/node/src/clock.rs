@@ -55,6 +55,10 @@ impl Clock {
     /// was stopped. That time is ahead of the wall clock if an operator had advanced the store's
     /// clock.
     #[must_use]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the clock of a real node; the simulation sets the sources"
+    )]
     pub fn starting_at(earliest: EpochMillis) -> Self {
         let start = Instant::now();
         let elapsed = move || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -231,6 +235,7 @@ impl State {
 
 /// Returns the time of this machine, which signatures of requests are checked against. The store's
 /// state does not depend on it.
+#[expect(clippy::disallowed_methods, reason = "the source of the time of a real node")]
 pub fn wall_clock() -> EpochMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EpochMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

@@ -4,6 +4,12 @@
 //! becomes the state in one atomic step. Other storages are removed when their last user drops
 //! them, or at the next start after a crash.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the directories of a real node; the simulation uses `MemoryLocation`"
+)]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};

@@ -38,6 +38,10 @@ impl ThreadWorker {
     ///
     /// # Errors
     /// When the system cannot start another thread.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the thread of a real node; the simulation runs jobs by another `Worker`"
+    )]
     pub fn start(name: &str) -> io::Result<Self> {
         let (jobs, waiting): (_, Receiver<Work>) = channel();
         let run = move || {

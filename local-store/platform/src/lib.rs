@@ -1,6 +1,7 @@
-//! Operating system services: files that only the user can read, a budget of file descriptors, and
-//! detection of the end of the parent process.
+//! Operating system services: files that only the user can read, budgets of file descriptors and
+//! threads, and detection of the end of the parent process.
 
 pub mod descriptors;
 pub mod private_files;
 pub mod standard_input;
+pub mod threads;

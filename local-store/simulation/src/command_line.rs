@@ -43,7 +43,7 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         first: u64,
     },
-    /// Kill, stop and partition the real binary repeatedly under load
+    /// Kill, stop, partition and damage the real binary repeatedly under load
     Processes(Processes),
     /// Break the store's code in one place after another, and check that each fault is found; needs
     /// `--features mutations`
@@ -80,6 +80,9 @@ struct Processes {
     /// Number of times that one of three processes is killed and loses its disk
     #[arg(long, default_value_t = 4)]
     wipes: usize,
+    /// Number of times that one of three processes is killed and a bit flips in a file of its node
+    #[arg(long, default_value_t = 2)]
+    damages: usize,
     /// Seed of the clients' choices and of the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -262,10 +265,12 @@ fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
         pause: flags.pauses,
         cut_off: flags.cuts,
         wipe: flags.wipes,
+        damage: flags.damages,
     };
     let settings = rounds::Settings { binary, folder: flags.folder, seed: flags.seed, counts };
-    let total = [flags.embedded, flags.one, flags.all, flags.pauses, flags.cuts, flags.wipes];
-    let progress = RefCell::new((0, Progress::new(total.iter().sum::<usize>() as u64)));
+    let Counts { embedded, kill_one, kill_all, pause, cut_off, wipe, damage } = counts;
+    let total = embedded + kill_one + kill_all + pause + cut_off + wipe + damage;
+    let progress = RefCell::new((0, Progress::new(total as u64)));
     let step = || {
         let (done, progress) = &mut *progress.borrow_mut();
         *done += 1;

@@ -8,6 +8,8 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item, Number};
 
+use crate::failure::{Result, fatal};
+
 /// Converts an item for the SDK.
 pub fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
     item.iter().map(|(name, value)| (name.clone(), to_sdk_value(value))).collect()
@@ -39,12 +41,12 @@ pub fn to_sdk_value(value: &AttributeValue) -> SdkValue {
 ///
 /// # Errors
 /// When a value has an unknown type, or a number is invalid.
-pub fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item, String> {
+pub fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item> {
     let members = item.into_iter().map(|(name, value)| Ok((name, from_sdk_value(value)?)));
     members.collect()
 }
 
-fn from_sdk_value(value: SdkValue) -> Result<AttributeValue, String> {
+fn from_sdk_value(value: SdkValue) -> Result<AttributeValue> {
     Ok(match value {
         SdkValue::S(text) => AttributeValue::S(text),
         SdkValue::N(text) => AttributeValue::N(number(&text)?),
@@ -56,16 +58,16 @@ fn from_sdk_value(value: SdkValue) -> Result<AttributeValue, String> {
             AttributeValue::L(members.into_iter().map(from_sdk_value).collect::<Result<_, _>>()?)
         }
         SdkValue::Ss(members) => AttributeValue::Ss(members.into_iter().collect()),
-        SdkValue::Ns(members) => AttributeValue::Ns(
-            members.iter().map(|text| number(text)).collect::<Result<_, String>>()?,
-        ),
+        SdkValue::Ns(members) => {
+            AttributeValue::Ns(members.iter().map(|text| number(text)).collect::<Result<_>>()?)
+        }
         SdkValue::Bs(members) => {
             AttributeValue::Bs(members.into_iter().map(Blob::into_inner).collect())
         }
-        other => return Err(format!("an attribute value of an unknown type: {other:?}")),
+        other => return Err(fatal!("an attribute value of an unknown type: {other:?}")),
     })
 }
 
-fn number(text: &str) -> Result<Number, String> {
-    text.parse().map_err(|error| format!("the table returned the invalid number `{text}`: {error}"))
+fn number(text: &str) -> Result<Number> {
+    text.parse().map_err(|error| fatal!("the table returned the invalid number `{text}`: {error}"))
 }

@@ -14,6 +14,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 
 use crate::aws_host::{region, streams_endpoint};
+use crate::failure::{Failure, Result, fatal};
 use crate::https;
 use crate::keys;
 use crate::output;
@@ -41,7 +42,7 @@ pub fn named(flag: Option<&str>) -> Option<String> {
 ///
 /// # Errors
 /// When no store is named and no `weir up` is running, or the address is invalid.
-pub fn find(flag: Option<&str>) -> Result<String, String> {
+pub fn find(flag: Option<&str>) -> Result<String> {
     if let Some(url) = flag {
         return checked(url, "--endpoint");
     }
@@ -62,18 +63,17 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
         return checked(&url, VARIABLE);
     }
     match look {
-        RunningState::Running(running) if running.dynamodb.is_empty() => Err(format!(
+        RunningState::Running(running) if running.dynamodb.is_empty() => Err(fatal!(
             "the running `weir up` uses AWS: name its endpoint with --endpoint {}",
             running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
         )),
         RunningState::Running(running) => Ok(running.dynamodb),
         RunningState::Ended(ended) => {
-            Err(format!("{}, or name a store with --endpoint URL", ended.has_ended()))
+            Err(fatal!("{}, or name a store with --endpoint URL", ended.has_ended()))
         }
-        RunningState::NotStarted => Err(
+        RunningState::NotStarted => Err(fatal!(
             "no store is known: start `weir up` in this folder, or name a store with --endpoint URL"
-                .to_owned(),
-        ),
+        )),
     }
 }
 
@@ -83,7 +83,7 @@ pub fn find(flag: Option<&str>) -> Result<String, String> {
 ///
 /// # Errors
 /// As [`find`].
-pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
+pub fn find_to_read(flag: Option<&str>) -> Result<String> {
     match RunningState::here() {
         RunningState::Running(running) if named(flag).is_none() => {
             running.store().map_or_else(|| find(flag), |url| Ok(url.to_owned()))
@@ -96,17 +96,17 @@ pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
 ///
 /// # Errors
 /// When the address lacks its scheme or its host.
-pub fn checked(url: &str, from: &str) -> Result<String, String> {
+pub fn checked(url: &str, from: &str) -> Result<String> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest {
         Some(rest) if !rest.trim_matches('/').is_empty() => Ok(url.to_owned()),
         Some(_) => {
-            Err(format!("{from}: `{url}` has no host: write, for example, http://127.0.0.1:8000"))
+            Err(fatal!("{from}: `{url}` has no host: write, for example, http://127.0.0.1:8000"))
         }
-        None if url.is_empty() || url.contains("://") => Err(format!(
+        None if url.is_empty() || url.contains("://") => Err(fatal!(
             "{from}: `{url}` is not an address: write, for example, http://127.0.0.1:8000"
         )),
-        None => Err(format!("{from}: `{url}` has no scheme: write http://{url}")),
+        None => Err(fatal!("{from}: `{url}` has no scheme: write http://{url}")),
     }
 }
 
@@ -139,25 +139,26 @@ pub async fn request(
     body: Bytes,
     limit: Duration,
     advice: &'static str,
-) -> Result<Answer, String> {
+) -> Result<Answer> {
     let client = HttpClient::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
     let mut request = Request::builder().method(method).uri(url);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Full::new(body)).map_err(|error| format!("`{url}`: {error}"))?;
+    let request = request.body(Full::new(body)).map_err(|error| fatal!("`{url}`: {error}"))?;
     let exchange = async {
         let answer = client
             .request(request)
             .await
-            .map_err(|error| NoAnswer::with_advice(address_of(url), &error, advice).to_string())?;
+            .map_err(|error| NoAnswer::with_advice(address_of(url), &error, advice))?;
         let (head, body) = answer.into_parts();
-        let body = body.collect().await.map_err(|error| format!("`{url}`: {error}"))?;
+        let body =
+            body.collect().await.map_err(|error| Failure::Unknown(format!("`{url}`: {error}")))?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     };
-    tokio::time::timeout(limit, exchange)
-        .await
-        .map_err(|_| format!("`{url}` did not answer within {} s", limit.as_secs()))?
+    tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| {
+        Err(Failure::Unknown(format!("`{url}` did not answer within {} s", limit.as_secs())))
+    })
 }
 
 /// Returns a URL without its path.
@@ -176,7 +177,7 @@ pub async fn admin(
     endpoint: &str,
     path: &str,
     body: &serde_json::Value,
-) -> Result<serde_json::Value, String> {
+) -> Result<serde_json::Value> {
     let url = format!("{}/_weir/{path}", endpoint.trim_end_matches('/'));
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
     let signed = keys::headers(endpoint, method.as_str(), &url, &body).await?;
@@ -190,7 +191,7 @@ pub async fn admin(
     let text = |name: &str| json.get(name).and_then(|value| value.as_str());
     // The store checks the signature first. These errors have DynamoDB's form.
     let code = text("__type").and_then(|name| name.rsplit('#').next());
-    Err(match (text("what"), text("instead"), code.zip(text("message"))) {
+    Err(Failure::Fatal(match (text("what"), text("instead"), code.zip(text("message"))) {
         (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
         (Some(what), None, _) => what.to_owned(),
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
@@ -199,7 +200,7 @@ pub async fn admin(
             "`{endpoint}` is not a store of `weir`: it answers {} to /_weir/{path}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
         ),
-    })
+    }))
 }
 
 /// Returns a client for an endpoint.
@@ -376,7 +377,9 @@ mod tests {
         ] {
             match (checked(url, "--endpoint"), instead) {
                 (Ok(found), None) => assert_eq!(found, url),
-                (Err(said), Some(part)) => assert!(said.contains(part), "{url}: {said}"),
+                (Err(said), Some(part)) => {
+                    assert!(said.to_string().contains(part), "{url}: {said}");
+                }
                 (found, _) => panic!("{url}: {found:?}"),
             }
         }

@@ -13,6 +13,7 @@ use locks::Mutex;
 use tokio::sync::oneshot;
 
 use crate::exit::{Exit, Signal};
+use crate::failure::Result;
 use crate::output::say;
 
 /// Time limit for a verb to end after the signal. After the limit the process exits, because work that
@@ -117,6 +118,9 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("init function", Short),
     ("up", OrderlyShutdown),
     ("check", Short),
+    ("model check", UntilInterrupted),
+    ("model template", Short),
+    ("model export", Short),
     ("load", Long("run the same command again: puts are repeated, and counted lines are skipped")),
     ("streams ls", Short),
     ("streams shards", Short),
@@ -253,11 +257,11 @@ fn farewell(
 /// Why the verb failed.
 pub async fn or_end(
     nature: SignalReaction,
-    work: impl Future<Output = Result<Exit, String>>,
-) -> Result<Exit, String> {
+    work: impl Future<Output = Result<Exit>>,
+) -> Result<Exit> {
     if nature == OrderlyShutdown {
         return match (work.await, received()) {
-            (Err(problem), Some(signal)) => {
+            (Err(problem), Some(signal)) if problem.exit() == Exit::Failed => {
                 say(&format!("error: {problem}"));
                 Ok(Exit::Interrupted(signal))
             }

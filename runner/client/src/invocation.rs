@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::Method;
 
 use crate::endpoint;
+use crate::failure::{Result, fatal};
 use crate::running::Running;
 use crate::sdk_error::IS_UP_RUNNING;
 
@@ -33,9 +34,9 @@ pub struct Invoked {
 ///
 /// # Errors
 /// When the function could not be invoked. An error that the function reports is a result, not an error.
-pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<Invoked, String> {
+pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<Invoked> {
     if running.lambda.is_empty() {
-        return Err("the running `weir up` has a different version; restart `weir up`".to_owned());
+        return Err(fatal!("the running `weir up` has a different version; restart `weir up`"));
     }
     let url = format!("{}/2015-03-31/functions/{function}/invocations", running.lambda);
     let headers = [("x-amz-log-type", "Tail"), ("content-type", "application/json")];
@@ -46,7 +47,7 @@ pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<I
     if !answer.status.is_success() {
         let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let message = json.get("message").and_then(|text| text.as_str()).unwrap_or("no reason");
-        return Err(format!("`{function}` was not invoked: {message}"));
+        return Err(fatal!("`{function}` was not invoked: {message}"));
     }
     let log = answer.header("x-amz-log-result").and_then(|text| STANDARD.decode(text).ok());
     Ok(Invoked {

@@ -4,15 +4,16 @@
 
 use model::{AttributeValue, Item, json};
 
+use crate::failure::{Failure, Result, fatal};
 use crate::plain_json::item_from_plain_json;
 
 /// Parses a key in plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
 ///
 /// # Errors
 /// When the text is neither plain JSON nor DynamoDB JSON, or is not one or two attributes of types S, N, B.
-pub fn parse(text: &str) -> Result<Item, String> {
-    let wrong = |reason: String| {
-        format!(
+pub fn parse(text: &str) -> Result<Item> {
+    let wrong = |reason: Failure| {
+        fatal!(
             "cannot parse the key `{text}`: {reason}; write, for example, {{\"year\":2013,\"title\":\"Rush\"}}, or DynamoDB JSON"
         )
     };
@@ -23,7 +24,7 @@ pub fn parse(text: &str) -> Result<Item, String> {
     if is_key && (1..=2).contains(&key.len()) {
         Ok(key)
     } else {
-        Err(wrong("a key has one or two attributes of types S, N, B".to_owned()))
+        Err(wrong("a key has one or two attributes of types S, N, B".into()))
     }
 }
 
@@ -31,11 +32,11 @@ pub fn parse(text: &str) -> Result<Item, String> {
 ///
 /// # Errors
 /// When the text is neither plain JSON nor DynamoDB JSON.
-pub fn attributes(text: &str) -> Result<Item, String> {
+pub fn attributes(text: &str) -> Result<Item> {
     let plain = item_from_plain_json(text)?;
     let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));
     if is_typed && !plain.is_empty() {
-        json::item_from_str(text).map_err(|error| error.to_string())
+        json::item_from_str(text).map_err(Failure::fatal)
     } else {
         Ok(plain)
     }
@@ -74,7 +75,7 @@ mod tests {
             ("productID", "cannot parse the key `productID`: not JSON: "),
             (r#"{"productID":{"X":"7"}}"#, r#"cannot parse the key `{"productID":{"X":"7"}}`: "#),
         ] {
-            let said = parse(text).unwrap_err();
+            let said = parse(text).unwrap_err().to_string();
             assert!(said.starts_with(expected), "{said}");
         }
     }

@@ -16,6 +16,7 @@ use aws_sigv4::sign::v4;
 
 use crate::aws_host::{is_on_aws, region};
 use crate::error_cause::innermost;
+use crate::failure::{Result, fatal};
 use crate::https;
 
 /// The placeholder key. A local store accepts any credentials.
@@ -30,15 +31,15 @@ const OWN: &str = "own";
 ///
 /// # Errors
 /// When a value is unknown.
-pub fn check_environment() -> Result<(), String> {
+pub fn check_environment() -> Result<()> {
     is_own(std::env::var_os(VARIABLE).as_deref()).map(drop)
 }
 
 /// Returns true if the operator's own keys are used for every endpoint.
-fn is_own(said: Option<&OsStr>) -> Result<bool, String> {
+fn is_own(said: Option<&OsStr>) -> Result<bool> {
     match said {
         Some(value) if value == OWN => Ok(true),
-        Some(value) if !value.is_empty() => Err(format!(
+        Some(value) if !value.is_empty() => Err(fatal!(
             "unknown value of {VARIABLE}: `{}`; set it to `{OWN}` to sign with your AWS credentials \
              (default credential chain), or unset {VARIABLE}",
             value.display()
@@ -115,9 +116,9 @@ impl ProvideCredentials for DefaultKeys {
 ///
 /// # Errors
 /// When no credentials are found.
-pub async fn own(endpoint: &str) -> Result<Credentials, String> {
+pub async fn own(endpoint: &str) -> Result<Credentials> {
     of_endpoint(endpoint).provide_credentials().await.map_err(|error| {
-        format!(
+        fatal!(
             "no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({})",
             innermost(&error)
         )
@@ -134,11 +135,12 @@ pub async fn headers(
     method: &str,
     url: &str,
     body: &[u8],
-) -> Result<Vec<(String, String)>, String> {
+) -> Result<Vec<(String, String)>> {
     if !are_own(endpoint) {
         return Ok(Vec::new());
     }
-    let failed = |reason: String| format!("cannot sign the request to `{url}`: {reason}");
+    let failed =
+        |error: &dyn std::error::Error| fatal!("cannot sign the request to `{url}`: {error}");
     let identity = own(endpoint).await?.into();
     let region = region(endpoint);
     let parameters = v4::SigningParams::builder()
@@ -148,10 +150,10 @@ pub async fn headers(
         .time(SystemTime::now())
         .settings(SigningSettings::default())
         .build()
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| failed(&error))?;
     let request = SignableRequest::new(method, url, [].into_iter(), SignableBody::Bytes(body));
-    let request = request.map_err(|error| failed(error.to_string()))?;
-    let signed = sign(request, &parameters.into()).map_err(|error| failed(error.to_string()))?;
+    let request = request.map_err(|error| failed(&error))?;
+    let signed = sign(request, &parameters.into()).map_err(|error| failed(&error))?;
     let (instructions, _) = signed.into_parts();
     Ok(instructions.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
@@ -172,7 +174,7 @@ mod tests {
         assert_eq!(is_own(None), Ok(false));
         assert_eq!(is_own(Some(OsStr::new(""))), Ok(false));
         assert_eq!(is_own(Some(OsStr::new("own"))), Ok(true));
-        let said = is_own(Some(OsStr::new("aws"))).unwrap_err();
+        let said = is_own(Some(OsStr::new("aws"))).unwrap_err().to_string();
         assert!(said.starts_with("unknown value of WEIR_KEYS: `aws`; set it to `own`"), "{said}");
     }
 }

@@ -4,7 +4,7 @@
 //! - responses: `sdk_error`, `error_cause`, `attribute`, `table_description`, `shards`, `stream_page`,
 //!   `newest_records`, `contention`, `addition`;
 //! - input: `item_key`, `plain_json`;
-//! - output: `output`, `exit`, `interruption`.
+//! - output: `output`, `exit`, `failure`, `interruption`.
 //!
 //! The crate has no verb, and does not depend on the local runtime.
 
@@ -15,6 +15,7 @@ pub mod contention;
 pub mod endpoint;
 pub mod error_cause;
 pub mod exit;
+pub mod failure;
 pub mod https;
 pub mod interruption;
 pub mod invocation;

@@ -8,6 +8,7 @@ use model::Item;
 use serde_json::{Value, json};
 
 use crate::endpoint;
+use crate::failure::{Failure, Result};
 use crate::stream_page::page_of;
 
 /// The newest records of a stream, and how far it was read.
@@ -30,7 +31,7 @@ pub async fn newest_records(
     table: &str,
     limit: usize,
     key: Option<&Item>,
-) -> Result<NewestRecords, String> {
+) -> Result<NewestRecords> {
     let asked = match key.map(model::json::item_to_string) {
         None => json!({ "limit": limit }),
         Some(key) => json!({ "limit": limit, "key": key.parse::<Value>().unwrap_or_default() }),
@@ -46,8 +47,7 @@ pub async fn newest_records(
     let is_complete = answer.get("complete").and_then(Value::as_bool).unwrap_or_default();
     let mut newest = NewestRecords { read, is_complete, ..NewestRecords::default() };
     for shard in answer.get("shards").and_then(Value::as_array).into_iter().flatten() {
-        let page =
-            page_of(shard.to_string().as_bytes(), &arn).map_err(|error| error.to_string())?;
+        let page = page_of(shard.to_string().as_bytes(), &arn).map_err(Failure::fatal)?;
         let id = text(shard, "id");
         newest.records.extend(page.records.into_iter().map(|record| (id.clone(), record)));
     }

@@ -7,12 +7,13 @@ use mapping::mix;
 use serde_json::{Value, json};
 
 use crate::endpoint;
+use crate::failure::Result;
 
 /// Returns the description of the partitions of `table`, as the store's admin endpoint gives it.
 ///
 /// # Errors
 /// When the store does not respond or has no such table.
-pub async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
+pub async fn describe(endpoint: &str, table: &str) -> Result<Value> {
     endpoint::admin(Method::GET, endpoint, &format!("partitions/{table}"), &Value::Null).await
 }
 
@@ -20,7 +21,7 @@ pub async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
 ///
 /// # Errors
 /// When the store does not respond or refuses the split.
-pub async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value, String> {
+pub async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value> {
     let path = format!("partitions/{table}/split");
     endpoint::admin(Method::POST, endpoint, &path, request).await
 }
@@ -30,7 +31,7 @@ pub async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value
 ///
 /// # Errors
 /// When the store does not respond or refuses the split.
-pub async fn split_somewhere(endpoint: &str, table: &str, draw: u64) -> Result<bool, String> {
+pub async fn split_somewhere(endpoint: &str, table: &str, draw: u64) -> Result<bool> {
     let described = describe(endpoint, table).await?;
     let partitions = members(&described, "/partitions");
     let count = u64::try_from(partitions.len()).unwrap_or(u64::MAX).max(1);

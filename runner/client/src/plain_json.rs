@@ -9,6 +9,8 @@ use model::{AttributeValue, Item};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::failure::{Result, fatal};
+
 /// Maximum nesting of plain JSON: that of an attribute value, plus one level for the item.
 const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 
@@ -16,12 +18,11 @@ const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 ///
 /// # Errors
 /// When the text is not JSON, not an object, too deep, or has a number that DynamoDB cannot hold.
-pub fn item_from_plain_json(text: &str) -> Result<Item, String> {
-    let raw: &RawValue =
-        serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+pub fn item_from_plain_json(text: &str) -> Result<Item> {
+    let raw: &RawValue = serde_json::from_str(text).map_err(|error| fatal!("not JSON: {error}"))?;
     match value_from_plain_json(raw, DEPTH_MAX)? {
         AttributeValue::M(members) => Ok(Item(members)),
-        _ => Err("not a JSON object".to_owned()),
+        _ => Err(fatal!("not a JSON object")),
     }
 }
 
@@ -50,17 +51,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue, String> {
+fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue> {
     let depth = depth.checked_sub(1).ok_or("nested more than 32 levels deep")?;
     let text = raw.get();
-    let not_json = |error: serde_json::Error| format!("not JSON: {error}");
+    let not_json = |error: serde_json::Error| fatal!("not JSON: {error}");
     match text.as_bytes().first() {
         Some(b'{') => {
             let Members(members) = serde_json::from_str(text).map_err(not_json)?;
             let mut values = BTreeMap::new();
             for (name, raw) in members {
                 if values.contains_key(&name) {
-                    return Err(format!("it has two values for `{name}`"));
+                    return Err(fatal!("it has two values for `{name}`"));
                 }
                 let value = value_from_plain_json(raw, depth)?;
                 values.insert(name, value);
@@ -76,7 +77,7 @@ fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue,
         Some(b't') => Ok(AttributeValue::Bool(true)),
         Some(b'f') => Ok(AttributeValue::Bool(false)),
         Some(b'n') => Ok(AttributeValue::Null),
-        _ => text.parse().map(AttributeValue::N).map_err(|error| format!("`{text}`: {error}")),
+        _ => text.parse().map(AttributeValue::N).map_err(|error| fatal!("`{text}`: {error}")),
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn two_values_of_one_name_are_refused_at_every_depth() {
         for twice in [r#"{"a":1,"a":1}"#, r#"{"b":{"a":1,"a":2}}"#, r#"{"b":[{"a":1,"a":2}]}"#] {
-            assert_eq!(item_from_plain_json(twice), Err("it has two values for `a`".to_owned()));
+            assert_eq!(item_from_plain_json(twice), Err(fatal!("it has two values for `a`")));
         }
         assert!(item_from_plain_json(r#"{"a":1,"b":{"a":1}}"#).is_ok());
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::aws_host;
+use crate::failure::{Result, fatal};
 
 /// The path of the file.
 pub const RUNNING_FILE: &str = ".weir/running.json";
@@ -141,14 +142,13 @@ impl Running {
     ///
     /// # Errors
     /// When no `weir up` is running.
-    pub fn read() -> Result<Self, String> {
+    pub fn read() -> Result<Self> {
         match RunningState::here() {
             RunningState::Running(running) => Ok(running),
-            RunningState::Ended(ended) => Err(ended.has_ended()),
-            RunningState::NotStarted => Err(
+            RunningState::Ended(ended) => Err(ended.has_ended().into()),
+            RunningState::NotStarted => Err(fatal!(
                 "no `weir up` is running in this folder: start `weir up` here, in another terminal"
-                    .to_owned(),
-            ),
+            )),
         }
     }
 
@@ -188,13 +188,13 @@ impl Running {
 
     /// Returns the name of a function. `wanted` is its logical id or its name, in any case, with or
     /// without `Function`.
-    pub fn function(&self, wanted: &str) -> Result<&str, String> {
+    pub fn function(&self, wanted: &str) -> Result<&str> {
         let names: Vec<&str> = self.functions.iter().flat_map(|(id, name)| [&**id, name]).collect();
         let found = match_function(wanted, &names).map_err(|unknown| {
             let elsewhere: Vec<&str> = self.not_run.keys().map(String::as_str).collect();
             let meant = match_function(wanted, &elsewhere).ok();
             match meant.and_then(|id| Some((id, self.not_run.get(id)?))) {
-                Some((id, reason)) => format!("`{id}` does not run here: {reason}"),
+                Some((id, reason)) => fatal!("`{id}` does not run here: {reason}"),
                 None => unknown,
             }
         })?;
@@ -245,7 +245,7 @@ fn is_listening(url: &str) -> bool {
 }
 
 /// Returns the name that matches `wanted`.
-pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, String> {
+pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str> {
     let plain = |name: &str| {
         let name = name.to_lowercase().replace(['-', '_'], "");
         name.strip_suffix("function").map_or(name.clone(), str::to_owned)
@@ -256,9 +256,9 @@ pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, St
             let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
             let known: Vec<_> = known.into_iter().collect();
             match known.as_slice() {
-                [] => format!("unknown function `{wanted}`; no function runs here"),
+                [] => fatal!("unknown function `{wanted}`; no function runs here"),
                 known => {
-                    format!("unknown function `{wanted}`; functions are: {}", known.join(", "))
+                    fatal!("unknown function `{wanted}`; functions are: {}", known.join(", "))
                 }
             }
         },
@@ -343,11 +343,11 @@ mod tests {
             ..Running::default()
         };
         assert_eq!(running.function("one"), Ok("one"));
-        let refused = running.function("hello").unwrap_err();
+        let refused = running.function("hello").unwrap_err().to_string();
         assert_eq!(refused, "`HelloFunction` does not run here: only Rust");
-        let unknown = running.function("two").unwrap_err();
+        let unknown = running.function("two").unwrap_err().to_string();
         assert_eq!(unknown, "unknown function `two`; functions are: OneFunction, one");
-        let none = Running::default().function("two").unwrap_err();
+        let none = Running::default().function("two").unwrap_err().to_string();
         assert!(none.ends_with("no function runs here"), "{none}");
     }
 }

@@ -15,6 +15,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use crate::error_cause::{causes, innermost};
+use crate::failure::Failure;
 use crate::keys;
 
 /// Advice for a local endpoint that does not respond.
@@ -55,6 +56,13 @@ impl fmt::Display for NoAnswer {
 }
 
 impl Error for NoAnswer {}
+
+impl From<NoAnswer> for Failure {
+    fn from(error: NoAnswer) -> Self {
+        let text = error.to_string();
+        if error.is_unreached { Self::Retry(text) } else { Self::Unknown(text) }
+    }
+}
 
 /// A client plug-in that adds the endpoint's address to connection errors.
 #[derive(Debug)]
@@ -180,7 +188,7 @@ mod tests {
             assert!(said.starts_with(&start) && said.ends_with(end), "{said}");
         }
         let said = endpoint::admin(http::Method::GET, &url, "clock", &serde_json::Value::Null);
-        let said = said.await.unwrap_err();
+        let said = said.await.unwrap_err().to_string();
         assert!(said.starts_with(&start) && said.ends_with(end), "{said}");
     }
 

@@ -16,7 +16,8 @@ use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
 use futures::{StreamExt, stream};
 
 use crate::endpoint;
-use crate::sdk_error::{error_text, is_not_found};
+use crate::failure::{Context, Failure, Result, fatal};
+use crate::sdk_error::is_not_found;
 use crate::stream_page::{PageFailure, read_page};
 use mapping::Record;
 
@@ -167,7 +168,7 @@ impl Refusal {
         match error.code() {
             Some("ResourceNotFoundException" | "TrimmedDataAccessException") => Self::Trimmed,
             Some("ExpiredIteratorException") => Self::Expired,
-            _ => Self::Other(problem(what, error)),
+            _ => Self::Other(Failure::from(error).about(what).to_string()),
         }
     }
 }
@@ -184,21 +185,14 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-fn problem<E>(what: &str, error: &SdkError<E>) -> String
-where
-    E: std::error::Error + ProvideErrorMetadata + 'static,
-{
-    format!("{what}: {}", error_text(error))
-}
-
 /// Returns the ARNs of the streams of `table`, or of all streams.
-pub async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
+pub async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>> {
     match (list(client, table).await, table) {
         (Ok(arns), _) => Ok(arns),
         (Err(error), Some(table)) if is_not_found(&error) => {
-            Err(format!("unknown table `{table}`{}", known_tables(client).await))
+            Err(fatal!("unknown table `{table}`{}", known_tables(client).await))
         }
-        (Err(error), _) => Err(problem("ListStreams", &error)),
+        (Err(error), _) => Err(Failure::from(&*error).about("ListStreams")),
     }
 }
 
@@ -234,19 +228,19 @@ async fn list(
 }
 
 /// Returns the newest stream of a table.
-pub async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
+pub async fn stream_of(endpoint: &str, table: &str) -> Result<Stream> {
     let client = endpoint::streams_client(endpoint);
     let mut arns = arns(&client, Some(table)).await?;
     // The label in an ARN is a time, so the greatest ARN belongs to the newest stream.
     arns.sort();
     let Some(arn) = arns.pop() else {
-        return Err(format!("the table `{table}` has no stream{}", known_tables(&client).await));
+        return Err(fatal!("the table `{table}` has no stream{}", known_tables(&client).await));
     };
     describe(client, &arn).await
 }
 
 /// Describes a stream with all its shards.
-pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
+pub async fn describe(client: Client, arn: &str) -> Result<Stream> {
     let mut stream = Stream {
         client: client.clone(),
         arn: arn.to_owned(),
@@ -260,7 +254,7 @@ pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
     for _ in 0..PAGES_MAX {
         let request = client.describe_stream().stream_arn(arn);
         let page = request.set_exclusive_start_shard_id(start).send().await;
-        let page = page.map_err(|error| problem("DescribeStream", &error))?;
+        let page = page.context(|| "DescribeStream")?;
         let described =
             page.stream_description.ok_or("DescribeStream returned no stream description")?;
         stream.table = described.table_name.unwrap_or_default();

@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::TimeToLiveStatus;
 use model::KeyAttributeType;
 
-use crate::sdk_error::error_text;
+use crate::failure::{Context, Result, fatal};
 
 /// Returns the key attributes of a table and their types, partition key first.
 ///
@@ -15,15 +15,15 @@ use crate::sdk_error::error_text;
 pub async fn key_attributes(
     client: &Client,
     table: &str,
-) -> Result<Vec<(String, KeyAttributeType)>, String> {
+) -> Result<Vec<(String, KeyAttributeType)>> {
     let described = client
         .describe_table()
         .table_name(table)
         .send()
         .await
-        .map_err(|error| format!("cannot describe table `{table}`: {}", error_text(&error)))?;
+        .context(|| format!("cannot describe table `{table}`"))?;
     let description =
-        described.table.ok_or_else(|| format!("table `{table}` has no description"))?;
+        described.table.ok_or_else(|| fatal!("table `{table}` has no description"))?;
     let definitions: BTreeMap<_, _> = description
         .attribute_definitions()
         .iter()
@@ -43,11 +43,9 @@ pub async fn key_attributes(
 ///
 /// # Errors
 /// When the TTL of the table cannot be read.
-pub async fn ttl_attribute(client: &Client, table: &str) -> Result<Option<String>, String> {
+pub async fn ttl_attribute(client: &Client, table: &str) -> Result<Option<String>> {
     let asked = client.describe_time_to_live().table_name(table).send().await;
-    let asked = asked.map_err(|error| {
-        format!("cannot read the TTL of table `{table}`: {}", error_text(&error))
-    })?;
+    let asked = asked.context(|| format!("cannot read the TTL of table `{table}`"))?;
     let is_on = |status: &TimeToLiveStatus| {
         matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
     };

@@ -8,8 +8,9 @@ use maud::{Markup, html};
 use crate::context::Context;
 use crate::parts::{form, time};
 
-/// The time after which a page is shown without the clock of a store that does not answer.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// The time after which a page is shown without the clock of a store that does not answer. Without the clock, the
+/// page has no buttons to move it, so a store that is only busy must be waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the time of a local store as text, in UTC; `None` if it has no clock, or does not answer.
 pub(crate) async fn text(context: &Context) -> Option<String> {

@@ -4,6 +4,8 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
+use client::failure::Failure;
+
 /// The reason why there is no answer, by what the reader can do about it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PageError {
@@ -32,6 +34,15 @@ pub(crate) enum PageError {
     /// The action is not allowed here, and nothing was changed.
     #[error("refused: {0}")]
     Refused(String),
+}
+
+impl From<Failure> for PageError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(why) => Self::Refused(why),
+            Failure::Retry(why) | Failure::Unknown(why) | Failure::Fatal(why) => Self::Store(why),
+        }
+    }
 }
 
 impl PageError {

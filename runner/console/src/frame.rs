@@ -94,7 +94,7 @@ pub(crate) fn frame(context: &Context, page: Framed<'_>) -> Markup {
                     p {
                         "Store " code { (context.endpoint()) }
                         @if matches!(context.writes(), Writes::Refused) { " · read-only" }
-                        " · " span id="connection" role="status" {}
+                        span id="connection" role="status" {}
                     }
                 }
             }

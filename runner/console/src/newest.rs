@@ -65,7 +65,7 @@ pub(crate) async fn newest(
     let arns = client::shards::arns(client, Some(table));
     let now = client::endpoint::store_seconds(context.endpoint(), context.dynamodb());
     let (arns, now) = tokio::join!(arns, now);
-    let mut arns = arns.map_err(PageError::Store)?;
+    let mut arns = arns?;
     // The label in an ARN is a time, so the greatest ARN belongs to the newest stream.
     arns.sort();
     let Some(arn) = arns.pop() else {
@@ -75,7 +75,7 @@ pub(crate) async fn newest(
             "a table with a `StreamSpecification`",
         ));
     };
-    let stream = describe(client.clone(), &arn).await.map_err(PageError::Store)?;
+    let stream = describe(client.clone(), &arn).await?;
     let empty_max = if context.is_on_aws() { EMPTY_PAGES_MAX_ON_AWS } else { 1 };
     let mut newest = Newest::default();
     for before in WINDOWS_S {

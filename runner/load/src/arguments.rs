@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::csv_file::parse_separator;
+use client::failure::{Result, fatal};
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,7 +26,7 @@ impl Format {
     ///
     /// # Errors
     /// When the extension is unknown.
-    pub(super) fn of_file(file: &Path) -> Result<Self, String> {
+    pub(super) fn of_file(file: &Path) -> Result<Self> {
         // A folder contains an export of a table.
         if file.is_dir() {
             return Ok(Self::DynamodbJson);
@@ -40,7 +41,7 @@ impl Format {
             Some("csv" | "tsv") => Ok(Self::Csv),
             Some("json") => Ok(Self::Json),
             Some("ndjson" | "jsonl") => Ok(Self::Ndjson),
-            _ => Err(format!(
+            _ => Err(fatal!(
                 "`{}`: unknown format: add --format csv, ndjson, json or dynamodb-json",
                 file.display()
             )),
@@ -140,7 +141,7 @@ mod tests {
         ] {
             assert_eq!(Format::of_file(Path::new(name)).ok(), expected, "{name}");
         }
-        let refused = Format::of_file(Path::new("orders")).unwrap_err();
+        let refused = Format::of_file(Path::new("orders")).unwrap_err().to_string();
         assert!(refused.contains("add --format csv"), "{refused}");
     }
 }

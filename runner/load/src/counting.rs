@@ -8,6 +8,7 @@ use model::{KeyAttributeType, KeyValue, Number, Token};
 
 use super::arguments::LoadArguments;
 use super::row::Row;
+use client::failure::{Result, fatal};
 use operations::counters::SLOT_COUNT_DEFAULT;
 
 /// The rule by which a load converts a line into an update of one slot.
@@ -39,12 +40,12 @@ impl Counting {
     pub(crate) fn from_arguments(
         arguments: &LoadArguments,
         keys: &[(String, KeyAttributeType)],
-    ) -> Result<Option<Self>, String> {
+    ) -> Result<Option<Self>> {
         let (Some(template), Some(voter)) = (&arguments.count_into, &arguments.voter) else {
             return Ok(None);
         };
         let [(key, KeyAttributeType::S)] = keys else {
-            return Err(format!(
+            return Err(fatal!(
                 "--count-into: table `{}` must have one key attribute of type S, such as `slot`",
                 arguments.table
             ));
@@ -68,7 +69,7 @@ impl Counting {
     ///
     /// # Errors
     /// When a column is missing. Without the check, every line would be put aside.
-    pub(crate) fn check_columns(&self, file: &Path, columns: &[String]) -> Result<(), String> {
+    pub(crate) fn check_columns(&self, file: &Path, columns: &[String]) -> Result<()> {
         let of_template = self.template.iter().filter_map(|part| match part {
             Part::Column(column) => Some(("--count-into", column)),
             Part::Text(_) => None,
@@ -77,7 +78,7 @@ impl Counting {
         let named = of_template.chain([("--voter", &self.voter)]).chain(amount);
         for (flag, column) in named {
             if !columns.contains(column) {
-                return Err(format!(
+                return Err(fatal!(
                     "{flag}: `{}` has no column `{column}`; it has {}",
                     file.display(),
                     columns.join(", ")
@@ -88,7 +89,7 @@ impl Counting {
     }
 
     /// Returns the update of a slot that counts a line.
-    pub(crate) fn update(&self, row: &Row) -> Result<SlotUpdate, String> {
+    pub(crate) fn update(&self, row: &Row) -> Result<SlotUpdate> {
         let mut slot = String::new();
         for part in &self.template {
             match part {
@@ -100,7 +101,7 @@ impl Counting {
         let amount = match &self.amount {
             Some(column) => {
                 let text = column_text(row, column)?;
-                text.parse().map_err(|error| format!("column `{column}`: {error}"))?
+                text.parse().map_err(|error| fatal!("column `{column}`: {error}"))?
             }
             None => Number::from(1u64),
         };
@@ -108,26 +109,26 @@ impl Counting {
     }
 }
 
-fn column_text(row: &Row, column: &str) -> Result<String, String> {
+fn column_text(row: &Row, column: &str) -> Result<String> {
     use model::AttributeValue::{Bool, N, S};
     match row.item.get(column) {
         Some(S(text)) => Ok(text.clone()),
         Some(N(number)) => Ok(number.to_string()),
         Some(Bool(flag)) => Ok(flag.to_string()),
-        Some(other) => Err(format!(
+        Some(other) => Err(fatal!(
             "column `{column}` is of type {}; only S, N and BOOL can name a counter",
             other.attribute_type().descriptor()
         )),
-        None => Err(format!("column `{column}` is missing")),
+        None => Err(fatal!("column `{column}` is missing")),
     }
 }
 
-fn parse_template(template: &str) -> Result<Vec<Part>, String> {
+fn parse_template(template: &str) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     let mut rest = template;
     while let Some((text, behind)) = rest.split_once('{') {
         let Some((column, after)) = behind.split_once('}') else {
-            return Err(format!("--count-into: `{template}` has a {{ without a }}"));
+            return Err(fatal!("--count-into: `{template}` has a {{ without a }}"));
         };
         parts.push(Part::Text(text.to_owned()));
         parts.push(Part::Column(column.to_owned()));
@@ -185,7 +186,7 @@ mod tests {
                 "--amount: `points.csv` has no column `points`; it has voter, round, year",
             ),
         ] {
-            assert_eq!(counting.check_columns(file, &columns), Err(expected.to_owned()));
+            assert_eq!(counting.check_columns(file, &columns), Err(expected.into()));
         }
     }
 }

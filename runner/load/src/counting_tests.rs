@@ -9,8 +9,9 @@ use futures::FutureExt as _;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use super::{LoadArguments, LoadFailure, LoadReport, load};
+use super::{LoadArguments, LoadReport, load};
 use client::endpoint;
+use client::failure::{Failure, Result};
 use mapping::mix;
 use testing::proxy;
 use testing::store::TestStore;
@@ -51,7 +52,7 @@ impl Count {
         LoadArguments::from_arg_matches(&command.try_get_matches_from(all).unwrap()).unwrap()
     }
 
-    async fn run(&self, more: &[&str]) -> Result<LoadReport, LoadFailure> {
+    async fn run(&self, more: &[&str]) -> Result<LoadReport> {
         load(self.arguments(more), endpoint::client(&self.store.url), 0).await
     }
 
@@ -93,7 +94,7 @@ impl Count {
 
 const SUM: u64 = LINES * (LINES + 1) / 2;
 
-fn counted(loaded: u64, counted_before: u64) -> Result<LoadReport, LoadFailure> {
+fn counted(loaded: u64, counted_before: u64) -> Result<LoadReport> {
     Ok(LoadReport { loaded, counted_before, ..LoadReport::default() })
 }
 
@@ -136,8 +137,8 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     let count = Count::begin().await;
     count.interrupted_after(300).await;
     // Lanes of the dropped run may still complete their requests.
-    let check = |ended: Result<LoadReport, LoadFailure>, words: &str| {
-        let Err(LoadFailure::Refused(refused)) = ended else { panic!("{ended:?}") };
+    let check = |ended: Result<LoadReport>, words: &str| {
+        let Err(Failure::Refused(refused)) = ended else { panic!("{ended:?}") };
         assert!(refused.contains(words), "{refused}");
     };
     let refused = async |more: &[&str], words: &str| check(count.run(more).await, words);

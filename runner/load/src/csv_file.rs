@@ -13,6 +13,7 @@ use super::input::Input;
 use super::reading::Reading;
 use super::row::{BadLine, LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
+use client::failure::{Context, Result, fatal};
 use client::output::{counted, say};
 
 /// The format of a CSV file, from the flags.
@@ -28,11 +29,11 @@ pub(crate) struct CsvForm<'f> {
 ///
 /// # Errors
 /// When the text is not one character, or the character has a different meaning in CSV.
-pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
+pub(super) fn parse_separator(text: &str) -> Result<u8> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
         [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(*byte),
-        _ => Err("a separator is one ASCII character other than a quote, or `tab`".to_owned()),
+        _ => Err(fatal!("a separator is one ASCII character other than a quote, or `tab`")),
     }
 }
 
@@ -40,17 +41,17 @@ pub(super) fn parse_separator(text: &str) -> Result<u8, String> {
 ///
 /// # Errors
 /// When there is no header, or two columns have the same name.
-pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>, String> {
+pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>> {
     let name = input.name();
     let mut reader = open(input, form)?;
     let header = reader.headers();
-    let header = header.map_err(|error| format!("`{name}` has no header line: {error}"))?;
+    let header = header.map_err(|error| fatal!("`{name}` has no header line: {error}"))?;
     if header.is_empty() {
-        return Err(format!("`{name}` is empty: its first line must name the columns"));
+        return Err(fatal!("`{name}` is empty: its first line must name the columns"));
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|column| !seen.insert(*column)) {
-        return Err(format!("`{name}` has two columns `{twice}`: rename one of them"));
+        return Err(fatal!("`{name}` has two columns `{twice}`: rename one of them"));
     }
     Ok(header.iter().map(str::to_owned).collect())
 }
@@ -63,11 +64,11 @@ pub(super) fn rows(
     input: &Input,
     declared: &BTreeMap<String, AttributeType>,
     form: CsvForm<'_>,
-) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
+) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>> {
     let name = input.name();
     let columns = columns(input, form)?;
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
-        return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
+        return Err(fatal!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
     }
     let (file, bytes, separator) = (input.open()?, input.bytes()?, separator(input, form)?);
     if separator != b',' && form.separator.is_none() {
@@ -84,7 +85,7 @@ pub(super) fn rows(
 
 /// Opens a reader that accepts records of any length. Their fields are counted later, because the
 /// reader's own error has no line number.
-fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>, String> {
+fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>> {
     let separator = separator(input, form)?;
     Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
@@ -94,15 +95,14 @@ fn open(input: &Input, form: CsvForm<'_>) -> Result<Reader<Reading>, String> {
 ///
 /// # Errors
 /// When the file cannot be read.
-fn separator(input: &Input, form: CsvForm<'_>) -> Result<u8, String> {
+fn separator(input: &Input, form: CsvForm<'_>) -> Result<u8> {
     if let Some(separator) = form.separator {
         return Ok(separator);
     }
     let name = input.name();
-    let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
     let mut header = Vec::new();
     let mut reader = BufReader::new(input.open_text()?).take(LINE_BYTES_MAX);
-    reader.read_until(b'\n', &mut header).map_err(failed)?;
+    reader.read_until(b'\n', &mut header).context(|| format!("cannot read `{name}`"))?;
     let mut is_quoted = false;
     let mut unquoted = header.into_iter().filter(|byte| {
         is_quoted ^= *byte == b'"';
@@ -149,12 +149,12 @@ impl Records {
                 let Place { line, text } = self.place(&begins);
                 let is_last = self.reader.position().byte() >= self.bytes;
                 let item = match is_last && is_unclosed(&text, self.separator) {
-                    true => Err("a quote that opens here is not closed".to_owned()),
+                    true => Err(fatal!("a quote that opens here is not closed")),
                     false => self.item(record),
                 };
                 Some(match item {
                     Ok(item) => Ok(Row { line, text, item }),
-                    Err(reason) => Err(BadLine { line, reason, text }),
+                    Err(failure) => Err(BadLine { line, reason: failure.to_string(), text }),
                 })
             }
             Err(error) => {
@@ -165,18 +165,18 @@ impl Records {
     }
 
     /// Returns the item of a record, or the reason why the record is invalid.
-    fn item(&self, record: ByteRecord) -> Result<Item, String> {
-        let record = StringRecord::from_byte_record(record).map_err(|_| "not UTF-8".to_owned())?;
+    fn item(&self, record: ByteRecord) -> Result<Item> {
+        let record = StringRecord::from_byte_record(record).map_err(|_| "not UTF-8")?;
         if record.len() != self.columns.len() {
             let (fields, columns) = (record.len(), self.columns.len());
             let fields = counted(fields, "field", "fields");
-            return Err(format!("it has {fields}, but the header has {columns}"));
+            return Err(fatal!("it has {fields}, but the header has {columns}"));
         }
         let mut item = Item::new();
         for ((column, text), attribute_type) in self.columns.iter().zip(&record).zip(&self.types) {
             if !self.is_missing(text) {
                 let value = typed(text, attribute_type.unwrap_or(AttributeType::S))
-                    .map_err(|reason| format!("column `{column}`: {reason}"));
+                    .context(|| format!("column `{column}`"));
                 item.insert(column.clone(), value?);
             }
         }
@@ -242,11 +242,11 @@ mod tests {
     use super::*;
 
     /// Returns the item of each record, or its line, reason and text.
-    fn read(content: &[u8]) -> Result<Vec<String>, String> {
+    fn read(content: &[u8]) -> Result<Vec<String>> {
         read_as(content, CsvForm::default())
     }
 
-    fn read_as(content: &[u8], form: CsvForm<'_>) -> Result<Vec<String>, String> {
+    fn read_as(content: &[u8], form: CsvForm<'_>) -> Result<Vec<String>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file.csv");
         std::fs::write(&path, content).unwrap();
@@ -313,7 +313,7 @@ mod tests {
         for (content, expected) in
             [("name,age,name\nx,1,y\n", "has two columns `name`"), ("", "is empty")]
         {
-            let refused = read(content.as_bytes()).unwrap_err();
+            let refused = read(content.as_bytes()).unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused}");
         }
     }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::foreign;
 use super::reading::Reading;
+use client::failure::{Context, Result, fatal};
 
 const FILES: &str = "manifest-files.json";
 const SUMMARY: &str = "manifest-summary.json";
@@ -39,18 +40,18 @@ struct Summary {
 /// # Errors
 /// When the folder has no export, or several; when the export is not in DynamoDB JSON; when a data
 /// file is missing or differs from the manifest.
-pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<(), String> {
+pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<()> {
     let export = find(folder)?;
     check_format(&export)?;
     let manifest = export.join(FILES);
-    let unread = |error: std::io::Error| format!("cannot read `{}`: {error}", manifest.display());
-    for line in BufReader::new(File::open(&manifest).map_err(unread)?).lines() {
-        let line = line.map_err(unread)?;
+    let doing = || format!("cannot read `{}`", manifest.display());
+    for line in BufReader::new(File::open(&manifest).context(doing)?).lines() {
+        let line = line.context(doing)?;
         if line.trim().is_empty() {
             continue;
         }
         let file: DataFile = serde_json::from_str(&line).map_err(|error| {
-            format!("`{}` is not an export manifest: {error}: {line}", manifest.display())
+            fatal!("`{}` is not an export manifest: {error}: {line}", manifest.display())
         })?;
         write_file(&export, &file, into)?;
     }
@@ -58,7 +59,7 @@ pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<(), St
 }
 
 /// Returns the folder with the manifest: `folder` itself, or the one below `AWSDynamoDB`.
-fn find(folder: &Path) -> Result<PathBuf, String> {
+fn find(folder: &Path) -> Result<PathBuf> {
     if folder.join(FILES).is_file() {
         return Ok(folder.to_owned());
     }
@@ -71,7 +72,7 @@ fn find(folder: &Path) -> Result<PathBuf, String> {
     found.sort();
     match found.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(format!(
+        [] => Err(fatal!(
             "`{}` is a folder without `{FILES}`: name a file, or the folder of an export to S3 \
              with its manifests and its data files",
             folder.display()
@@ -79,19 +80,19 @@ fn find(folder: &Path) -> Result<PathBuf, String> {
         several => {
             let names: Vec<String> =
                 several.iter().map(|path| format!("`{}`", path.display())).collect();
-            Err(format!("there are several exports; name one of {}", names.join(", ")))
+            Err(fatal!("there are several exports; name one of {}", names.join(", ")))
         }
     }
 }
 
-fn check_format(export: &Path) -> Result<(), String> {
+fn check_format(export: &Path) -> Result<()> {
     // The summary is optional, because a partial copy of an export may lack it.
     let Ok(text) = fs::read_to_string(export.join(SUMMARY)) else { return Ok(()) };
     let summary: Summary = serde_json::from_str(&text)
-        .map_err(|error| format!("cannot parse `{}`: {error}", export.join(SUMMARY).display()))?;
+        .map_err(|error| fatal!("cannot parse `{}`: {error}", export.join(SUMMARY).display()))?;
     match summary.output_format.as_deref() {
         None | Some("DYNAMODB_JSON") => Ok(()),
-        Some(other) => Err(format!(
+        Some(other) => Err(fatal!(
             "the export `{}` is in {other}: export the table again with `--export-format \
              DYNAMODB_JSON`",
             export.display()
@@ -99,29 +100,29 @@ fn check_format(export: &Path) -> Result<(), String> {
     }
 }
 
-fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(), String> {
+fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<()> {
     let name = file.data_file_s3_key.rsplit('/').next().unwrap_or_default();
     // Data files of incremental exports are next to the exports' folders, not in them.
     let folders = [Some(export), export.parent()].into_iter().flatten();
     let path = folders.map(|folder| folder.join("data").join(name)).find(|path| path.is_file());
     let path = path.ok_or_else(|| {
-        format!("the data file `{name}` of the export `{}` is missing", export.display())
+        fatal!("the data file `{name}` of the export `{}` is missing", export.display())
     })?;
     let shown = path.display();
-    let unread = |error: std::io::Error| format!("cannot read `{shown}`: {error}");
-    let opened = Reading::open(&path).map_err(unread)?;
+    let doing = || format!("cannot read `{shown}`");
+    let opened = Reading::open(&path).context(doing)?;
     if let Some(expected) = &file.md5_checksum {
         let mut sum = Md5::new();
         copy(&mut opened.rewound(), |part| {
             sum.update(part);
             Ok(())
         })
-        .map_err(unread)?;
+        .context(doing)?;
         if STANDARD.encode(sum.finalize()) != *expected {
-            return Err(format!("`{shown}` differs from the manifest (MD5): copy it again"));
+            return Err(fatal!("`{shown}` differs from the manifest (MD5): copy it again"));
         }
     }
-    let mut content = match foreign::unpacked(&opened).map_err(unread)? {
+    let mut content = match foreign::unpacked(&opened).context(doing)? {
         Some(unpacked) => unpacked,
         None => Box::new(opened.rewound()),
     };
@@ -131,14 +132,14 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
         last = part.last().copied().unwrap_or(last);
         into.write_all(part)
     })
-    .map_err(unread)?;
+    .context(doing)?;
     if last != b'\n' {
         lines += 1;
-        into.write_all(b"\n").map_err(unread)?;
+        into.write_all(b"\n").context(doing)?;
     }
     if lines != file.item_count {
         let expected = file.item_count;
-        return Err(format!(
+        return Err(fatal!(
             "`{shown}` has {lines} lines, but the manifest has {expected}: copy it again"
         ));
     }
@@ -179,7 +180,7 @@ mod tests {
         fs::write(root.join("AWSDynamoDB/01-a/manifest-files.json"), manifest).unwrap();
     }
 
-    fn lines(folder: &Path) -> Result<String, String> {
+    fn lines(folder: &Path) -> Result<String> {
         let mut lines = Vec::new();
         write_lines(folder, &mut lines).map(|()| String::from_utf8(lines).unwrap())
     }
@@ -214,14 +215,18 @@ mod tests {
         ] {
             let root = tempfile::tempdir().unwrap();
             export(root.path(), "AWSDynamoDB/01-a/data", &manifest, "{}\n{}\n");
-            let refused = lines(root.path()).unwrap_err();
+            let refused = lines(root.path()).unwrap_err().to_string();
             assert!(refused.contains(reason), "{manifest}: {refused}");
         }
         let root = tempfile::tempdir().unwrap();
-        assert!(lines(root.path()).unwrap_err().contains("without `manifest-files.json`"));
+        assert!(
+            lines(root.path()).unwrap_err().to_string().contains("without `manifest-files.json`")
+        );
         export(root.path(), "AWSDynamoDB/01-a/data", "", "");
         let summary = root.path().join("AWSDynamoDB/01-a/manifest-summary.json");
         fs::write(summary, r#"{"outputFormat":"ION"}"#).unwrap();
-        assert!(lines(root.path()).unwrap_err().contains("--export-format DYNAMODB_JSON"));
+        assert!(
+            lines(root.path()).unwrap_err().to_string().contains("--export-format DYNAMODB_JSON")
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::io::Read;
 use flate2::read::MultiGzDecoder;
 
 use super::reading::Reading;
+use client::failure::{Context, Result, fatal};
 
 /// Number of leading bytes by which the format of a file is recognised.
 const BEGINNING_BYTES: usize = 8;
@@ -52,11 +53,11 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
 /// # Errors
 /// The message names the file's format and what to do with it, or says that the file cannot be
 /// read.
-pub(super) fn check(name: &str, file: &Reading) -> Result<(), String> {
+pub(super) fn check(name: &str, file: &Reading) -> Result<()> {
     let bytes = beginning(&mut file.rewound());
-    let bytes = bytes.map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let bytes = bytes.context(|| format!("cannot read `{name}`"))?;
     match FOREIGN.iter().find(|(start, ..)| bytes.starts_with(start)) {
-        Some((_, what, help)) => Err(format!("`{name}` is {what}: {help}")),
+        Some((_, what, help)) => Err(fatal!("`{name}` is {what}: {help}")),
         None => Ok(()),
     }
 }

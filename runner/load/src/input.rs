@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::reading::Reading;
 use super::{export_folder, foreign};
+use client::failure::{Context, Failure, Result, fatal};
 
 /// The byte order mark that editors on Windows write before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -34,13 +35,13 @@ impl Input {
     ///
     /// # Errors
     /// When the input cannot be read, unpacked or copied, or has an unsupported format.
-    pub(super) fn new(file: &Path, standard: impl Read) -> Result<Self, String> {
+    pub(super) fn new(file: &Path, standard: impl Read) -> Result<Self> {
         let input = Self::as_given(file, standard)?;
         // A missing file is reported when its lines are read.
         let Ok(opened) = input.open() else { return Ok(input) };
         let name = input.name();
-        let unreadable = |error: Error| format!("cannot read `{name}`: {error}");
-        let input = match foreign::unpacked(&opened).map_err(unreadable)? {
+        let unpacked = foreign::unpacked(&opened).context(|| format!("cannot read `{name}`"))?;
+        let input = match unpacked {
             Some(unpacked) => {
                 let file = Arc::new(keep(unpacked, &format!("`{name}`"))?);
                 Self::Kept { name, file }
@@ -51,7 +52,7 @@ impl Input {
         Ok(input)
     }
 
-    fn as_given(file: &Path, standard: impl Read) -> Result<Self, String> {
+    fn as_given(file: &Path, standard: impl Read) -> Result<Self> {
         if file.is_dir() {
             let mut kept = tempfile::tempfile().map_err(|error| unkept("the export", &error))?;
             export_folder::write_lines(file, &mut kept)?;
@@ -85,12 +86,11 @@ impl Input {
     ///
     /// # Errors
     /// When the input cannot be opened; the message contains the input's name.
-    pub(super) fn open(&self) -> Result<Reading, String> {
+    pub(super) fn open(&self) -> Result<Reading> {
         let file = match self {
-            Self::Named(path) => Arc::new(
-                File::open(path)
-                    .map_err(|error| format!("cannot open `{}`: {error}", self.name()))?,
-            ),
+            Self::Named(path) => {
+                Arc::new(File::open(path).context(|| format!("cannot open `{}`", self.name()))?)
+            }
             Self::Kept { file, .. } => Arc::clone(file),
         };
         Ok(Reading::of(file))
@@ -100,11 +100,11 @@ impl Input {
     ///
     /// # Errors
     /// When the input cannot be opened or read; the message contains the input's name.
-    pub(super) fn open_text(&self) -> Result<Reading, String> {
+    pub(super) fn open_text(&self) -> Result<Reading> {
         let mut opened = self.open()?;
         let mut mark = Vec::new();
         let read = opened.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut mark);
-        read.map_err(|error| format!("cannot read `{}`: {error}", self.name()))?;
+        read.context(|| format!("cannot read `{}`", self.name()))?;
         Ok(if mark == BYTE_ORDER_MARK { opened } else { opened.rewound() })
     }
 
@@ -112,24 +112,22 @@ impl Input {
     ///
     /// # Errors
     /// When the input's metadata cannot be read; the message contains the input's name.
-    pub(super) fn bytes(&self) -> Result<u64, String> {
+    pub(super) fn bytes(&self) -> Result<u64> {
         let opened = self.open()?;
         let looked = opened.file.metadata();
-        Ok(looked
-            .map_err(|error| format!("cannot read the metadata of `{}`: {error}", self.name()))?
-            .len())
+        Ok(looked.context(|| format!("cannot read the metadata of `{}`", self.name()))?.len())
     }
 }
 
-fn unkept(name: &str, error: &Error) -> String {
+fn unkept(name: &str, error: &Error) -> Failure {
     let folder = std::env::temp_dir();
     let folder = folder.display();
-    format!(
+    fatal!(
         "cannot copy {name} into the temporary folder `{folder}` (set TMPDIR to use another folder): {error}"
     )
 }
 
-fn keep(mut from: impl Read, name: &str) -> Result<File, String> {
+fn keep(mut from: impl Read, name: &str) -> Result<File> {
     let unkept = |error: Error| unkept(name, &error);
     let mut kept = tempfile::tempfile().map_err(unkept)?;
     let mut part = vec![0; 64 * 1024];
@@ -138,7 +136,7 @@ fn keep(mut from: impl Read, name: &str) -> Result<File, String> {
             Ok(0) => break,
             Ok(read) => kept.write_all(part.get(..read).unwrap_or_default()).map_err(unkept)?,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("cannot read {name}: {error}")),
+            Err(error) => return Err(fatal!("cannot read {name}: {error}")),
         }
     }
     kept.flush().map_err(unkept)?;

@@ -13,6 +13,7 @@ use super::arguments::Format;
 use super::input::Input;
 use super::reading::Reading;
 use super::row::{BadLine, Row, lines};
+use client::failure::{Context, Failure, Result, fatal};
 use client::output::say;
 use client::plain_json::{Members, item_from_plain_json};
 
@@ -76,12 +77,12 @@ const DEPTH_MAX: usize = 6;
 ///
 /// # Errors
 /// When the file cannot be read, or is not JSON.
-pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
+pub(super) fn open(input: &Input, format: Format) -> Result<Rows> {
     let name = input.name();
     let first = lines(input.open_text()?).next();
     let first = match first {
         Some(Ok((_, line))) => line,
-        None if format == Format::Json => return Err(format!("`{name}` is empty")),
+        None if format == Format::Json => return Err(fatal!("`{name}` is empty")),
         // A line that is not text is reported when its row is read.
         Some(Err(_)) | None => String::new(),
     };
@@ -101,13 +102,13 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
 
 /// Returns the rows of a file whose values span several lines. Returns `None` if it is a file with
 /// one object per line, one of which is broken.
-fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, String> {
+fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>> {
     let (name, file) = (input.name(), input.open_text()?);
     if input.bytes()? > WHOLE_BYTES_MAX {
         if format != Format::Json && !is_array {
             return Ok(None);
         }
-        return Err(format!(
+        return Err(fatal!(
             "`{name}` has more than 512 MiB and is not one object on each line: write it as NDJSON, \
              for example with `jq -c '.[]'`"
         ));
@@ -122,7 +123,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, 
         match value {
             Ok(value) => values.push(value.get()),
             Err(error) if format == Format::Json => {
-                return Err(format!("`{name}` is not JSON: {error}"));
+                return Err(fatal!("`{name}` is not JSON: {error}"));
             }
             Err(_) => return Ok(None),
         }
@@ -146,11 +147,9 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, 
     }))))
 }
 
-fn read(name: &str, file: Reading) -> Result<String, String> {
+fn read(name: &str, file: Reading) -> Result<String> {
     let mut text = String::new();
-    BufReader::new(file)
-        .read_to_string(&mut text)
-        .map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    BufReader::new(file).read_to_string(&mut text).context(|| format!("cannot read `{name}`"))?;
     Ok(text)
 }
 
@@ -281,15 +280,13 @@ fn rows_of(line: u64, text: &str, writing: Writing) -> Vec<Result<Row, BadLine>>
 fn row(line: u64, part: &Part<'_>, writing: Writing) -> Result<Row, BadLine> {
     let text = part.text.to_owned();
     let item = match (part.refusal, writing) {
-        (Some(refusal), _) => Err(refusal.to_owned()),
+        (Some(refusal), _) => Err(refusal.into()),
         (None, Writing::Plain) => item_from_plain_json(&text),
-        (None, Writing::Dynamodb) => {
-            model::json::item_from_str(&text).map_err(|error| error.to_string())
-        }
+        (None, Writing::Dynamodb) => model::json::item_from_str(&text).map_err(Failure::fatal),
     };
     match item {
         Ok(item) => Ok(Row { line, text, item }),
-        Err(reason) => Err(BadLine { line, reason, text }),
+        Err(failure) => Err(BadLine { line, reason: failure.to_string(), text }),
     }
 }
 
@@ -300,7 +297,7 @@ mod tests {
     use super::*;
 
     /// Returns the item of each row, or its line and reason.
-    fn read(format: Format, content: &[u8]) -> Result<Vec<String>, String> {
+    fn read(format: Format, content: &[u8]) -> Result<Vec<String>> {
         let input = Input::new(Path::new("-"), content)?;
         let rows = open(&input, format)?.map(|row| match row {
             Ok(row) => format!("{} {}", row.line, model::json::item_to_string(&row.item)),
@@ -384,9 +381,12 @@ mod tests {
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1], r#"2 {"pk":{"S":"b"}}"#);
         assert!(
-            read(Format::Json, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap_err().contains("is not JSON")
+            read(Format::Json, b"{\"pk\":\n{\"pk\":\"b\"}\n")
+                .unwrap_err()
+                .to_string()
+                .contains("is not JSON")
         );
-        assert!(read(Format::Json, b"").unwrap_err().contains("is empty"));
+        assert!(read(Format::Json, b"").unwrap_err().to_string().contains("is empty"));
         assert_eq!(read(Format::Ndjson, b"\n  \n"), Ok(vec![]));
     }
 
@@ -416,14 +416,14 @@ mod tests {
             assert_eq!(read(Format::Ndjson, packed).unwrap().len(), count);
         }
         let cut = &gzip[..gzip.len() - 4];
-        assert!(read(Format::Ndjson, cut).unwrap_err().starts_with("cannot read `-`"));
+        assert!(read(Format::Ndjson, cut).unwrap_err().to_string().starts_with("cannot read `-`"));
         for (content, what) in [
             (&b"$ion_1_0 {Item:{pk:\"a\"}}"[..], "is Amazon Ion: export the table again"),
             (b"\xff\xfe{\0", "is UTF-16: write it as UTF-8"),
             (b"PAR1\x15\0\0\0", "is Parquet"),
             (b"PK\x03\x04\0\0\0\0", "an Excel workbook"),
         ] {
-            let refused = read(Format::Ndjson, content).unwrap_err();
+            let refused = read(Format::Ndjson, content).unwrap_err().to_string();
             assert!(refused.contains(what), "{refused}");
         }
     }

@@ -25,6 +25,7 @@ use super::row::{BadLine, Row, value_text};
 use super::source::Source;
 use client::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
+use client::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::sdk_error::error_text;
 
@@ -70,7 +71,7 @@ pub(crate) async fn put(
     expires: Option<(String, i64)>,
     progress: &ProgressBar,
     aside: &mut PutAside,
-) -> Result<Loaded, String> {
+) -> Result<Loaded> {
     let names: Vec<_> = keys.iter().map(|(name, _)| name.clone()).collect();
     let prepare = |_, mut row: Row| {
         if let Some((attribute, time)) = &expires {
@@ -90,10 +91,12 @@ pub(crate) async fn count(
     counting: &Counting,
     progress: &ProgressBar,
     aside: &mut PutAside,
-) -> Result<Loaded, String> {
+) -> Result<Loaded> {
     let prepare = |place, row: Row| match counting.update(&row) {
         Ok(update) => Ok((update.slot.clone(), Addend { place, row, update })),
-        Err(reason) => Err(BadLine { line: row.line, reason, text: row.text }),
+        Err(failure) => {
+            Err(BadLine { line: row.line, reason: failure.to_string(), text: row.text })
+        }
     };
     let lane = |receiver, done| count_lane(slots.clone(), receiver, done);
     spread(source, prepare, lane, progress, aside).await
@@ -106,7 +109,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     lane: impl Fn(mpsc::Receiver<T>, mpsc::Sender<LaneReport>) -> F,
     progress: &ProgressBar,
     aside: &mut PutAside,
-) -> Result<Loaded, String> {
+) -> Result<Loaded> {
     // The channel has room for all rows of all lanes. Lanes therefore never block on it while this
     // task waits to send rows.
     let (done, mut finished) = mpsc::channel((WAITING_MAX + BATCH_WRITE_ITEMS_MAX) * LANES);
@@ -187,13 +190,13 @@ impl LoadCounts<'_> {
         format!("{loaded} loaded{before}{}", self.aside.reached())
     }
 
-    fn end(self) -> Result<Loaded, String> {
+    fn end(self) -> Result<Loaded> {
         match &self.stopped {
             None => Ok(self.loaded),
-            Some(reason) => Err(format!(
+            Some(reason) => Err(Failure::Retry(format!(
                 "{reason}; {}; run the same command again when the store is available: it counts no line twice",
                 self.text()
-            )),
+            ))),
         }
     }
 }
@@ -254,7 +257,7 @@ async fn write_group(
         .collect();
     let whole = match requests {
         Ok(requests) => write_batch(client, table, requests).await,
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     };
     if whole.is_ok() {
         let _ = done.send(LaneReport::Loaded(count)).await;
@@ -275,19 +278,10 @@ async fn write_group(
     }
 }
 
-async fn write_batch(
-    client: &Client,
-    table: &str,
-    requests: Vec<WriteRequest>,
-) -> Result<(), String> {
+async fn write_batch(client: &Client, table: &str, requests: Vec<WriteRequest>) -> Result<()> {
     let mut requests = requests;
     for attempt in 0..ATTEMPTS_MAX {
-        let answer = client
-            .batch_write_item()
-            .request_items(table, requests)
-            .send()
-            .await
-            .map_err(|error| error_text(&error))?;
+        let answer = client.batch_write_item().request_items(table, requests).send().await?;
         let mut unprocessed = answer.unprocessed_items.unwrap_or_default();
         match unprocessed.remove(table) {
             Some(left) if !left.is_empty() => requests = left,
@@ -295,7 +289,7 @@ async fn write_batch(
         }
         tokio::time::sleep(PAUSE * 2u32.pow(attempt)).await;
     }
-    Err(format!("still unprocessed after {ATTEMPTS_MAX} attempts"))
+    Err(fatal!("still unprocessed after {ATTEMPTS_MAX} attempts"))
 }
 
 /// The table of slots to which rows are added.

@@ -32,6 +32,7 @@ use serde_json::json;
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Context, Failure, Result, fatal, refused};
 use client::output::{Output, counted, say, show};
 use client::table_description::key_attributes;
 use counting::Counting;
@@ -56,21 +57,6 @@ pub struct LoadReport {
     pub put_aside: u64,
     /// The file of the lines that were put aside, if there are any.
     pub put_aside_file: Option<PathBuf>,
-}
-
-/// The reason why a load did not begin or did not end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoadFailure {
-    /// The store, the file or a flag is wrong, or the store is unavailable.
-    Failed(String),
-    /// The load would count lines of an earlier load again.
-    Refused(String),
-}
-
-impl From<String> for LoadFailure {
-    fn from(reason: String) -> Self {
-        Self::Failed(reason)
-    }
 }
 
 impl LoadReport {
@@ -101,8 +87,8 @@ impl LoadReport {
 pub async fn run(
     mut arguments: LoadArguments,
     output: Output,
-    stack: impl Fn() -> Result<Option<Stack>, String>,
-) -> Result<Exit, String> {
+    stack: impl Fn() -> Result<Option<Stack>>,
+) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     arguments.endpoint = Some(endpoint.clone());
     if arguments.count_into.is_some() {
@@ -113,12 +99,8 @@ pub async fn run(
     let now = endpoint::store_seconds(&endpoint, &client).await;
     let flags = arguments.clone();
     let report = match load(arguments, client, now).await {
-        Ok(report) => report,
-        Err(LoadFailure::Failed(reason)) => return Err(reason),
-        Err(LoadFailure::Refused(reason)) => {
-            say(&format!("refused: {reason}"));
-            return Ok(Exit::Refused);
-        }
+        Err(Failure::Refused(why)) => return Err(refused!("refused: {why}")),
+        report => report?,
     };
     show(&report.text(&flags, output));
     if report.counted_before > 0 {
@@ -148,7 +130,7 @@ pub async fn load(
     arguments: LoadArguments,
     client: Client,
     now_seconds: i64,
-) -> Result<LoadReport, LoadFailure> {
+) -> Result<LoadReport> {
     let format = arguments.format.map_or_else(|| Format::of_file(&arguments.file), Ok)?;
     let keys = key_attributes(&client, &arguments.table).await?;
     unused_options::report(&arguments, format, &client).await;
@@ -205,7 +187,7 @@ impl CountingRun {
         input: &Input,
         format: Format,
         counting: &Counting,
-    ) -> Result<Self, LoadFailure> {
+    ) -> Result<Self> {
         let into = Destination {
             endpoint: arguments.endpoint.clone().unwrap_or_default(),
             table: arguments.table.clone(),
@@ -229,7 +211,7 @@ impl CountingRun {
         let record = Record::new(into, file, content(input)?, how);
         let folder = arguments.records.clone();
         if let Some(earlier) = record.earlier(&folder)? {
-            record.check_after(&earlier).map_err(LoadFailure::Refused)?;
+            record.check_after(&earlier)?;
         }
         record.keep(&folder)?;
         Ok(Self { record, folder })
@@ -239,9 +221,9 @@ impl CountingRun {
     ///
     /// # Errors
     /// When the file has changed since the load began, or the record cannot be written.
-    fn complete(mut self, input: &Input) -> Result<(), String> {
+    fn complete(mut self, input: &Input) -> Result<()> {
         if content(input)? != self.record.content {
-            return Err(format!(
+            return Err(fatal!(
                 "`{}` was changed while it was counted, so it is unknown which of its lines are counted",
                 input.name()
             ));
@@ -251,15 +233,15 @@ impl CountingRun {
     }
 }
 
-fn content(input: &Input) -> Result<String, String> {
+fn content(input: &Input) -> Result<String> {
     let read = mark::content_of(input.open()?);
-    read.map_err(|error| format!("cannot read `{}`: {error}", input.name()))
+    read.context(|| format!("cannot read `{}`", input.name()))
 }
 
 fn declared_types(
     flags: &[String],
     keys: &[(String, KeyAttributeType)],
-) -> Result<BTreeMap<String, AttributeType>, String> {
+) -> Result<BTreeMap<String, AttributeType>> {
     let mut types: BTreeMap<_, _> =
         keys.iter().map(|(name, key)| (name.clone(), key.attribute_type())).collect();
     for flag in flags {
@@ -271,7 +253,7 @@ fn declared_types(
             )
         });
         let attribute_type = known.ok_or_else(|| {
-            format!("--types: `{flag}` is not NAME:TYPE with TYPE one of S, N, B, BOOL; for example orderID:N")
+            fatal!("--types: `{flag}` is not NAME:TYPE with TYPE one of S, N, B, BOOL; for example orderID:N")
         })?;
         types.insert(name.to_owned(), attribute_type);
     }

@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::row::BadLine;
+use client::failure::{self, fatal};
 use client::output::counted;
 
 /// Maximum number of reasons that are shown on the terminal. The file has all of them.
@@ -70,9 +71,9 @@ impl PutAside {
     ///
     /// # Errors
     /// When the lines could not be written.
-    pub(super) fn finish(self) -> std::result::Result<(u64, Option<PathBuf>), String> {
+    pub(super) fn finish(self) -> failure::Result<(u64, Option<PathBuf>)> {
         match self.failure {
-            Some(error) => Err(format!(
+            Some(error) => Err(fatal!(
                 "{} could not be loaded, and could not be put aside in `{}`: {error}",
                 counted(self.count, "line", "lines"),
                 self.path.display()

@@ -5,12 +5,13 @@
 //! slots. The record in `.weir/loads` shows both, so such a run is refused before it counts
 //! anything.
 
-use std::io::{Error, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::mark::hash_of;
+use client::failure::{Context, Failure, Result, fatal, refused};
 
 const SCHEMA: &str = "weir.counting-load/v1";
 
@@ -101,7 +102,7 @@ impl Record {
     ///
     /// # Errors
     /// When a record exists and cannot be read.
-    pub(super) fn earlier(&self, folder: &Path) -> Result<Option<Self>, String> {
+    pub(super) fn earlier(&self, folder: &Path) -> Result<Option<Self>> {
         let path = self.path(folder);
         let text = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -118,20 +119,20 @@ impl Record {
     /// Refuses a load that would count lines of an earlier load again.
     ///
     /// # Errors
-    /// The message says why, and what to do instead.
-    pub(super) fn check_after(&self, earlier: &Self) -> Result<(), String> {
+    /// A refusal that says why, and what to do instead.
+    pub(super) fn check_after(&self, earlier: &Self) -> Result<()> {
         let file = &self.file;
         if earlier.content != self.content {
             return match earlier.is_complete {
                 true => Ok(()),
-                false => Err(format!(
+                false => Err(refused!(
                     "`{file}` was changed after a load of it was interrupted: some of its lines are counted already, and would be counted twice; restore the earlier file and load it to its end, or add --load-name NAME to count every line of the changed file too"
                 )),
             };
         }
         match earlier.how.difference(&self.how) {
             None => Ok(()),
-            Some((flag, before, now)) => Err(format!(
+            Some((flag, before, now)) => Err(refused!(
                 "`{file}` was counted with {flag} `{before}`; with `{now}`, lines would be counted twice, in different slots; use {flag} `{before}`, or add --load-name NAME to count every line again"
             )),
         }
@@ -141,21 +142,22 @@ impl Record {
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub(super) fn keep(&self, folder: &Path) -> Result<(), String> {
+    pub(super) fn keep(&self, folder: &Path) -> Result<()> {
         let path = self.path(folder);
-        let failed = |error: Error| format!("cannot write `{}`: {error}", path.display());
-        let json = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-        new.write_all(&json).map_err(failed)?;
-        new.as_file().sync_all().map_err(failed)?;
-        new.persist(&path).map_err(|error| failed(error.error))?;
-        Ok(())
+        let write = || {
+            let json = serde_json::to_vec(self)?;
+            std::fs::create_dir_all(folder)?;
+            let mut new = tempfile::NamedTempFile::new_in(folder)?;
+            new.write_all(&json)?;
+            new.as_file().sync_all()?;
+            new.persist(&path).map(drop).map_err(|error| error.error)
+        };
+        write().context(|| format!("cannot write `{}`", path.display()))
     }
 }
 
-fn unread(path: &Path, why: &dyn std::fmt::Display) -> String {
-    format!(
+fn unread(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    fatal!(
         "cannot read the record of an earlier load `{}`: {why}; remove it if that load is complete",
         path.display()
     )
@@ -192,15 +194,16 @@ mod tests {
         let earlier = || first.earlier(folder.path()).unwrap().unwrap();
         assert_eq!(earlier(), first);
         assert_eq!(first.check_after(&earlier()), Ok(()));
-        let refused = record("b-1").check_after(&earlier()).unwrap_err();
+        let refused = record("b-1").check_after(&earlier()).unwrap_err().to_string();
         assert!(refused.contains("was changed after a load"), "{refused}");
         let fewer =
             Record { how: CountSettings { slots: 5, ..first.how.clone() }, ..first.clone() };
-        let refused = fewer.check_after(&earlier()).unwrap_err();
+        let refused = fewer.check_after(&earlier()).unwrap_err().to_string();
         assert!(refused.contains("--slots `20`") && refused.contains("with `5`"), "{refused}");
 
         let wider = CountSettings { separator: Some('|'), ..first.how.clone() };
-        let refused = Record { how: wider, ..first.clone() }.check_after(&earlier()).unwrap_err();
+        let refused =
+            Record { how: wider, ..first.clone() }.check_after(&earlier()).unwrap_err().to_string();
         assert!(
             refused.contains("--separator `none`") && refused.contains("with `|`"),
             "{refused}"
@@ -211,7 +214,7 @@ mod tests {
         assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted all the same");
         assert_eq!(record("b-1").check_after(&earlier()), Ok(()));
         std::fs::write(first.path(folder.path()), "{").unwrap();
-        assert!(first.earlier(folder.path()).unwrap_err().contains("remove it"));
+        assert!(first.earlier(folder.path()).unwrap_err().to_string().contains("remove it"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::csv_file::{self, CsvForm};
 use super::input::Input;
 use super::json_rows;
 use super::row::{BadLine, Row};
+use client::failure::Result;
 
 /// An open file.
 pub(crate) struct Source {
@@ -24,7 +25,7 @@ impl Source {
         format: Format,
         types: &BTreeMap<String, AttributeType>,
         form: CsvForm<'_>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self> {
         let bytes = input.bytes()?;
         let columns = match format {
             Format::Csv => Some(csv_file::columns(input, form)?),

@@ -6,21 +6,21 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::{AttributeType, AttributeValue, Number};
 
+use client::failure::{Failure, Result, fatal};
+
 /// Parses a CSV text as a value of a type.
-pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<AttributeValue, String> {
+pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<AttributeValue> {
     match attribute_type {
-        AttributeType::N => {
-            text.trim().parse().map(AttributeValue::N).map_err(|error| format!("{error}"))
-        }
+        AttributeType::N => text.trim().parse().map(AttributeValue::N).map_err(Failure::fatal),
         AttributeType::Bool => match text.trim().to_ascii_lowercase().as_str() {
             "true" | "1" => Ok(AttributeValue::Bool(true)),
             "false" | "0" => Ok(AttributeValue::Bool(false)),
-            _ => Err(format!("`{text}` is not a BOOL: write true or false")),
+            _ => Err(fatal!("`{text}` is not a BOOL: write true or false")),
         },
         AttributeType::B => STANDARD
             .decode(text.trim())
             .map(AttributeValue::B)
-            .map_err(|_| format!("`{text}` is not base64")),
+            .map_err(|_| fatal!("`{text}` is not base64")),
         _ => Ok(AttributeValue::S(text.to_owned())),
     }
 }

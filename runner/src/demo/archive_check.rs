@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use arrow_array::{Array, RecordBatch, StringArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+use client::failure::{Context, Failure, Result, fatal};
+
 /// One row of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArchivedItem {
@@ -22,23 +24,23 @@ pub(crate) struct ArchivedItem {
 ///
 /// # Errors
 /// The file that cannot be read, and the reason.
-pub(crate) fn read(folder: &Path) -> Result<(Vec<ArchivedItem>, usize), String> {
+pub(crate) fn read(folder: &Path) -> Result<(Vec<ArchivedItem>, usize)> {
     let mut files = Vec::new();
     find_files(folder, &mut files)?;
     let mut rows = Vec::new();
     for path in &files {
-        read_file(path, &mut rows).map_err(|reason| format!("`{}`: {reason}", path.display()))?;
+        read_file(path, &mut rows).context(|| format!("`{}`", path.display()))?;
     }
     Ok((rows, files.len()))
 }
 
-fn find_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+fn find_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     if !folder.exists() {
         return Ok(());
     }
-    let entries = fs::read_dir(folder).map_err(|e| format!("`{}`: {e}", folder.display()))?;
+    let entries = fs::read_dir(folder).context(|| format!("`{}`", folder.display()))?;
     for entry in entries {
-        let path = entry.map_err(|e| format!("`{}`: {e}", folder.display()))?.path();
+        let path = entry.context(|| format!("`{}`", folder.display()))?.path();
         if path.is_dir() {
             find_files(&path, files)?;
         } else if path.extension().is_some_and(|extension| extension == "parquet") {
@@ -49,13 +51,13 @@ fn find_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-fn read_file(path: &Path, rows: &mut Vec<ArchivedItem>) -> Result<(), String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
+fn read_file(path: &Path, rows: &mut Vec<ArchivedItem>) -> Result<()> {
+    let file = File::open(path)?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .and_then(ParquetRecordBatchReaderBuilder::build)
-        .map_err(|e| e.to_string())?;
+        .map_err(Failure::fatal)?;
     for batch in reader {
-        let batch = batch.map_err(|e| e.to_string())?;
+        let batch = batch.map_err(Failure::fatal)?;
         let (ids, items) = (texts(&batch, "_event_id")?, texts(&batch, "_item")?);
         rows.extend(ids.iter().zip(items).map(|(id, item)| ArchivedItem {
             event_id: id.unwrap_or_default().to_owned(),
@@ -65,9 +67,9 @@ fn read_file(path: &Path, rows: &mut Vec<ArchivedItem>) -> Result<(), String> {
     Ok(())
 }
 
-fn texts<'a>(batch: &'a RecordBatch, column: &str) -> Result<&'a StringArray, String> {
+fn texts<'a>(batch: &'a RecordBatch, column: &str) -> Result<&'a StringArray> {
     batch
         .column_by_name(column)
         .and_then(|array| array.as_any().downcast_ref())
-        .ok_or_else(|| format!("no text column `{column}`"))
+        .ok_or_else(|| fatal!("no text column `{column}`"))
 }

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Progress;
 use super::generator::Generator;
-use client::sdk_error::error_text;
+use client::failure::{Context, Failure, Result, fatal};
 use local::system::System;
 
 /// The number of products. A third of all lines belong to the first product, so that its job has several
@@ -43,11 +43,7 @@ enum Step {
 }
 
 /// Writes products and lines, kills the function once in the middle, and verifies every line.
-pub(crate) async fn run(
-    system: &System,
-    lines: u64,
-    progress: &Progress,
-) -> Result<Outcome, String> {
+pub(crate) async fn run(system: &System, lines: u64, progress: &Progress) -> Result<Outcome> {
     let (products, copies) =
         (system.table_name("ProductsTable")?, system.table_name("OrderLinesTable")?);
     let client = system.dynamodb();
@@ -89,7 +85,7 @@ fn steps(lines: u64) -> Vec<Step> {
     steps
 }
 
-async fn write(client: &Client, products: &str, copies: &str, step: &Step) -> Result<(), String> {
+async fn write(client: &Client, products: &str, copies: &str, step: &Step) -> Result<()> {
     let number = |number: u64| SdkValue::N(number.to_string());
     let request = match step {
         Step::Rename { product, name } => client
@@ -105,7 +101,7 @@ async fn write(client: &Client, products: &str, copies: &str, step: &Step) -> Re
             .item("quantity", number(order % 9 + 1)),
     };
     let sent = request.send().await;
-    sent.map(drop).map_err(|error| format!("a write was refused: {}", error_text(&error)))
+    sent.map(drop).context(|| "a write was refused")
 }
 
 /// Waits until every line has the current name of its product.
@@ -115,7 +111,7 @@ async fn wait_for_copies(
     copies: &str,
     lines: u64,
     progress: &Progress,
-) -> Result<(), String> {
+) -> Result<()> {
     let started = Instant::now();
     loop {
         let names: BTreeMap<String, String> = read(client, products).await?.into_iter().collect();
@@ -125,7 +121,7 @@ async fn wait_for_copies(
             return Ok(());
         }
         if started.elapsed() > LAG_MAX {
-            return Err(format!(
+            return Err(fatal!(
                 "{stale} of {} lines have an old name {} s after the last write",
                 found.len(),
                 LAG_MAX.as_secs()
@@ -137,7 +133,7 @@ async fn wait_for_copies(
 }
 
 /// Returns product and name of each item of a table; a missing name is empty.
-async fn read(client: &Client, table: &str) -> Result<Vec<(String, String)>, String> {
+async fn read(client: &Client, table: &str) -> Result<Vec<(String, String)>> {
     let items = client
         .scan()
         .table_name(table)
@@ -147,7 +143,7 @@ async fn read(client: &Client, table: &str) -> Result<Vec<(String, String)>, Str
         .send()
         .collect::<Result<Vec<_>, _>>()
         .await
-        .map_err(|error| error_text(&error))?;
+        .map_err(Failure::from)?;
     let pair = |item: std::collections::HashMap<String, SdkValue>| {
         let product = item.get("productID")?.as_n().ok()?.clone();
         let name = item.get("productName").and_then(|name| name.as_s().ok());

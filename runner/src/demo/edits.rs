@@ -13,8 +13,8 @@ use rules::versions::{Version, history_key};
 use super::Progress;
 use super::generator::{Generator, edit};
 use client::attribute::to_sdk_item;
+use client::failure::{Context, Result, fatal};
 use client::output::counted;
-use client::sdk_error::error_text;
 use local::system::System;
 use operations::versions::{Place, check, reading};
 
@@ -42,11 +42,7 @@ struct Film {
 }
 
 /// Edits films, kills the function once in the middle, and verifies the histories.
-pub(crate) async fn run(
-    system: &System,
-    edits: u64,
-    progress: &Progress,
-) -> Result<Outcome, String> {
+pub(crate) async fn run(system: &System, edits: u64, progress: &Progress) -> Result<Outcome> {
     let place = Place {
         client: system.dynamodb().clone(),
         endpoint: system.dynamodb_url().unwrap_or_default().to_owned(),
@@ -74,7 +70,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         edited = async { tokio::join!(editing, watching).0 } => edited?,
-        () = tokio::time::sleep(Duration::from_secs(600)) => return Err("the edits hang".to_owned()),
+        () = tokio::time::sleep(Duration::from_secs(600)) => return Err(fatal!("the edits hang")),
     };
     let started = Instant::now();
     wait_for_histories(&place, &films, progress).await?;
@@ -83,7 +79,7 @@ pub(crate) async fn run(
     system.wait_until_drained(LAG_MAX).await?;
     let report = check::run(&place, 5).await?;
     if let Some((item, what)) = report.wrong.first_key_value() {
-        return Err(format!(
+        return Err(fatal!(
             "{} wrong, for example {item}: {what}",
             counted(report.wrong.len(), "history is", "histories are")
         ));
@@ -127,7 +123,7 @@ async fn edit_film(
     place: &Place,
     film: &Film,
     done: tokio::sync::mpsc::UnboundedSender<()>,
-) -> Result<(), String> {
+) -> Result<()> {
     for state in &film.states {
         write(&place.client, &place.table, &film.key, state.as_ref()).await?;
         // If the demonstration has already failed, the receiver was dropped.
@@ -136,31 +132,22 @@ async fn edit_film(
     Ok(())
 }
 
-async fn write(
-    client: &Client,
-    table: &str,
-    key: &Item,
-    state: Option<&Item>,
-) -> Result<(), String> {
-    let failed = |reason: String| format!("an edit was refused: {reason}");
+async fn write(client: &Client, table: &str, key: &Item, state: Option<&Item>) -> Result<()> {
+    let doing = || "an edit was refused";
     match state {
         Some(item) => {
             let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
-            request.send().await.map(drop).map_err(|error| failed(error_text(&error)))
+            request.send().await.map(drop).context(doing)
         }
         None => {
             let request = client.delete_item().table_name(table).set_key(Some(to_sdk_item(key)));
-            request.send().await.map(drop).map_err(|error| failed(error_text(&error)))
+            request.send().await.map(drop).context(doing)
         }
     }
 }
 
 /// Waits until each history consists of exactly its film's edits.
-async fn wait_for_histories(
-    place: &Place,
-    films: &[Film],
-    progress: &Progress,
-) -> Result<(), String> {
+async fn wait_for_histories(place: &Place, films: &[Film], progress: &Progress) -> Result<()> {
     let started = Instant::now();
     for (number, film) in films.iter().enumerate() {
         let item = history_key(&film.key);
@@ -170,7 +157,7 @@ async fn wait_for_histories(
                 break;
             }
             if versions.len() > film.states.len() || started.elapsed() > LAG_MAX {
-                return Err(format!(
+                return Err(fatal!(
                     "the history of {item} differs from its edits: {} versions, {} s after {} edits",
                     versions.len(),
                     started.elapsed().as_secs(),
@@ -191,7 +178,7 @@ fn is_history_of(film: &Film, versions: &[Version]) -> bool {
 }
 
 /// Restores version 1 of the first film by a plain write, as `weir versions restore` does.
-async fn restore(place: &Place, films: &[Film]) -> Result<(), String> {
+async fn restore(place: &Place, films: &[Film]) -> Result<()> {
     let Some(film) = films.first() else { return Ok(()) };
     let versions = reading::versions_of(place, &history_key(&film.key)).await?;
     let first = versions.first().and_then(|version| version.image.as_ref());

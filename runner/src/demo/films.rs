@@ -15,7 +15,7 @@ use super::Progress;
 use super::archive_check;
 use super::generator::{FilmEnd, Generator, film};
 use client::attribute::to_sdk_item;
-use client::sdk_error::error_text;
+use client::failure::{Context, Result, fatal};
 use local::system::System;
 
 /// The number of hours by which the clock is advanced.
@@ -41,11 +41,7 @@ pub(crate) struct Outcome {
 }
 
 /// Writes films, advances the clock, and verifies the archive.
-pub(crate) async fn run(
-    system: &System,
-    films: u64,
-    progress: &Progress,
-) -> Result<Outcome, String> {
+pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Result<Outcome> {
     let table = system.table_name("MoviesTable")?;
     let client = system.dynamodb();
     let now = system.store()?.now().seconds();
@@ -92,27 +88,19 @@ pub(crate) async fn run(
     })
 }
 
-async fn put(client: &Client, table: &str, item: &Item) -> Result<(), String> {
+async fn put(client: &Client, table: &str, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
-    request
-        .send()
-        .await
-        .map(drop)
-        .map_err(|error| format!("a film was refused: {}", error_text(&error)))
+    request.send().await.map(drop).context(|| "a film was refused")
 }
 
-async fn delete(client: &Client, table: &str, item: &Item) -> Result<(), String> {
+async fn delete(client: &Client, table: &str, item: &Item) -> Result<()> {
     let key: Item = item
         .iter()
         .filter(|(name, _)| ["year", "title"].contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let request = client.delete_item().table_name(table).set_key(Some(to_sdk_item(&key)));
-    request
-        .send()
-        .await
-        .map(drop)
-        .map_err(|error| format!("a delete was refused: {}", error_text(&error)))
+    request.send().await.map(drop).context(|| "a delete was refused")
 }
 
 /// Waits until the archive has every expired film exactly once and no other item.
@@ -120,7 +108,7 @@ async fn wait_for_archive(
     folder: &std::path::Path,
     expected: &BTreeMap<String, u32>,
     progress: &Progress,
-) -> Result<usize, String> {
+) -> Result<usize> {
     let started = Instant::now();
     loop {
         let (rows, files) = archive_check::read(folder)?;
@@ -133,12 +121,12 @@ async fn wait_for_archive(
         }
         let strange = found.iter().find(|(item, times)| expected.get(*item) != Some(times));
         if let Some((item, times)) = strange {
-            return Err(format!(
+            return Err(fatal!(
                 "the archive has {times} rows for an item, instead of at most one: {item}"
             ));
         }
         if started.elapsed() > LAG_MAX {
-            return Err(format!(
+            return Err(fatal!(
                 "{} of {} expired films are in the archive {} s after they expired",
                 rows.len(),
                 expected.len(),

@@ -19,6 +19,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use server::gate::AllowList;
 
+use client::failure::{Context as _, Result, fatal};
 use client::interruption;
 use client::output::{Output, show};
 use local::system::{Options, System};
@@ -57,8 +58,8 @@ const TEMPLATE: &str = include_str!("../../../template.yaml");
 ///
 /// # Errors
 /// The parameters are invalid.
-pub fn own_stack(context: &Context) -> Result<Stack, String> {
-    template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run())
+pub fn own_stack(context: &Context) -> Result<Stack> {
+    template::read("template.yaml", TEMPLATE, context).map_err(|error| error.why_not_run().into())
 }
 
 /// The file that marks a folder as the demonstration's own. Only a folder with this file may be emptied.
@@ -106,7 +107,7 @@ pub async fn run(
     output: Output,
     stack: Stack,
     template_folder: &Path,
-) -> Result<String, String> {
+) -> Result<String> {
     empty(&arguments.directory)?;
     let started = Instant::now();
     let options = Options {
@@ -152,7 +153,7 @@ async fn all(
     template_folder: &Path,
     progress: &Progress,
     times: &mut Times,
-) -> Result<Outcome, String> {
+) -> Result<Outcome> {
     let mut last = Instant::now();
     let mut done =
         |step| times.push((step, std::mem::replace(&mut last, Instant::now()).elapsed()));
@@ -176,21 +177,21 @@ async fn all(
 }
 
 /// Empties the demonstration's own folder. Refuses any other folder.
-fn empty(directory: &Path) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot use `{}`: {error}", directory.display());
+fn empty(directory: &Path) -> Result<()> {
+    let doing = || format!("cannot use `{}`", directory.display());
     if directory.exists() {
         let ours = directory.join(MARK).exists();
-        let is_empty = std::fs::read_dir(directory).map_err(failed)?.next().is_none();
+        let is_empty = std::fs::read_dir(directory).context(doing)?.next().is_none();
         if !ours && !is_empty {
-            return Err(format!(
+            return Err(fatal!(
                 "`{}` is not empty and not from an earlier demonstration: use another --directory",
                 directory.display()
             ));
         }
-        std::fs::remove_dir_all(directory).map_err(failed)?;
+        std::fs::remove_dir_all(directory).context(doing)?;
     }
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").map_err(failed)
+    std::fs::create_dir_all(directory).context(doing)?;
+    std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").context(doing)
 }
 
 fn votes_text(votes: &votes::Outcome) -> String {

@@ -22,8 +22,8 @@ use super::Progress;
 use super::generator::Generator;
 use crate::local_workers::Host;
 use client::attribute::to_sdk_item;
+use client::failure::{Context as _, Failure, Result, fatal};
 use client::output::{Output, counted};
-use client::sdk_error::error_text;
 use local::system::System;
 use operations::migrate::local_workers::{LocalWorkers as _, WorkerOptions};
 use operations::migrate::{Context, api};
@@ -60,7 +60,7 @@ pub(crate) async fn run(
     directory: &Path,
     package_folder: &Path,
     progress: &Progress,
-) -> Result<Outcome, String> {
+) -> Result<Outcome> {
     let client = system.dynamodb();
     create(client, SOURCE, "id", None).await?;
     create(client, TARGET, "pk", Some("sk")).await?;
@@ -150,7 +150,7 @@ async fn migrate_and_kill(
     plan: &Plan,
     host: &Host,
     progress: &Progress,
-) -> Result<u64, String> {
+) -> Result<u64> {
     let started = Instant::now();
     api::begin(context, plan, 0).await?;
     let mut kills = 0;
@@ -159,13 +159,13 @@ async fn migrate_and_kill(
         progress.note(&format!("orders: {phase}, {read} read"));
         kills += u64::from(kills == 0 && host.kill_working_instance());
         if let Some(problem) = host.problem() {
-            return Err(problem.to_string());
+            return Err(problem.to_string().into());
         }
         if phase == "tailing" && kills > 0 {
             return Ok(kills);
         }
         if started.elapsed() > LIMIT {
-            return Err(format!("orders are still {phase} after {} s", LIMIT.as_secs()));
+            return Err(fatal!("orders are still {phase} after {} s", LIMIT.as_secs()));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -178,7 +178,7 @@ async fn write(
     truth: &mut Truth,
     stop: &AtomicBool,
     changes: &AtomicU64,
-) -> Result<(), String> {
+) -> Result<()> {
     let orders = truth.len() as u64;
     while !stop.load(Ordering::Relaxed) {
         let order = generator.below(orders + orders / 10);
@@ -186,7 +186,7 @@ async fn write(
         if is_delete {
             let key = Item::new().with("id", Number::from(order));
             let request = client.delete_item().table_name(SOURCE).set_key(Some(to_sdk_item(&key)));
-            request.send().await.map_err(|error| format!("an order: {}", error_text(&error)))?;
+            request.send().await.context(|| "an order")?;
             truth.remove(&order);
         } else {
             let state = (generator.below(CUSTOMERS), generator.below(5));
@@ -205,12 +205,12 @@ async fn compare(
     context: &Context,
     truth: &Truth,
     progress: &Progress,
-) -> Result<usize, String> {
+) -> Result<usize> {
     progress.note("orders: comparing");
     let differences = api::differences(context, NAME, LIMIT).await?;
     if differences > 0 {
         let orders = counted(differences, "order differs", "orders differ");
-        return Err(format!("{orders} from their targets"));
+        return Err(fatal!("{orders} from their targets"));
     }
     let mut expected: BTreeMap<String, u32> = BTreeMap::new();
     let mut expect = |item: Item| *expected.entry(item_to_string(&item)).or_default() += 1;
@@ -242,7 +242,7 @@ async fn compare(
     }
     let wrong = expected.keys().find(|item| !found.contains_key(*item));
     let wrong = wrong.or_else(|| found.keys().find(|item| !expected.contains_key(*item)));
-    Err(format!(
+    Err(fatal!(
         "{} targets instead of {}; for example, this one differs: {}",
         found.len(),
         expected.len(),
@@ -250,7 +250,7 @@ async fn compare(
     ))
 }
 
-async fn put(client: &Client, order: u64, (customer, lines): (u64, u64)) -> Result<(), String> {
+async fn put(client: &Client, order: u64, (customer, lines): (u64, u64)) -> Result<()> {
     let lines = (0..lines).map(|line| AttributeValue::N(Number::from(line))).collect();
     let item = Item::new()
         .with("id", Number::from(order))
@@ -258,15 +258,10 @@ async fn put(client: &Client, order: u64, (customer, lines): (u64, u64)) -> Resu
         .with("lines", AttributeValue::L(lines));
     let request = client.put_item().table_name(SOURCE).set_item(Some(to_sdk_item(&item)));
     let sent = request.send().await;
-    sent.map(drop).map_err(|error| format!("an order was refused: {}", error_text(&error)))
+    sent.map(drop).context(|| "an order was refused")
 }
 
-async fn create(
-    client: &Client,
-    table: &str,
-    partition: &str,
-    sort: Option<&str>,
-) -> Result<(), String> {
+async fn create(client: &Client, table: &str, partition: &str, sort: Option<&str>) -> Result<()> {
     let kind = if sort.is_some() { ScalarAttributeType::S } else { ScalarAttributeType::N };
     let mut request = client.create_table().table_name(table);
     for (name, key_type) in
@@ -276,15 +271,15 @@ async fn create(
             AttributeDefinition::builder().attribute_name(name).attribute_type(kind.clone());
         let element = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
         request = request
-            .attribute_definitions(attribute.build().map_err(|error| error.to_string())?)
-            .key_schema(element.build().map_err(|error| error.to_string())?);
+            .attribute_definitions(attribute.build().map_err(Failure::fatal)?)
+            .key_schema(element.build().map_err(Failure::fatal)?);
     }
     let stream = StreamSpecification::builder()
         .stream_enabled(true)
         .stream_view_type(StreamViewType::NewAndOldImages)
         .build()
-        .map_err(|error| error.to_string())?;
+        .map_err(Failure::fatal)?;
     let request = request.billing_mode(BillingMode::PayPerRequest).stream_specification(stream);
     let created = request.send().await;
-    created.map(drop).map_err(|error| format!("table `{table}`: {}", error_text(&error)))
+    created.map(drop).context(|| format!("table `{table}`"))
 }

@@ -12,8 +12,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Progress;
 use super::generator::{Generator, vote};
+use client::failure::{Context, Failure, Result, fatal};
 use client::partitions::split_somewhere;
-use client::sdk_error::error_text;
 use local::system::System;
 
 /// The number of concurrent votes.
@@ -35,11 +35,7 @@ pub(crate) struct Outcome {
 }
 
 /// Writes votes, kills the function once in the middle, and verifies the totals.
-pub(crate) async fn run(
-    system: &System,
-    votes: u64,
-    progress: &Progress,
-) -> Result<Outcome, String> {
+pub(crate) async fn run(system: &System, votes: u64, progress: &Progress) -> Result<Outcome> {
     let (slots_table, totals_table) =
         (system.table_name("VotesTable")?, system.table_name("TotalsTable")?);
     let slots = system.environment(FUNCTION, "SLOT_COUNT")?.parse().unwrap_or(20);
@@ -89,7 +85,7 @@ fn rate(count: u64, took: Duration) -> u64 {
     count.saturating_mul(1000) / millis
 }
 
-async fn add(client: &Client, table: &str, slot: &str, points: i64) -> Result<(), String> {
+async fn add(client: &Client, table: &str, slot: &str, points: i64) -> Result<()> {
     client
         .update_item()
         .table_name(table)
@@ -99,7 +95,7 @@ async fn add(client: &Client, table: &str, slot: &str, points: i64) -> Result<()
         .send()
         .await
         .map(drop)
-        .map_err(|error| format!("a vote was refused: {}", error_text(&error)))
+        .context(|| "a vote was refused")
 }
 
 /// Waits until every total equals its count, and no other total exists.
@@ -108,7 +104,7 @@ async fn wait_for_totals(
     table: &str,
     expected: &BTreeMap<String, i64>,
     progress: &Progress,
-) -> Result<Duration, String> {
+) -> Result<Duration> {
     let started = Instant::now();
     loop {
         let found = read_totals(client, table).await?;
@@ -116,7 +112,7 @@ async fn wait_for_totals(
             return Ok(started.elapsed());
         }
         if started.elapsed() > LAG_MAX {
-            return Err(format!(
+            return Err(fatal!(
                 "totals differ from the votes {} s after the last vote: expected {expected:?}, found {found:?}",
                 LAG_MAX.as_secs()
             ));
@@ -126,7 +122,7 @@ async fn wait_for_totals(
     }
 }
 
-async fn read_totals(client: &Client, table: &str) -> Result<BTreeMap<String, i64>, String> {
+async fn read_totals(client: &Client, table: &str) -> Result<BTreeMap<String, i64>> {
     let items = client
         .scan()
         .table_name(table)
@@ -136,7 +132,7 @@ async fn read_totals(client: &Client, table: &str) -> Result<BTreeMap<String, i6
         .send()
         .collect::<Result<Vec<_>, _>>()
         .await
-        .map_err(|error| error_text(&error))?;
+        .map_err(Failure::from)?;
     let total = |item: std::collections::HashMap<String, SdkValue>| {
         let counter = item.get("counter")?.as_s().ok()?.clone();
         Some((counter, item.get("total")?.as_n().ok()?.parse().ok()?))

@@ -48,7 +48,8 @@ impl LiveTable {
         let Some(table) = &self.from_table else { return Ok(None) };
         let of_region = |region: &String| format!("https://dynamodb.{region}.amazonaws.com");
         let flag = self.endpoint.clone().or_else(|| self.region.as_ref().map(of_region));
-        let url = endpoint::find_to_read(flag.as_deref()).map_err(InitError::Table)?;
+        let url = endpoint::find_to_read(flag.as_deref())
+            .map_err(|failure| InitError::Table(failure.to_string()))?;
         Table::describe(table, &url).await.map(Some)
     }
 }

@@ -17,6 +17,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use client::exit::Exit;
+use client::failure::{Failure, Result, refused};
 use client::output::{self, Output, say, shell_word};
 use failure::InitError;
 use flags::{CountersFlags, FanOutFlags, FunctionFlags, MigrationFlags, TtlTableFlags};
@@ -54,17 +55,16 @@ enum Kind {
 /// # Errors
 /// The table cannot be described, a function's program is not in the folder of `weir`, or a file cannot
 /// be written.
-pub async fn run(arguments: InitArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(arguments: InitArguments, output: Output) -> Result<Exit> {
     let made = Box::pin(make(arguments.kind)).await;
-    let (folder, project) = made.map_err(|error| error.to_string())?;
+    let (folder, project) = made.map_err(Failure::fatal)?;
     let weir = std::env::current_exe().unwrap_or_default();
     match project.write(&folder, &weir) {
         Ok(()) => {}
         Err(error @ InitError::InTheWay(_)) => {
-            say(&format!("error: {error}"));
-            return Ok(Exit::Refused);
+            return Err(refused!("error: {error}"));
         }
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(Failure::fatal(error)),
     }
     let rows: Vec<_> = project
         .files()

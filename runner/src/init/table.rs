@@ -75,10 +75,15 @@ impl Table {
     pub(super) async fn describe(name: &str, url: &str) -> Result<Self, InitError> {
         let client = endpoint::client(url);
         let mut key = Vec::new();
-        for (name, kind) in key_attributes(&client, name).await.map_err(InitError::Table)? {
+        for (name, kind) in key_attributes(&client, name)
+            .await
+            .map_err(|failure| InitError::Table(failure.to_string()))?
+        {
             key.push(KeyAttribute { name: plain(&name)?, kind });
         }
-        let ttl = ttl_attribute(&client, name).await.map_err(InitError::Table)?;
+        let ttl = ttl_attribute(&client, name)
+            .await
+            .map_err(|failure| InitError::Table(failure.to_string()))?;
         let mut key = key.into_iter();
         let Some(partition) = key.next() else {
             return Err(InitError::Table(format!("the description of table `{name}` has no key")));

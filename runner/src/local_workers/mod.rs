@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use self::store_clock::StoreClock;
 use client::aws_host;
 use client::endpoint;
+use client::failure::{Failure, Result};
 use client::shards;
 use local::function::binaries::{self, Wanted};
 use local::function::{self, Event, Function};
@@ -64,20 +65,20 @@ impl Host {
     ///
     /// # Errors
     /// The function cannot be built, or a table has no stream.
-    pub(crate) async fn start(options: WorkerOptions<'_>) -> Result<Self, String> {
+    pub(crate) async fn start(options: WorkerOptions<'_>) -> Result<Self> {
         let wanted = Wanted {
             package_folder: options.package_folder.clone(),
             binary: "migration".to_owned(),
         };
         let mut progress = |line: &str| tracing::debug!("{line}");
         let built = binaries::build(std::slice::from_ref(&wanted), &mut progress).await;
-        let built = built.map_err(|error| error.to_string())?;
+        let built = built.map_err(Failure::fatal)?;
         let binary = built.get(&wanted).ok_or("the function `migration` was not built")?;
         let store = ObjectStore::open(&options.directory.join("s3"));
-        let store = store.map_err(|error| error.to_string())?;
-        store.create_bucket(BUCKET).map_err(|error| error.to_string())?;
+        let store = store.map_err(Failure::fatal)?;
+        store.create_bucket(BUCKET).map_err(Failure::fatal)?;
         let bound = BoundListener::new("S3 endpoint", ([127, 0, 0, 1], 0).into()).await;
-        let bound = bound.map_err(|error| error.to_string())?;
+        let bound = bound.map_err(Failure::fatal)?;
         let objects = Endpoint::start(store, bound, AllowList::default(), "us-east-1");
         let settings = function::Settings {
             environment: [
@@ -98,7 +99,7 @@ impl Host {
             ..function::Settings::new("migration", binary.clone(), options.directory.join("logs"))
         };
         let observer = Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"));
-        let function = Function::new(settings, observer).map_err(|error| error.to_string())?;
+        let function = Function::new(settings, observer).map_err(Failure::fatal)?;
         let clock = StoreClock::follow(options.endpoint).await;
         let mut host = Self {
             function: Arc::new(function),
@@ -107,7 +108,7 @@ impl Host {
             control_table: options.control_table.to_owned(),
             clock,
         };
-        let filter = FilterCriteria::compile(&[TASKS]).map_err(|error| error.to_string())?;
+        let filter = FilterCriteria::compile(&[TASKS]).map_err(Failure::fatal)?;
         let follow = host.settings(options.control_table, &options).await?;
         host.follow(
             options.control_table,
@@ -126,7 +127,7 @@ impl Host {
         Ok(host)
     }
 
-    async fn settings(&self, table: &str, options: &WorkerOptions<'_>) -> Result<Settings, String> {
+    async fn settings(&self, table: &str, options: &WorkerOptions<'_>) -> Result<Settings> {
         let stream = shards::stream_of(options.endpoint, table).await?;
         let arn = self.function.settings().arn();
         let mut settings = Settings::new(&format!("migration-{table}"), &arn, &stream.arn);
@@ -188,7 +189,7 @@ pub(crate) struct OnLocalRuntime;
 
 #[async_trait]
 impl StartWorkers for OnLocalRuntime {
-    async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, String> {
+    async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>> {
         Ok(Box::new(Host::start(options).await?))
     }
 }

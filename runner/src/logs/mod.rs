@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use self::rotated::RotatedLog;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Context, Result, fatal};
 use client::output::{self, Output};
 use client::running::{RunningState, match_function};
 
@@ -60,12 +61,11 @@ pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
 ///
 /// # Errors
 /// There is no such log, or a single JSON document would never end.
-pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit> {
     if arguments.follow && output == Output::Json {
-        return Err(
+        return Err(fatal!(
             "--follow never ends, so its output cannot be one JSON document: use --output ndjson"
-                .to_owned(),
-        );
+        ));
     }
     let directory = data_folder(arguments.directory.as_deref());
     let (folder, look) = (directory.join("logs"), RunningState::of_data(&directory));
@@ -82,13 +82,13 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         ));
     }
     let path = folder.join(format!("{name}.log"));
-    let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
+    let doing = || format!("cannot read `{}`", path.display());
     let mut lines = Lines::new(name, arguments.request.as_deref(), output);
-    let mut log = RotatedLog::open(path.clone()).map_err(failed)?;
+    let mut log = RotatedLog::open(path.clone()).context(doing)?;
     if !arguments.follow {
-        output::show(&lines.take(&log.read_once().map_err(failed)?));
+        output::show(&lines.take(&log.read_once().context(doing)?));
         return match &arguments.request {
-            Some(id) if lines.found == 0 => Err(format!(
+            Some(id) if lines.found == 0 => Err(fatal!(
                 "no line of request `{id}` in `{}` or its predecessor; in the output of `weir logs {name}`, ids follow `RequestId:`",
                 path.display()
             )),
@@ -100,7 +100,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
     }
     loop {
         // This includes the rest of a log that was rotated since the last read.
-        let bytes = log.read().map_err(failed)?;
+        let bytes = log.read().context(doing)?;
         if bytes.is_empty() {
             tokio::time::sleep(PERIOD).await;
         } else {
@@ -178,9 +178,9 @@ fn parts(function: &str, line: &str) -> Value {
 /// There is no such function, or the function does not run on this machine and has no log.
 fn log_of(
     wanted: &str,
-    logs: Result<Vec<String>, String>,
+    logs: Result<Vec<String>>,
     not_run: &BTreeMap<String, String>,
-) -> Result<String, String> {
+) -> Result<String> {
     let known: Vec<&str> = logs.iter().flatten().map(String::as_str).collect();
     let unknown = match match_function(wanted, &known) {
         Ok(name) => return Ok(name.to_owned()),
@@ -189,24 +189,24 @@ fn log_of(
     let elsewhere: Vec<&str> = not_run.keys().map(String::as_str).collect();
     let meant = match_function(wanted, &elsewhere).ok();
     if let Some((id, reason)) = meant.and_then(|id| Some((id, not_run.get(id)?))) {
-        return Err(format!(
+        return Err(fatal!(
             "function `{id}` does not run on this machine, so it has no log: {reason}"
         ));
     }
     logs?;
     match elsewhere.as_slice() {
         [] => Err(unknown),
-        names => Err(format!(
+        names => Err(fatal!(
             "{unknown}; these functions do not run on this machine and have no log: {}",
             names.join(", ")
         )),
     }
 }
 
-fn names(folder: &Path) -> Result<Vec<String>, String> {
+fn names(folder: &Path) -> Result<Vec<String>> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
         let folder = folder.display();
-        format!("no logs in `{folder}` ({error}); run `weir up`, or name its data folder with --directory")
+        fatal!("no logs in `{folder}` ({error}); run `weir up`, or name its data folder with --directory")
     })?;
     let of = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(".log")?;
@@ -257,7 +257,7 @@ mod tests {
         let not_run = BTreeMap::from([("ResizeFunction".to_owned(), reason)]);
         let none = BTreeMap::new();
         let logs = || Ok(vec!["ArchiveFunction".to_owned(), "CountersFunction".to_owned()]);
-        let no_logs = || Err("no logs in `x`".to_owned());
+        let no_logs = || Err(fatal!("no logs in `x`"));
         for (wanted, logs, not_run, expected) in [
             ("archive", logs(), &not_run, Ok("ArchiveFunction")),
             (
@@ -293,7 +293,8 @@ mod tests {
             ),
         ] {
             let found = log_of(wanted, logs, not_run);
-            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{wanted}");
+            let found = found.as_deref().map_err(ToString::to_string);
+            assert_eq!(found, expected.map_err(str::to_owned), "{wanted}");
         }
     }
 
@@ -306,7 +307,7 @@ mod tests {
             request: None,
             directory: Some(folder.path().to_owned()),
         };
-        let said = run(&arguments, Output::Json).await.unwrap_err();
+        let said = run(&arguments, Output::Json).await.unwrap_err().to_string();
         assert!(said.ends_with("use --output ndjson"), "{said}");
     }
 }

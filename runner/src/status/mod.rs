@@ -15,6 +15,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use client::exit::Exit;
+use client::failure::Result;
 use client::output::{self, Output};
 use client::running::Running;
 use local::status::{PERIOD, hindrance, last, list, machine_ms};
@@ -41,7 +42,7 @@ pub struct StatusArguments {
 ///
 /// # Errors
 /// No system is running.
-pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> {
+pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit> {
     let running = Running::read()?;
     let shown = match arguments.exit_code {
         true => settled(&running.directory, output)?,
@@ -57,7 +58,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
 
 /// Polls the status until it is certain that all earlier writes are processed, and everything that functions
 /// wrote because of them. Returns at once if a record waits or something failed.
-fn settled(directory: &Path, output: Output) -> Result<StatusView, String> {
+fn settled(directory: &Path, output: Output) -> Result<StatusView> {
     let began = Instant::now();
     let mut settling = SettledSearch::asked_at(machine_ms());
     loop {

@@ -10,6 +10,7 @@ use super::EndpointFlag;
 use crate::logs::data_folder;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Failure, Result};
 use client::item_key;
 use client::output::{self, Output};
 use client::running::{Running, RunningState};
@@ -47,7 +48,7 @@ impl ExplainArguments {
     ///
     /// # Errors
     /// The flag is not an address.
-    fn store(&self, running: Option<&Running>) -> Result<Option<String>, String> {
+    fn store(&self, running: Option<&Running>) -> Result<Option<String>> {
         if let Some(url) = &self.endpoint.endpoint {
             return endpoint::checked(url, "--endpoint").map(Some);
         }
@@ -58,7 +59,7 @@ impl ExplainArguments {
     }
 }
 
-pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<Exit, String> {
+pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<Exit> {
     let directory = data_folder(arguments.directory.as_deref());
     let running = RunningState::of_data(&directory).running();
     let endpoint = arguments.store(running.as_ref())?;
@@ -77,7 +78,7 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
         is_running: running.is_some(),
     })
     .await
-    .map_err(|error| error.to_string())?;
+    .map_err(Failure::fatal)?;
     if let Some(why) = &explanation.hindered {
         output::say(&format!("NOTE: {why}"));
     }

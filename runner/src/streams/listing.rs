@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::Result;
 use client::output::{self, Output};
 use client::shards;
 
-pub(super) async fn list(endpoint: &str, output: Output) -> Result<Exit, String> {
+pub(super) async fn list(endpoint: &str, output: Output) -> Result<Exit> {
     let client = endpoint::streams_client(endpoint);
     let mut rows = Vec::new();
     for arn in shards::arns(&client, None).await? {
@@ -27,7 +28,7 @@ pub(super) async fn list(endpoint: &str, output: Output) -> Result<Exit, String>
     Ok(Exit::Done)
 }
 
-pub(super) async fn shards(endpoint: &str, table: &str, output: Output) -> Result<Exit, String> {
+pub(super) async fn shards(endpoint: &str, table: &str, output: Output) -> Result<Exit> {
     let stream = shards::stream_of(endpoint, table).await?;
     let rows: Vec<Vec<Value>> = stream
         .shards

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::Result;
 use client::output::Output;
 
 pub use self::explain::ExplainArguments;
@@ -36,7 +37,7 @@ pub struct EndpointFlag {
 }
 
 impl EndpointFlag {
-    fn find(&self) -> Result<String, String> {
+    fn find(&self) -> Result<String> {
         endpoint::find_to_read(self.endpoint.as_deref())
     }
 }
@@ -69,7 +70,7 @@ pub struct ShardsArguments {
 ///
 /// # Errors
 /// Something cannot be reached, or does not exist.
-pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit> {
     match &arguments.action {
         StreamsAction::Ls(endpoint) => listing::list(&endpoint.find()?, output).await,
         StreamsAction::Shards(ShardsArguments { table, endpoint }) => {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::since;
 use client::exit::Exit;
+use client::failure::{Failure, Result};
 use client::interruption;
 use client::output::{self, Output};
 use client::running::Running;
@@ -33,7 +34,7 @@ pub struct RedriveArguments {
 const HEADINGS: [&str; 7] =
     ["function", "records", "first", "last", "outcome", "to retry", "object"];
 
-pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<Exit, String> {
+pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<Exit> {
     let running = Running::read()?;
     let objects = match (&arguments.object, &arguments.since) {
         (Some(object), _) => vec![object.clone()],
@@ -67,11 +68,11 @@ fn worse(before: Exit, now: Exit) -> Exit {
 }
 
 /// Returns the failure objects since a time, except those whose records were all redriven and processed.
-async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, String> {
+async fn since_then(running: &Running, since: &str) -> Result<Vec<String>> {
     let seconds = since::read(since, now_ms(running).await.div_euclid(1_000));
-    let seconds = seconds.map_err(|error| error.to_string())?;
+    let seconds = seconds.map_err(Failure::fatal)?;
     let found = discarded::since(&running.directory, seconds.saturating_mul(1_000));
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found.map_err(Failure::fatal)?;
     if found.done > 0 {
         let objects = output::counted(found.done, "object was", "objects were");
         output::say(&format!("{objects} redriven and processed before"));
@@ -89,18 +90,14 @@ async fn since_then(running: &Running, since: &str) -> Result<Vec<String>, Strin
 }
 
 /// Redrives one failure object. Returns its row; `None` for a refusal.
-async fn one(
-    running: &Running,
-    object: &str,
-    dry_run: bool,
-) -> Result<(Option<Vec<Value>>, Exit), String> {
+async fn one(running: &Running, object: &str, dry_run: bool) -> Result<(Option<Vec<Value>>, Exit)> {
     let redriven = match redrive(running, object, dry_run).await {
         Ok(redriven) => redriven,
         Err(refused @ RedriveError::Gone { .. }) => {
             output::say(&refused.to_string());
             return Ok((None, Exit::Refused));
         }
-        Err(RedriveError::Failed(reason)) => return Err(reason),
+        Err(RedriveError::Failed(failure)) => return Err(failure),
     };
     if let Some(error) = &redriven.unrecorded {
         output::say(&format!("cannot record this redrive for `weir streams explain`: {error}"));

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::{EndpointFlag, since};
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Failure, Result, fatal};
 use client::output::{self, Output};
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::{FilterCriteria, Record};
@@ -91,14 +92,10 @@ struct Tail {
     start: Start,
 }
 
-pub(super) async fn run(
-    arguments: &TailArguments,
-    endpoint: &str,
-    output: Output,
-) -> Result<Exit, String> {
+pub(super) async fn run(arguments: &TailArguments, endpoint: &str, output: Output) -> Result<Exit> {
     let patterns: Vec<&str> = arguments.filter.as_deref().into_iter().collect();
     let mut tail = Tail {
-        filter: FilterCriteria::compile(&patterns).map_err(|error| error.to_string())?,
+        filter: FilterCriteria::compile(&patterns).map_err(Failure::fatal)?,
         output,
         left: arguments.limit.unwrap_or(usize::MAX),
         in_document: has_an_end(arguments, output)?.then_some(0),
@@ -151,11 +148,11 @@ pub(super) async fn run(
 
 /// Returns the start position. Reads the clock before the shards are listed, so that no record written
 /// in between is missed.
-async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, String> {
+async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start> {
     let now = async || endpoint::store_seconds(endpoint, &endpoint::client(endpoint)).await;
     match (&arguments.since, arguments.from) {
         (Some(text), _) => {
-            let second = since::read(text, now().await).map_err(|error| error.to_string())?;
+            let second = since::read(text, now().await).map_err(Failure::fatal)?;
             Ok(Start::Since(second))
         }
         (None, From::TrimHorizon) => Ok(Start::TrimHorizon),
@@ -167,10 +164,12 @@ async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, Strin
 ///
 /// # Errors
 /// The document would never end.
-fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool, String> {
+fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool> {
     match output {
         Output::Json if arguments.no_follow || arguments.limit.is_some() => Ok(true),
-        Output::Json => Err("a followed stream never ends, so its output cannot be one JSON document: add --output ndjson, --no-follow or --limit".to_owned()),
+        Output::Json => Err(fatal!(
+            "a followed stream never ends, so its output cannot be one JSON document: add --output ndjson, --no-follow or --limit"
+        )),
         _ => Ok(false),
     }
 }
@@ -210,7 +209,7 @@ impl Tail {
     }
 
     /// Reads a page of each open shard. Returns true if the pages had no record.
-    async fn read(&mut self, stream: &Stream) -> Result<bool, String> {
+    async fn read(&mut self, stream: &Stream) -> Result<bool> {
         let mut is_idle = true;
         for (shard, mut reading) in std::mem::take(&mut self.open) {
             let read = stream.next_page(&shard, &mut reading.place).await;
@@ -233,7 +232,7 @@ impl Tail {
                         self.open.insert(shard, rest);
                     }
                 }
-                Err(refusal) => return Err(refusal.to_string()),
+                Err(refusal) => return Err(refusal.to_string().into()),
             }
         }
         Ok(is_idle)

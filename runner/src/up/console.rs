@@ -5,6 +5,7 @@ use ::console::{Console, Settings};
 use server::gate::BoundListener;
 
 use super::{StoreChoice, UpArguments};
+use client::failure::{Failure, Result, fatal};
 use client::running::Running;
 use local::system::System;
 
@@ -12,9 +13,9 @@ use local::system::System;
 ///
 /// # Errors
 /// The chosen port is in use, or the system refuses it.
-pub(super) async fn take_port(chosen: Option<u16>) -> Result<BoundListener, String> {
+pub(super) async fn take_port(chosen: Option<u16>) -> Result<BoundListener> {
     let bound = crate::console::take_port(chosen).await;
-    bound.map_err(|error| format!("{error}; the flag is --console-port"))
+    bound.map_err(|error| fatal!("{error}; the flag is --console-port"))
 }
 
 /// Starts the console, and publishes its address in `running`.
@@ -26,7 +27,7 @@ pub(super) fn start(
     arguments: &UpArguments,
     system: &System,
     running: &mut Running,
-) -> Result<Console, String> {
+) -> Result<Console> {
     running.console = format!("http://{}", bound.address());
     let place = Place {
         endpoint: running.store().unwrap_or_default().to_owned(),
@@ -36,9 +37,9 @@ pub(super) fn start(
         chaos: system.chaos(),
         allow_writes: arguments.store == StoreChoice::Local || arguments.allow_writes,
     };
-    let context = Context::new(place).map_err(|error| error.to_string())?;
+    let context = Context::new(place).map_err(Failure::fatal)?;
     let settings = Settings { bound, hosts: arguments.allow_host.clone(), context };
-    let console = ::console::serve(settings).map_err(|error| error.to_string())?;
+    let console = ::console::serve(settings).map_err(Failure::fatal)?;
     tracing::info!("console    {}   for a browser: why a function ran or did not", console.url());
     Ok(console)
 }

@@ -14,6 +14,7 @@ use server::gate::AllowList;
 use server::traffic::Throughput;
 
 use ::console::Console;
+use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::output;
 use client::running::{RUNNING_FILE, RunningState};
@@ -97,8 +98,8 @@ impl UpArguments {
     }
 
     /// Returns the hosts and origins that the endpoints accept.
-    fn allowed(&self) -> Result<AllowList, String> {
-        AllowList::new(&self.allow_host, &self.allow_origin).map_err(|error| error.to_string())
+    fn allowed(&self) -> Result<AllowList> {
+        AllowList::new(&self.allow_host, &self.allow_origin).map_err(Failure::fatal)
     }
 
     fn invoke_port(&self) -> u16 {
@@ -118,19 +119,19 @@ impl UpArguments {
     ///
     /// # Errors
     /// The combination is invalid. The error names the flags and the correction.
-    pub(crate) fn check_together(&self) -> Result<(), String> {
+    pub(crate) fn check_together(&self) -> Result<()> {
         self.check_store_is_here()?;
         self.check_ports_differ()?;
         self.allowed().map(drop)
     }
 
     /// Refuses flags of the local store with `--store aws`.
-    fn check_store_is_here(&self) -> Result<(), String> {
+    fn check_store_is_here(&self) -> Result<()> {
         let of_local =
             [("--port", self.port.is_some()), ("--throughput", self.throughput.is_some())];
         let flag = of_local.iter().find(|(_, said)| *said && self.store == StoreChoice::Aws);
         match flag {
-            Some((flag, _)) => Err(format!(
+            Some((flag, _)) => Err(fatal!(
                 "{flag} configures the local store, which --store aws does not start: remove one of the two flags"
             )),
             None => Ok(()),
@@ -138,7 +139,7 @@ impl UpArguments {
     }
 
     /// Refuses equal ports. The bind error would wrongly say that another process uses the port.
-    fn check_ports_differ(&self) -> Result<(), String> {
+    fn check_ports_differ(&self) -> Result<()> {
         let store = match self.store {
             StoreChoice::Aws => 0,
             StoreChoice::Local => self.store_port(),
@@ -152,7 +153,7 @@ impl UpArguments {
         for (at, (flag, port)) in ports.iter().enumerate() {
             let earlier = ports.iter().take(at).find(|(_, other)| other == port);
             if let (Some((other, _)), 1..) = (earlier, port) {
-                return Err(format!(
+                return Err(fatal!(
                     "{other} and {flag} are both {port}: set different ports, or 0 for a free port"
                 ));
             }
@@ -163,9 +164,9 @@ impl UpArguments {
 
 /// Parses the address of the other program that runs the functions: a host and optionally a port. Lambda's
 /// API determines the path.
-fn invoke_address(text: &str) -> Result<String, String> {
+fn invoke_address(text: &str) -> Result<String> {
     let fault =
-        |what: &str| Err(format!("{what}: write http://HOST:PORT, such as http://127.0.0.1:9000"));
+        |what: &str| Err(fatal!("{what}: write http://HOST:PORT, such as http://127.0.0.1:9000"));
     let Ok(uri) = text.parse::<http::Uri>() else { return fault("not an address") };
     match uri.scheme_str() {
         Some("http") => {}
@@ -212,11 +213,7 @@ pub struct Template<'a> {
 ///
 /// # Errors
 /// A part of the system cannot be started. The error says how to fix it.
-pub async fn run(
-    arguments: &UpArguments,
-    stack: Stack,
-    template: &Template<'_>,
-) -> Result<(), String> {
+pub async fn run(arguments: &UpArguments, stack: Stack, template: &Template<'_>) -> Result<()> {
     let options = Options {
         directory: arguments.directory.clone(),
         store_port: arguments.store_port(),
@@ -239,7 +236,7 @@ pub async fn run(
     let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
-        _ = &mut interrupted => return Err("interrupted during startup".to_owned()),
+        _ = &mut interrupted => return Err(fatal!("interrupted during startup")),
     };
     if let Ok(store) = system.store() {
         store.traffic().set_throughput(arguments.throughput.unwrap_or(Throughput::Count));
@@ -273,7 +270,7 @@ pub async fn run(
     let ended = tokio::select! {
         () = shut_down(console, system) => Ok(()),
         // The next start delivers unfinished batches again, as after a crash.
-        _ = again => Err("interrupted during invocations; the next start delivers their batches again".to_owned()),
+        _ = again => Err(fatal!("interrupted during invocations; the next start delivers their batches again")),
     };
     // The file may have been removed, or may belong to a different `weir up`.
     let own = std::process::id();
@@ -349,9 +346,9 @@ fn say_how_to_reach(system: &System, arguments: &UpArguments) {
 }
 
 /// Refuses a second `weir up` in a folder, because other commands expect one.
-fn refuse_beside_another() -> Result<(), String> {
+fn refuse_beside_another() -> Result<()> {
     match RunningState::here() {
-        RunningState::Running(other) => Err(format!(
+        RunningState::Running(other) => Err(fatal!(
             "`weir up` (process {}) is already running in this folder with data folder `{}`; stop it, or start this one in another folder with --template FILE",
             other.process,
             other.directory.display()
@@ -362,36 +359,33 @@ fn refuse_beside_another() -> Result<(), String> {
 
 /// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would compile again
 /// after each change of it.
-fn keep_from_watchers(running: &Path) -> Result<(), String> {
+fn keep_from_watchers(running: &Path) -> Result<()> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
     let write = || {
         platform::private_files::create_directory(folder)?;
         if ignore.exists() { Ok(()) } else { std::fs::write(&ignore, "*\n") }
     };
-    write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
+    let written: std::io::Result<()> = write();
+    written.context(|| format!("cannot write `{}`", ignore.display()))
 }
 
 /// With `--invoke-url`, writes the environment variables of each function in the format of `cargo lambda
 /// watch --env-file`.
-fn write_environments(
-    system: &System,
-    arguments: &UpArguments,
-    project: &Path,
-) -> Result<(), String> {
+fn write_environments(system: &System, arguments: &UpArguments, project: &Path) -> Result<()> {
     if arguments.invoke_url.is_none() {
         return Ok(());
     }
     let folder = arguments.directory.join("environment");
-    let failed = |error: std::io::Error| format!("cannot write `{}`: {error}", folder.display());
-    std::fs::create_dir_all(&folder).map_err(failed)?;
+    let doing = || format!("cannot write `{}`", folder.display());
+    std::fs::create_dir_all(&folder).context(doing)?;
     let of_cargo = |function: &&Function| matches!(function.code, Code::Binary(_));
     let of_cargo: BTreeSet<&str> =
         system.stack().functions.iter().filter(of_cargo).map(Function::invoked_as).collect();
     for (function, variables) in system.environments() {
         let lines = variables.iter().map(|(name, value)| format!("{name}={value}\n"));
         let path = folder.join(format!("{function}.env"));
-        std::fs::write(&path, lines.collect::<String>()).map_err(failed)?;
+        std::fs::write(&path, lines.collect::<String>()).context(doing)?;
         if of_cargo.contains(function.as_str()) {
             tracing::info!("invoke     cargo lambda watch --env-file {}", path.display());
         } else {
@@ -447,7 +441,9 @@ mod tests {
         ] {
             match (invoke_address(text), wrong) {
                 (Ok(taken), None) => assert_eq!(taken, text),
-                (Err(said), Some(wrong)) => assert!(said.contains(wrong), "{text}: {said}"),
+                (Err(said), Some(wrong)) => {
+                    assert!(said.to_string().contains(wrong), "{text}: {said}");
+                }
                 (found, wrong) => panic!("{text}: {found:?} for {wrong:?}"),
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{StoreChoice, Template, UpArguments};
+use client::failure::{Context, Failure, Result};
 use client::running::{RUNNING_FILE, Running};
 use local::system::System;
 use operations::archive::maintenance;
@@ -48,16 +49,16 @@ pub(super) fn of(system: &System, arguments: &UpArguments, template: &Template<'
 }
 
 /// Writes the addresses for other commands in this folder.
-pub(super) fn write(running: &Running) -> Result<(), String> {
+pub(super) fn write(running: &Running) -> Result<()> {
     let path = Path::new(RUNNING_FILE);
-    let json = serde_json::to_string(running).map_err(|error| error.to_string())?;
+    let json = serde_json::to_string(running).map_err(Failure::fatal)?;
     // Renaming is atomic, so a reader finds the whole file or none.
     let whole = path.with_extension("json.new");
     path.parent()
         .map_or(Ok(()), std::fs::create_dir_all)
         .and_then(|()| std::fs::write(&whole, format!("{json}\n")))
         .and_then(|()| std::fs::rename(&whole, path))
-        .map_err(|error| format!("cannot write `{RUNNING_FILE}`: {error}"))
+        .context(|| format!("cannot write `{RUNNING_FILE}`"))
 }
 
 /// Returns the tables whose streams are archived by a function. Such a function has the variable with the

@@ -211,7 +211,7 @@ impl<'t> Findings<'t> {
     }
 
     /// Adds a warning of a named check.
-    pub(super) fn lint(
+    pub fn lint(
         &self,
         check: &'static str,
         at: Span,

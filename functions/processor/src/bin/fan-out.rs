@@ -4,7 +4,6 @@
 
 use std::process::ExitCode;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    processor::lambda::run_fan_out().await
+fn main() -> ExitCode {
+    processor::runtime::run(processor::lambda::run_fan_out())
 }

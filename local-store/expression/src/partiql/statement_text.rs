@@ -99,6 +99,14 @@ impl<'t> StatementText<'t> {
         Ok(Self { text, tokens, cache })
     }
 
+    /// Returns whether the statement begins as a `SELECT`. Such a statement reads or is refused; it
+    /// never writes.
+    #[must_use]
+    pub fn is_select(&self) -> bool {
+        let first = self.tokens.first().map(|placed| &placed.token);
+        matches!(first, Some(Token::Word(word)) if word.eq_ignore_ascii_case("SELECT"))
+    }
+
     /// Returns whether this is the tokenized form of `text`.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
@@ -136,6 +144,34 @@ mod tests {
     use super::super::parse_statement;
     use super::*;
     use crate::update::Update;
+
+    /// Goal: comments, blanks and case do not hide what a statement is, and nothing but the keyword
+    /// makes it a `SELECT`.
+    #[test]
+    fn a_select_is_told_by_its_first_token() {
+        for (text, expected) in [
+            ("SELECT * FROM t", true),
+            ("  \n\tselect * from t", true),
+            ("-- DELETE FROM t\nSelect * FROM t", true),
+            ("/* UPDATE t */ -- INSERT\r\n /**/sElEcT * FROM t", true),
+            ("SELECT/**/* FROM t", true),
+            ("-- SELECT * FROM t\nDELETE FROM t WHERE k = 1", false),
+            ("/* SELECT */INSERT INTO t VALUE {'k': 1}", false),
+            ("SELECTED SET x = 1", false),
+            ("\"SELECT\" * FROM t", false),
+            ("'SELECT' * FROM t", false),
+            ("UPDATE SELECT SET x = 1 WHERE k = 1", false),
+            ("FROM t WHERE k = 1 SET x = 1", false),
+            ("EXISTS(SELECT * FROM t WHERE k = 1)", false),
+            ("-- SELECT * FROM t", false),
+            ("", false),
+        ] {
+            assert_eq!(StatementText::new(text).unwrap().is_select(), expected, "{text}");
+            let parsed = parse_statement(text, &[]);
+            let is_other = parsed.is_ok_and(|parsed| !matches!(parsed, Statement::Select(_)));
+            assert!(!(expected && is_other), "{text}");
+        }
+    }
 
     /// Goal: the result does not depend on the parameters with which a text was parsed before.
     #[test]

@@ -67,6 +67,7 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
 /// definition arrives again. See [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
+    is_empty: bool,
     definition: &Table,
     sequence: Sequence,
     now: EpochMillis,
@@ -84,7 +85,7 @@ pub(crate) fn follow(
         table.placement.version = definition.placement.version;
     }
     // All definitions of one version have the same TTL attribute.
-    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
+    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live, is_empty);
     table
 }
 
@@ -128,13 +129,17 @@ fn follow_indexes(table: &mut Table, definition: &Table) {
 
 /// Returns the next step towards a TTL setting. A change of the attribute disables TTL first, so
 /// that the expiry entries of the old attribute are removed. The arc may have missed the definition
-/// that disabled TTL.
-fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> TimeToLive {
+/// that disabled TTL. An empty table has no expiry entries, so each step is complete at once.
+fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive, is_empty: bool) -> TimeToLive {
     match (own, definition.indexed_attribute()) {
         (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),
+        (TimeToLive::Disabled, Some(wanted)) if is_empty => {
+            TimeToLive::Enabled { attribute: wanted.to_owned() }
+        }
         (TimeToLive::Disabled, Some(wanted)) => {
             TimeToLive::Enabling { attribute: wanted.to_owned(), cursor: None }
         }
+        (TimeToLive::Enabled { .. }, _) if is_empty => TimeToLive::Disabled,
         (TimeToLive::Enabling { attribute, .. } | TimeToLive::Enabled { attribute }, _) => {
             TimeToLive::Disabling { attribute: attribute.clone() }
         }

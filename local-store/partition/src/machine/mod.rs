@@ -324,7 +324,10 @@ impl Machine {
         let (arc, now) = (self.arc_position.arc, self.state.now);
         let own = self.table(definition.id);
         let adopted = match &own {
-            Some(own) => adoption::follow(own, definition, sequence, now),
+            Some(own) => {
+                let is_empty = read_statistics(overlay, own)?.items == 0;
+                adoption::follow(own, is_empty, definition, sequence, now)
+            }
             None => adoption::found(definition, arc, sequence, now),
         };
         let is_behind = !adoption::has_followed(&adopted, definition);
@@ -529,7 +532,7 @@ fn count_version(table: &mut Table, arcs: u32) {
     }
 }
 
-/// Changes the TTL setting. An empty table has nothing to index, so enabling is complete at once.
+/// Changes the TTL setting. An empty table has no expiry entries, so the change is complete at once.
 fn change_time_to_live(
     table: &mut Table,
     change: &TimeToLiveChange,
@@ -550,6 +553,9 @@ fn change_time_to_live(
     };
     refusal.map_or(Ok(()), Err)?;
     table.time_to_live = match (current, change) {
+        (TimeToLive::Enabled { .. }, TimeToLiveChange::Disable(_)) if is_empty => {
+            TimeToLive::Disabled
+        }
         (TimeToLive::Enabled { .. }, TimeToLiveChange::Disable(attribute)) => {
             TimeToLive::Disabling { attribute: attribute.clone() }
         }

@@ -201,11 +201,11 @@ fn answer_members(
 fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     match prepared {
         Prepared::Read(read, _) => {
-            let taken = metering::admit_read(store, &read.table, &read.key, read.is_consistent, 1)?;
+            let taken = metering::admit_read(store, &read.table, &read.key, read.is_consistent)?;
             Ok(Prepared::Read(read, taken))
         }
         Prepared::Write(planned, _) => {
-            let taken = metering::admit_write(store, &planned.context.table, &planned.write, 1)?;
+            let taken = metering::admit_write(store, &planned.context.table, &planned.write)?;
             Ok(Prepared::Write(planned, taken))
         }
     }

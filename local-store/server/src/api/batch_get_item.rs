@@ -232,7 +232,7 @@ fn answer_table<'j>(
             continue;
         }
         let is_consistent = read.is_consistent.unwrap_or(false);
-        let admitted = match metering::admit_read(store, &table, &key, is_consistent, 1) {
+        let admitted = match metering::admit_read(store, &table, &key, is_consistent) {
             Ok(admitted) => admitted,
             Err(error) => {
                 progress.throttled = Some(error);

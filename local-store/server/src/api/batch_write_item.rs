@@ -157,7 +157,7 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
         let mut admitted = Vec::with_capacity(count);
         for (number, command) in commands.by_ref().take(count) {
             let Command::Write(write) = &command else { continue };
-            match metering::admit_write(store, &table, write, 1) {
+            match metering::admit_write(store, &table, write) {
                 Ok(taken) => {
                     admitted.push((number, taken));
                     admission.commands.push(command);

@@ -76,7 +76,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     let table = tables::find_for_items(store, name)?;
     let key = table.key_schema.key_of_parameter(&key)?;
     expressions::check_projection_leaves_keys(projection.as_ref(), &table)?;
-    let admitted = metering::admit_read(store, &table, &key, is_consistent, 1)?;
+    let admitted = metering::admit_read(store, &table, &key, is_consistent)?;
     let found = read_encoded_item(&*store.view(), &table, &key)?;
 
     let mut out = String::with_capacity(64 + 2 * found.as_ref().map_or(0, |bytes| bytes.len()));

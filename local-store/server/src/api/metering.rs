@@ -32,29 +32,43 @@ fn least_read(is_consistent: bool) -> u64 {
     Capacity::of_read(0, is_consistent).halves()
 }
 
-fn admit(store: &Store, table: &Table, demands: &[Demand]) -> Result<(), ApiError> {
-    store.traffic().admit(table, demands, store.now()).map_err(|excess| {
-        let arn = table_arn(store, &table.name).to_string();
-        ApiError::throttled(&excess, &arn)
-    })
+impl Admitted {
+    /// The first demand of an operation is the one of its table.
+    fn of(demands: &[Demand]) -> Self {
+        Self { halves: demands.first().map_or(0, |demand| demand.halves) }
+    }
 }
 
-/// Admits the read of an item. `times` is 2 in a transaction, which doubles the cost, and otherwise
-/// 1.
+fn throttled(store: &Store, table: &Table, excess: &Excess) -> ApiError {
+    ApiError::throttled(excess, &table_arn(store, &table.name).to_string())
+}
+
+fn admit(store: &Store, table: &Table, demands: Vec<Demand>) -> Result<Admitted, ApiError> {
+    if !store.traffic().is_enforced() {
+        return Ok(Admitted::default());
+    }
+    let admitted = Admitted::of(&demands);
+    match store.traffic().admit(&[(table, demands)], store.now()).into_iter().flatten().next() {
+        Some(excess) => Err(throttled(store, table, &excess)),
+        None => Ok(admitted),
+    }
+}
+
+/// Returns what the read of an item demands. `times` is 2 in a transaction, which doubles the cost,
+/// and otherwise 1.
+pub(crate) fn read_demands(key: &PrimaryKey, is_consistent: bool, times: u64) -> Vec<Demand> {
+    let halves = least_read(is_consistent) * times;
+    vec![Demand { index: None, access: Access::Read, token: Some(key.token()), halves }]
+}
+
+/// Admits the read of an item.
 pub(crate) fn admit_read(
     store: &Store,
     table: &Table,
     key: &PrimaryKey,
     is_consistent: bool,
-    times: u64,
 ) -> Result<Admitted, ApiError> {
-    if !store.traffic().is_enforced() {
-        return Ok(Admitted::default());
-    }
-    let halves = least_read(is_consistent) * times;
-    let token = Some(key.token());
-    admit(store, table, &[Demand { index: None, access: Access::Read, token, halves }])?;
-    Ok(Admitted { halves })
+    admit(store, table, read_demands(key, is_consistent, 1))
 }
 
 /// Records the capacity that the read of an item consumed.
@@ -88,20 +102,23 @@ fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(
         is_key_range: true,
         is_provisioned: table.billing != Billing::OnDemand,
     };
-    Err(ApiError::throttled(&excess, &table_arn(store, &table.name).to_string()))
+    Err(throttled(store, table, &excess))
 }
 
-/// Admits a write. `times` is 2 in a transaction, and otherwise 1. As in DynamoDB, a global index
-/// without remaining capacity blocks writes that may change it.
-pub(crate) fn admit_write(
+/// Returns what a write demands. `times` is 2 in a transaction, and otherwise 1. As in DynamoDB, a
+/// global index without remaining capacity blocks writes that may change it.
+///
+/// # Errors
+/// The global indexes of the table cannot be updated.
+pub(crate) fn write_demands(
     store: &Store,
     table: &Table,
     write: &Write,
     times: u64,
-) -> Result<Admitted, ApiError> {
+) -> Result<Vec<Demand>, ApiError> {
     check_indexes_follow(store, table, write)?;
     if !store.traffic().is_enforced() {
-        return Ok(Admitted::default());
+        return Ok(Vec::new());
     }
     let new = match &write.action {
         WriteAction::Put(encoded) => {
@@ -129,31 +146,47 @@ pub(crate) fn admit_write(
             }
         }
     }
-    admit(store, table, &demands)?;
-    Ok(Admitted { halves })
+    Ok(demands)
 }
 
-/// Returns the admitted capacity of each operation, if all operations of a transaction are admitted.
+/// Admits a write outside a transaction.
+pub(crate) fn admit_write(
+    store: &Store,
+    table: &Table,
+    write: &Write,
+) -> Result<Admitted, ApiError> {
+    admit(store, table, write_demands(store, table, write, 1)?)
+}
+
+/// Admits the operations of a transaction as one request, and returns the admitted capacity of each.
 ///
 /// # Errors
-/// `TransactionCanceledException` with a reason for each operation.
-pub(crate) fn all_or_cancelled(
-    operations: impl Iterator<Item = Result<Admitted, ApiError>>,
+/// `TransactionCanceledException` with a reason for each operation. No capacity is taken.
+pub(crate) fn admit_transaction<'t>(
+    store: &Store,
+    operations: impl Iterator<Item = (&'t Table, Result<Vec<Demand>, ApiError>)>,
 ) -> Result<Vec<Admitted>, ApiError> {
-    let (mut admitted, mut reasons) = (Vec::new(), Vec::new());
-    for operation in operations {
-        match operation {
-            Ok(taken) => {
-                admitted.push(taken);
-                reasons.push(Reason::NONE);
+    let (mut demanded, mut reasons, mut is_refused) = (Vec::new(), Vec::new(), false);
+    for (table, demands) in operations {
+        is_refused |= demands.is_err();
+        reasons.push(
+            demands.as_ref().map_or_else(|error| error.clone().into_reason(), |_| Reason::NONE),
+        );
+        demanded.push((table, demands.unwrap_or_default()));
+    }
+    if !is_refused {
+        let excesses = store.traffic().admit(&demanded, store.now());
+        if excesses.iter().all(Option::is_none) {
+            return Ok(demanded.iter().map(|(_, demands)| Admitted::of(demands)).collect());
+        }
+        for ((table, _), (reason, excess)) in demanded.iter().zip(reasons.iter_mut().zip(excesses))
+        {
+            if let Some(excess) = excess {
+                *reason = throttled(store, table, &excess).into_reason();
             }
-            Err(error) => reasons.push(error.into_reason()),
         }
     }
-    if admitted.len() < reasons.len() {
-        return Err(ApiError::transaction_cancelled(reasons));
-    }
-    Ok(admitted)
+    Err(ApiError::transaction_cancelled(reasons))
 }
 
 /// Records the capacity that the write of an item consumed at the time `now`, including changed
@@ -235,8 +268,7 @@ pub(crate) fn admit_page(store: &Store, request: &PageRequest<'_>) -> Result<Adm
     let halves = least_read(request.is_consistent);
     let index = own_index(request.source).map(|index| index.number);
     let demand = Demand { index, access: Access::Read, token: Some(token), halves };
-    admit(store, request.source.table, &[demand])?;
-    Ok(Admitted { halves })
+    admit(store, request.source.table, vec![demand])
 }
 
 /// Records the read capacity that a page of a Query or Scan consumed. `last` is the last item of

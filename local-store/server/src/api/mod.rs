@@ -77,6 +77,7 @@ use self::operation::Operation;
 use self::parameters::Parameters;
 pub use self::response::Response;
 use crate::store::Store;
+use crate::store::long_reads::SHORT_PARSE_BYTES;
 
 /// The maximum number of times that a read is retried on another node after it failed on a damaged
 /// disk. A store has at most two other nodes.
@@ -97,7 +98,12 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
         [] => None,
         body => {
             let path = operation.map_or(&[][..], Operation::items_at);
-            let json = json::parse_with_items(body, path);
+            let parse = || json::parse_with_items(body, path);
+            let json = if body.len() <= SHORT_PARSE_BYTES {
+                parse()
+            } else {
+                store.long_reads().run(parse).await
+            };
             Some(json.map_err(|e| ApiError::serialization(e.to_string()))?)
         }
     };
@@ -126,7 +132,9 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
             }
             // A read that failed on a damaged disk can be retried on another node.
             Err(_)
-                if operation.is_read() && damage_met < DAMAGE_MET_MAX && store.reads_damaged() =>
+                if damage_met < DAMAGE_MET_MAX
+                    && store.reads_damaged()
+                    && operation.is_read(parameters) =>
             {
                 damage_met += 1;
                 store = all.unpinned().up_to_date().await?;

@@ -1,6 +1,9 @@
 //! The operations of this store, by their names in requests.
 
+use expression::partiql::StatementText;
 use model::json;
+
+use super::parameters::Parameters;
 
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +44,33 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Returns whether the operation never changes anything. Operations that execute statements
-    /// count as writes, because a statement can write.
-    pub(super) fn is_read(self) -> bool {
-        matches!(
-            self,
+    /// Returns whether a request changes nothing. A request with statements is a read if each of
+    /// them is a `SELECT`.
+    pub(super) fn is_read(self, parameters: Parameters<'_>) -> bool {
+        let statements = match self {
             Self::BatchGetItem
-                | Self::DescribeStream
-                | Self::DescribeTable
-                | Self::GetItem
-                | Self::GetRecords
-                | Self::GetShardIterator
-                | Self::Query
-                | Self::Scan
-                | Self::TransactGetItems
-        )
+            | Self::DescribeStream
+            | Self::DescribeTable
+            | Self::GetItem
+            | Self::GetRecords
+            | Self::GetShardIterator
+            | Self::Query
+            | Self::Scan
+            | Self::TransactGetItems => return true,
+            Self::ExecuteStatement => Ok(Some(vec![parameters])),
+            Self::BatchExecuteStatement => {
+                parameters.structures("Statements", "BatchStatementRequest")
+            }
+            Self::ExecuteTransaction => {
+                parameters.structures("TransactStatements", "ParameterizedStatement")
+            }
+            _ => return false,
+        };
+        let is_select = |statement: &Parameters<'_>| match statement.string("Statement") {
+            Ok(Some(text)) => StatementText::new(text).is_ok_and(|text| text.is_select()),
+            _ => false,
+        };
+        statements.is_ok_and(|found| found.is_some_and(|found| found.iter().all(is_select)))
     }
 
     /// Returns the path of member names to the items to be put in a request.
@@ -111,5 +126,38 @@ impl Operation {
             _ => return None,
         };
         Some(operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a request is executed again after damage only if it changes nothing.
+    #[test]
+    fn a_request_is_a_read_only_if_each_of_its_statements_is() {
+        let one = |text: &str| format!(r#"{{"Statement":"{text}"}}"#);
+        let (read, write) = (one("/* */ select * FROM t"), one("DELETE FROM t WHERE k=1"));
+        for (operation, body, expected) in [
+            ("ExecuteStatement", read.clone(), true),
+            ("ExecuteStatement", write.clone(), false),
+            ("ExecuteStatement", one("-- SELECT"), false),
+            ("ExecuteStatement", one("'no end"), false),
+            ("ExecuteStatement", "{}".to_owned(), false),
+            ("BatchExecuteStatement", format!(r#"{{"Statements":[{read},{read}]}}"#), true),
+            ("BatchExecuteStatement", format!(r#"{{"Statements":[{read},{write}]}}"#), false),
+            ("BatchExecuteStatement", format!(r#"{{"Statements":{read}}}"#), false),
+            ("ExecuteTransaction", format!(r#"{{"TransactStatements":[{read}]}}"#), true),
+            ("ExecuteTransaction", format!(r#"{{"TransactStatements":[{write},{read}]}}"#), false),
+            ("ExecuteTransaction", format!(r#"{{"Statements":[{read}]}}"#), false),
+            ("Scan", "{}".to_owned(), true),
+            ("PutItem", "{}".to_owned(), false),
+            ("CreateTable", "{}".to_owned(), false),
+        ] {
+            let found = Operation::from_target(&format!("DynamoDB_20120810.{operation}")).unwrap();
+            let json = json::parse_with_items(body.as_bytes(), &[]).unwrap();
+            let parameters = Parameters::of_body(&json).unwrap();
+            assert_eq!(found.is_read(parameters), expected, "{operation} {body}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `page` reads pages and writes responses; this file decides which items are selected.
 
-use expression::{Condition, KeyExpression, ParsedKeyExpression, Projection};
+use expression::{Condition, KeyExpression, ParsedKeyExpression, Projection, value_text};
 use model::{Item, KeyValue};
 use partition::{IndexKey, ItemRange};
 
@@ -112,7 +112,7 @@ fn range_from(
 ) -> Result<(ItemRange, Option<IndexKey>), ApiError> {
     let place = start_key.map(|key| place_of(key, source, conditions)).transpose()?;
     let range = source.range_of(conditions)?;
-    let start_after = place.map(|place| within(place, source, &range)).transpose()?;
+    let start_after = place.map(|place| within(place, &range)).transpose()?;
     Ok((range, start_after))
 }
 
@@ -133,8 +133,18 @@ fn place_of(
     conditions: &KeyExpression,
 ) -> Result<IndexKey, ApiError> {
     let invalid = || ApiError::validation(STARTING_KEY_INVALID);
-    if !source.can_continue_query() || !source.begins_start_key(key) {
+    if !source.begins_start_key(key) {
         return Err(invalid());
+    }
+    if !source.can_continue_query() {
+        let attributes = key.iter();
+        let attributes: Vec<String> = attributes
+            .map(|(name, value)| format!("{name}=AttributeValue: {}", value_text(value)))
+            .collect();
+        return Err(ApiError::validation(format!(
+            "The provided exclusive start key is invalid: ExclusiveStartKey: {{{}}}",
+            attributes.join(", ")
+        )));
     }
     conditions.check_partition(&source.key_schema())?;
     source.start_key(key).map_err(|_| invalid())
@@ -142,7 +152,7 @@ fn place_of(
 
 /// Checks that an exclusive start key is in the range of the Query, and returns it. DynamoDB checks
 /// the conditions from left to right, as public recordings show.
-fn within(key: IndexKey, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
+fn within(key: IndexKey, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {
         ItemRange::Collection { partition, sort } => {
@@ -175,9 +185,7 @@ fn within(key: IndexKey, source: Source<'_>, range: &ItemRange) -> Result<IndexK
     if sort.is_some() {
         return Err(at_most_one());
     }
-    Err(ApiError::validation(if source.index.is_none() && source.table.key_schema.sort.is_none() {
-        "The provided exclusive start key is invalid"
-    } else {
-        "The provided starting key is outside query boundaries based on provided conditions"
-    }))
+    Err(ApiError::validation(
+        "The provided starting key is outside query boundaries based on provided conditions",
+    ))
 }

@@ -125,8 +125,9 @@ pub(crate) fn admit_together(
     store: &Store,
     wanted: &[WantedItem<'_>],
 ) -> Result<Vec<Admitted>, ApiError> {
-    let reads = wanted.iter().map(|(table, key)| metering::admit_read(store, table, key, true, 2));
-    metering::all_or_cancelled(reads)
+    let reads = wanted.iter();
+    let reads = reads.map(|(table, key)| (&***table, Ok(metering::read_demands(key, true, 2))));
+    metering::admit_transaction(store, reads)
 }
 
 /// Returns the items at one point in time.

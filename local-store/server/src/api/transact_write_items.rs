@@ -189,8 +189,9 @@ pub(crate) async fn admit<'w>(
     writes: impl ExactSizeIterator<Item = (&'w Write, &'w Table)>,
 ) -> Result<Vec<Admitted>, ApiError> {
     let count = writes.len();
-    let writes = writes.map(|(write, table)| metering::admit_write(store, table, write, 2));
-    match (metering::all_or_cancelled(writes), token) {
+    let writes =
+        writes.map(|(write, table)| (table, metering::write_demands(store, table, write, 2)));
+    match (metering::admit_transaction(store, writes), token) {
         (Err(refused), Some(token)) => match store.remembers(token).await? {
             true => Ok(vec![Admitted::default(); count]),
             false => Err(refused),

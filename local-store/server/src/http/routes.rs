@@ -16,6 +16,7 @@ use http::header::{
     CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, HeaderName, HeaderValue, SERVER, VARY,
 };
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Frame};
@@ -39,7 +40,7 @@ use node::clock::wall_clock;
 
 /// The maximum size of a body in bytes: DynamoDB's maximum, and some room for JSON syntax.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
-/// The maximum size in bytes of a request's headers, as in DynamoDB.
+/// The maximum size in bytes of a request's path, and of its headers, as in DynamoDB.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The time that a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,6 +57,12 @@ const SMALL_BODY_BYTES: u64 = 64 * 1024;
 /// The memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. If many clients send
 /// large requests, they wait instead of exhausting the memory.
 const LARGE_BODY_PIECES: u32 = 4096;
+/// The memory for the values in larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. A body of many
+/// small values needs eight times its size when it is parsed.
+const PARSED_PIECES: u32 = 4096;
+/// The memory that is reserved for each comma or colon of a larger body: there is one for each value, and
+/// one for each name.
+const PARSED_BYTES_EACH: u64 = 64;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CRC32: HeaderName = HeaderName::from_static("x-amz-crc32");
@@ -74,6 +81,8 @@ pub(super) struct Routes {
     access: Access,
     request_ids: RequestIds,
     body_memory: Arc<Semaphore>,
+    /// Acquired by requests that have memory for their body, never the other way round.
+    parsed_memory: Arc<Semaphore>,
 }
 
 /// The reason why a body was not read.
@@ -112,12 +121,16 @@ impl Service for Routes {
 
 impl Routes {
     pub(super) fn new(store: Store, access: Access) -> Self {
-        let pieces = usize::try_from(LARGE_BODY_PIECES).unwrap_or(Semaphore::MAX_PERMITS);
+        let memory = |pieces: u32| {
+            let pieces = usize::try_from(pieces).unwrap_or(Semaphore::MAX_PERMITS);
+            Arc::new(Semaphore::new(pieces))
+        };
         Self {
             store,
             access,
             request_ids: RequestIds::new(),
-            body_memory: Arc::new(Semaphore::new(pieces)),
+            body_memory: memory(LARGE_BODY_PIECES),
+            parsed_memory: memory(PARSED_PIECES),
         }
     }
 
@@ -162,9 +175,10 @@ impl Routes {
             let text = NOT_AN_API_REQUEST.to_owned();
             return text_response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text);
         }
-        if header_bytes(&head) > HEADER_BYTES_MAX {
+        let path = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+        if path.len().max(header_bytes(&head)) > HEADER_BYTES_MAX {
             let text = format!(
-                "the request's headers are larger than {HEADER_BYTES_MAX} bytes; send fewer or shorter headers"
+                "the request's path or headers are larger than {HEADER_BYTES_MAX} bytes; send a shorter path, or fewer or shorter headers"
             );
             return text_response(StatusCode::BAD_REQUEST, TEXT_CONTENT_TYPE, text);
         }
@@ -175,7 +189,10 @@ impl Routes {
                     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
                     describe_endpoints::describe_endpoints(host.unwrap_or_default(), &body)
                 }
-                Ok((store, body)) => api::handle(&store, target.unwrap_or_default(), &body).await,
+                Ok((store, body)) => {
+                    let _parsed = self.reserve_parsed(&body).await;
+                    api::handle(&store, target.unwrap_or_default(), &body).await
+                }
                 Err(error) => error.to_response(),
             },
             Err(BodyError::TooLarge) => ApiError::request_too_large(BODY_BYTES_MAX).to_response(),
@@ -248,6 +265,18 @@ impl Routes {
         }
         let pieces = u32::try_from(bytes.div_ceil(SMALL_BODY_BYTES)).unwrap_or(LARGE_BODY_PIECES);
         self.body_memory.acquire_many(pieces).await.ok()
+    }
+
+    /// Waits for the memory that the values of a larger body need. One body may need all of it.
+    async fn reserve_parsed(&self, body: &[u8]) -> Option<SemaphorePermit<'_>> {
+        let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        if length <= SMALL_BODY_BYTES {
+            return None;
+        }
+        let count = body.iter().filter(|byte| matches!(byte, b',' | b':')).count();
+        let bytes = u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(PARSED_BYTES_EACH);
+        let pieces = u32::try_from(bytes.div_ceil(SMALL_BODY_BYTES)).unwrap_or(PARSED_PIECES);
+        self.parsed_memory.acquire_many(pieces.min(PARSED_PIECES)).await.ok()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Long reads, which run outside of the runtime's tasks and do not block them.
+//! Long reads and long parses, which run outside of the runtime's tasks and do not block them.
 //!
 //! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and
 //! writing it as JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. A
@@ -19,6 +19,9 @@ pub(crate) const SHORT_READ_ITEMS: usize = 256;
 /// The number of items that a request fetches by key in its own task. The number is small, because each item
 /// can have 400 KB.
 pub(crate) const SHORT_READ_KEYS: usize = 4;
+/// The number of bytes of a request that are parsed in its own task. A write of one item has fewer. A
+/// request of 16 MB with many small values takes half a second.
+pub(crate) const SHORT_PARSE_BYTES: usize = 1024 * 1024;
 
 /// The limit of concurrent long reads.
 #[derive(Debug)]

@@ -59,6 +59,23 @@ enum Range {
     Part(u64),
 }
 
+/// The units that a request demands of each bucket of a table. A bucket without a range is that of
+/// a provisioned throughput.
+#[derive(Debug, Default)]
+pub(super) struct Sums(BTreeMap<(Option<IndexNumber>, Access, Option<Range>), u64>);
+
+impl Sums {
+    /// Adds the demands of an operation.
+    pub(super) fn add(&mut self, table: &Table, demands: &[Demand]) {
+        for demand in demands {
+            let range = range_of(table, demand);
+            for range in [None].into_iter().chain(range.map(Some)) {
+                *self.0.entry((demand.index, demand.access, range)).or_default() += demand.halves;
+            }
+        }
+    }
+}
+
 /// The buckets of one table.
 #[derive(Debug, Default)]
 pub(super) struct Limiter {
@@ -67,31 +84,33 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    /// Takes the units of all demands. If they exceed a limit, takes nothing and returns the limit.
-    pub(super) fn admit(
+    /// Returns the limit that an operation exceeds. A request's operations share the buckets, so
+    /// `sums` has the demands of all of them.
+    pub(super) fn excess(
         &mut self,
         table: &Table,
         demands: &[Demand],
+        sums: &Sums,
         limits: &SplitLimits,
         now: EpochMillis,
-    ) -> Result<(), Excess> {
-        for demand in demands {
-            let excess = |is_key_range| Excess {
+    ) -> Option<Excess> {
+        demands.iter().find_map(|demand| {
+            let sum_of = |range| sums.0.get(&(demand.index, demand.access, range)).copied();
+            let (whole, part) = (sum_of(None), sum_of(range_of(table, demand)));
+            let is_refused = |bucket: Option<&mut Bucket>, sum: Option<u64>| {
+                bucket.zip(sum).is_some_and(|(bucket, sum)| !bucket.has(sum))
+            };
+            let is_above_setting = is_refused(self.setting(table, demand, now), whole);
+            if !is_above_setting && !is_refused(self.range(table, demand, limits, now), part) {
+                return None;
+            }
+            Some(Excess {
                 index: index_of(table, demand.index).map(|index| index.definition.name.clone()),
                 access: demand.access,
-                is_key_range,
+                is_key_range: !is_above_setting,
                 is_provisioned: setting(table, demand.index, demand.access).is_some(),
-            };
-            if self.setting(table, demand, now).is_some_and(|bucket| !bucket.has(demand.halves)) {
-                return Err(excess(false));
-            }
-            let range = self.range(table, demand, limits, now);
-            if range.is_some_and(|bucket| !bucket.has(demand.halves)) {
-                return Err(excess(true));
-            }
-        }
-        demands.iter().for_each(|demand| self.take(table, demand, limits, now));
-        Ok(())
+            })
+        })
     }
 
     /// Takes consumed units, even if the buckets do not contain them.
@@ -137,19 +156,7 @@ impl Limiter {
         limits: &SplitLimits,
         now: EpochMillis,
     ) -> Option<&mut Bucket> {
-        let token = demand.token?;
-        let range = match demand.index {
-            None => {
-                let partition = table.partitions.get(table.partition_of(token))?;
-                Range::Partition(partition.number)
-            }
-            Some(_) => {
-                let billing = index_billing(table, demand.index);
-                let parts = u128::from(partition_count(billing));
-                let part = (u128::from(token.0) * parts) >> 64;
-                Range::Part(u64::try_from(part).unwrap_or(0))
-            }
-        };
+        let range = range_of(table, demand)?;
         let units_per_second = match demand.access {
             Access::Read => limits.read_units,
             Access::Write => limits.write_units,
@@ -160,6 +167,20 @@ impl Limiter {
         bucket.refill(rate, now);
         Some(bucket)
     }
+}
+
+/// Returns the part of the ring that a demand concerns; `None` if it is unknown.
+fn range_of(table: &Table, demand: &Demand) -> Option<Range> {
+    let token = demand.token?;
+    Some(match demand.index {
+        None => Range::Partition(table.partitions.get(table.partition_of(token))?.number),
+        Some(_) => {
+            let billing = index_billing(table, demand.index);
+            let parts = u128::from(partition_count(billing));
+            let part = (u128::from(token.0) * parts) >> 64;
+            Range::Part(u64::try_from(part).unwrap_or(0))
+        }
+    })
 }
 
 fn index_of(table: &Table, index: Option<IndexNumber>) -> Option<&SecondaryIndex> {

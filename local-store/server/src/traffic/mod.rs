@@ -19,8 +19,8 @@ use model::{EpochMillis, KeyValue, Token};
 use partition::{Catalogue, PartitionNumber, SplitPoint, Table, TableId};
 
 use self::heat::Heat;
-use self::limiter::Limiter;
 pub(crate) use self::limiter::{Access, Demand, Excess};
+use self::limiter::{Limiter, Sums};
 use self::top_keys::HotKeys;
 
 /// The limits above which a partition is split because of its traffic or size.
@@ -128,21 +128,35 @@ impl Traffic {
         self.is_enforced.load(Ordering::Relaxed)
     }
 
-    /// Takes the known units of a request before it is executed. If they exceed a limit, takes nothing and
-    /// returns the limit.
+    /// Takes the known units of a request's operations before it is executed. Returns, for each
+    /// operation, the limit that the operations together exceed there. If there is one, takes nothing.
     pub(crate) fn admit(
         &self,
-        table: &Table,
-        demands: &[Demand],
+        operations: &[(&Table, Vec<Demand>)],
         now: EpochMillis,
-    ) -> Result<(), Excess> {
+    ) -> Vec<Option<Excess>> {
         if !self.is_enforced() {
-            return Ok(());
+            return vec![None; operations.len()];
+        }
+        let mut sums: BTreeMap<TableId, Sums> = BTreeMap::new();
+        for (table, demands) in operations {
+            sums.entry(table.id).or_default().add(table, demands);
         }
         let mut state = self.lock();
         let limits = state.limits;
-        let traffic = state.tables.entry(table.id).or_default();
-        traffic.limiter.admit(table, demands, &limits, now)
+        let mut excesses = Vec::with_capacity(operations.len());
+        for (table, demands) in operations {
+            let limiter = &mut state.tables.entry(table.id).or_default().limiter;
+            let sums = sums.entry(table.id).or_default();
+            excesses.push(limiter.excess(table, demands, sums, &limits, now));
+        }
+        if excesses.iter().all(Option::is_none) {
+            for (table, demands) in operations {
+                let limiter = &mut state.tables.entry(table.id).or_default().limiter;
+                demands.iter().for_each(|demand| limiter.take(table, demand, &limits, now));
+            }
+        }
+        excesses
     }
 
     /// Takes the units that a request consumed in addition to its admitted units.

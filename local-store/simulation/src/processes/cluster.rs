@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -202,9 +202,51 @@ impl Cluster {
         }
     }
 
+    /// Returns the directory of the node of a process. Each process must have one node.
+    #[must_use]
+    pub fn node_folder(&self, place: usize) -> PathBuf {
+        let data = self.launches.get(place).map(|launch| launch.data.clone()).unwrap_or_default();
+        data.join(format!("node-{}", place + 1))
+    }
+
+    /// Returns whether a node's directory was set aside because it is damaged.
+    #[must_use]
+    pub fn has_set_aside(&self, place: usize) -> bool {
+        self.set_aside(place).exists()
+    }
+
+    fn set_aside(&self, place: usize) -> PathBuf {
+        self.node_folder(place).with_extension("set-aside-1")
+    }
+
+    /// Removes the directory that was set aside. The store does not rebuild a node with several of them.
+    ///
+    /// # Errors
+    /// The directory cannot be removed.
+    pub fn remove_set_aside(&self, place: usize) -> Result<(), String> {
+        let folder = self.set_aside(place);
+        std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
+    }
+
+    /// Publishes the addresses of the running processes to the clients. A process that restarted itself
+    /// because of damage has another one.
+    pub fn find_addresses(&self) {
+        for (known, process) in self.known().iter_mut().zip(&self.processes) {
+            if let Some(process) = process {
+                *known = process.address();
+            }
+        }
+    }
+
+    /// Returns the address of a process.
+    #[must_use]
+    pub fn address(&self, place: usize) -> Option<SocketAddr> {
+        self.known().get(place).copied().flatten()
+    }
+
     /// Returns the status of the store from a process; `None` if it does not answer.
     async fn status(&self, place: usize) -> Option<Value> {
-        let address = self.known().get(place).copied().flatten()?;
+        let address = self.address(place)?;
         admin(address, "GET", "/_weir/status", "").await
     }
 
@@ -230,6 +272,7 @@ impl Cluster {
         let begun = Instant::now();
         let mut last = None;
         while begun.elapsed() < HEAL_MAX {
+            self.find_addresses();
             let status = self.status(0).await;
             if status.as_ref().is_some_and(|status| is_whole(status, self.arcs)) {
                 return Ok(());
@@ -274,7 +317,7 @@ fn leaders(status: &Value) -> BTreeMap<u64, usize> {
 }
 
 /// Returns whether the store is complete. In each arc, three replicas must be voters, one of them
-/// the leader, and none may be in a rebuild or lag far behind.
+/// the leader, and none may be damaged, in a rebuild or lag far behind.
 fn is_whole(status: &Value, arcs: usize) -> bool {
     let count = |replica: &Value, name: &str| {
         replica.get(name).and_then(Value::as_array).map_or(0, Vec::len)
@@ -284,6 +327,7 @@ fn is_whole(status: &Value, arcs: usize) -> bool {
         (has_role(replica, "leader") || has_role(replica, "follower"))
             && count(replica, "voters") == PROCESSES
             && count(replica, "learners") == 0
+            && replica.get("damaged").and_then(Value::as_bool) == Some(false)
             && lag.is_some_and(|lag| lag < 100)
     };
     let leading = replicas(status).filter(|replica| has_role(replica, "leader")).count();

@@ -7,6 +7,7 @@ use futures::future::try_join_all;
 use storage::disk::SplitMix64;
 
 use super::cluster::{Cluster, LOOK};
+use super::damage::{self, Files};
 use super::proxy::LinkState;
 use super::wire::WireEndpoint;
 use crate::request::{Answer, Change, Endpoint, Request};
@@ -30,17 +31,21 @@ pub enum Fault {
     CutOff,
     /// `kill -9` of one process, and the loss of its disk.
     Wipe,
+    /// `kill -9` of one process, and one bit that flips in a file of its node.
+    Damage(Files),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+        let name = match self {
             Self::KillOne => "kill one",
             Self::KillAll => "kill all",
             Self::Pause => "pause",
             Self::CutOff => "cut off",
             Self::Wipe => "wipe",
-        })
+            Self::Damage(files) => return write!(formatter, "damage in {}", files.folder()),
+        };
+        formatter.write_str(name)
     }
 }
 
@@ -121,6 +126,7 @@ pub async fn inflict(
             cluster.wait_until_whole().await?;
             Ok(recovery)
         }
+        Fault::Damage(files) => damage(files, victim, cluster, random).await,
         Fault::KillAll => {
             let all: Vec<usize> = (0..cluster.size()).collect();
             cluster.kill(&all);
@@ -149,6 +155,27 @@ pub async fn inflict(
             recovery
         }
     }
+}
+
+/// Damages a node that is down, starts it, and waits until it was set aside and rebuilt.
+async fn damage(
+    files: Files,
+    victim: usize,
+    cluster: &mut Cluster,
+    random: &mut SplitMix64,
+) -> Result<Recovery, String> {
+    let node = cluster.node_folder(victim);
+    damage::wait_for_file(&node, files).await?;
+    cluster.kill(&[victim]);
+    damage::flip_a_bit(&node, files)?;
+    let recovery = wait(cluster, Some(victim), random).await?;
+    cluster.spawn_missing()?;
+    cluster.wait_until_all_listen().await?;
+    damage::read_until_set_aside(cluster, victim, files).await?;
+    cluster.wait_until_whole().await?;
+    cluster.check_that_all_run()?;
+    cluster.remove_set_aside(victim)?;
+    Ok(recovery)
 }
 
 /// Waits until each arc has a leader and accepts a write. Sends requests to any process except one.

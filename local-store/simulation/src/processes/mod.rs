@@ -7,6 +7,7 @@
 pub mod aging;
 pub mod cluster;
 pub mod codec;
+pub mod damage;
 pub mod faults;
 pub mod process;
 pub mod proxy;

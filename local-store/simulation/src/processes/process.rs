@@ -56,20 +56,25 @@ impl Process {
     /// The process does not listen in time. The error contains its output.
     pub async fn wait_until_it_listens(&mut self) -> Result<SocketAddr, String> {
         loop {
-            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-            let address = said
-                .split_once("http://")
-                .and_then(|(_, behind)| behind.split_whitespace().next()?.parse().ok());
-            if let Some(address) = address {
+            if let Some(address) = self.address() {
                 return Ok(address);
             }
             let ended = self.child.try_wait().map_err(|error| error.to_string())?;
             if ended.is_some() || self.begun.elapsed() > START_MAX {
                 self.kill();
+                let said = std::fs::read_to_string(&self.log).unwrap_or_default();
                 return Err(format!("the store does not listen ({ended:?}); its output: {said}"));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Returns the last address that the process reported. A process that restarted itself has another one.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        let said = std::fs::read_to_string(&self.log).ok()?;
+        let (_, behind) = said.rsplit_once("listening on http://")?;
+        behind.split_whitespace().next()?.parse().ok()
     }
 
     /// Checks that the process is running.

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::aging;
 use super::cluster::Cluster;
+use super::damage::{self, Files};
 use super::faults::{Fault, Recovery, inflict, start_under_kills};
 use super::wire::{Addresses, WireEndpoint};
 use crate::checkers::replicas::check_index;
@@ -62,6 +63,8 @@ pub struct Counts {
     pub cut_off: usize,
     /// `kill -9` of one process, and the loss of its disk.
     pub wipe: usize,
+    /// `kill -9` of one process, and one bit that flips in a file of its node.
+    pub damage: usize,
 }
 
 /// The settings of the rounds.
@@ -135,6 +138,9 @@ fn percentiles(times: impl Iterator<Item = Duration>) -> Vec<f64> {
     [50, 95, 100].into_iter().map(|percent| (at(percent) * 1000.0).round() / 1000.0).collect()
 }
 
+/// The name of the rounds with one process that runs all nodes.
+const EMBEDDED: &str = "embedded";
+
 /// The faults of one round on one store.
 struct Round {
     name: String,
@@ -160,20 +166,24 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
     for place in (1..faults.len()).rev() {
         faults.swap(place, random.up_to(place));
     }
-    let mut divide = |faults: &[Fault], embedded: bool| -> Vec<Round> {
+    let kinds = [Files::Tables, Files::Queues].into_iter().cycle();
+    let damages: Vec<Fault> = kinds.map(Fault::Damage).take(counts.damage).collect();
+    let mut divide = |faults: &[Fault], what: &str| -> Vec<Round> {
         let rounds = faults.len().div_ceil(FAULTS_PER_ROUND).max(1);
         let size = faults.len().div_ceil(rounds).max(1);
-        let what = if embedded { "embedded" } else { "processes" };
         let round = |(number, faults): (usize, &[Fault])| Round {
             name: format!("{what}-{number}"),
-            embedded,
+            embedded: what == EMBEDDED,
             arcs: if number % 2 == 1 { ARCS } else { 1 },
             seed: random.next_u64(),
             faults: faults.to_vec(),
         };
         faults.chunks(size).enumerate().map(round).collect()
     };
-    (divide(&vec![Fault::KillAll; counts.embedded], true), divide(&faults, false))
+    let embedded = divide(&vec![Fault::KillAll; counts.embedded], EMBEDDED);
+    // Only the rounds with damage write large items, because only these need files on disk.
+    let processes = divide(&faults, "processes");
+    (embedded, processes.into_iter().chain(divide(&damages, "damage")).collect())
 }
 
 /// Runs all rounds, and calls `progress` after each fault. The rounds with one process run concurrently with
@@ -222,6 +232,9 @@ async fn run_round(
     let started = start_under_kills(&mut cluster, &mut random).await.map_err(what)?;
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;
+    if round.faults.iter().any(|fault| matches!(fault, Fault::Damage(_))) {
+        damage::fill(&endpoint, round.arcs).await?;
+    }
     let mut crowd = ClientTasks::new(&cluster.addresses, random.next_u64());
     bank::open(&mut crowd.client("opening")).await;
     crowd.send();

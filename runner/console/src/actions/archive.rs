@@ -63,7 +63,7 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
                 preview.rows
             ));
         }
-        contents::erase(&running, &request).await
+        Ok(contents::erase(&running, &request).await?)
     })?;
     Ok(Done { said: format!("task {task} has started: erase rows of `{}`", form.table) })
 }

@@ -59,5 +59,5 @@ async fn admin(context: &Context, path: &str, body: &Value) -> Result<Value, Pag
         let why = "only a local store has a clock that can be moved".to_owned();
         return Err(PageError::Refused(why));
     }
-    endpoint::admin(Method::POST, context.endpoint(), path, body).await.map_err(PageError::Store)
+    endpoint::admin(Method::POST, context.endpoint(), path, body).await.map_err(PageError::from)
 }

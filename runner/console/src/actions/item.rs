@@ -121,7 +121,7 @@ pub(crate) async fn delete(
         .set_expression_attribute_values(placeholders.sdk_values())
         .return_values(ReturnValue::AllOld);
     let answer = request.send().await.map_err(|error| failed(&error, &table.name))?;
-    let deleted = answer.attributes.map(from_sdk_item).transpose().map_err(PageError::Store)?;
+    let deleted = answer.attributes.map(from_sdk_item).transpose()?;
     match deleted {
         // No condition can name attributes that another client added in the moment before the delete.
         Some(deleted) if deleted != read => Err(PageError::Conflict(format!(

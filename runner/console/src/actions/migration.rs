@@ -13,7 +13,6 @@ use operations::migrate::api;
 use super::Done;
 use crate::context::Context;
 use crate::error::PageError;
-use crate::pages::migration::failed;
 use crate::query::Query;
 
 /// Carries out a verb.
@@ -27,7 +26,7 @@ pub(crate) async fn act(
     fields: &Query,
 ) -> Result<Done, PageError> {
     let migrate = context.migrate();
-    if !api::is_known(&migrate, name).await.map_err(failed)? {
+    if !api::is_known(&migrate, name).await? {
         return Err(PageError::NotFound { what: format!("the migration `{name}`") });
     }
     let done = match verb {
@@ -36,7 +35,7 @@ pub(crate) async fn act(
         "throttle" => api::limit_backfill(&migrate, name, rate(fields)?).await,
         _ => return Err(PageError::NotFound { what: format!("the action `{verb}`") }),
     };
-    Ok(Done { said: done.map_err(failed)?.text })
+    Ok(Done { said: done?.text })
 }
 
 /// Returns the rate of a form, in items per second.

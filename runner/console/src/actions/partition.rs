@@ -53,6 +53,6 @@ pub(crate) async fn split(
         return Err(PageError::Refused("DynamoDB on AWS splits partitions by itself".to_owned()));
     }
     let split = client::partitions::split(context.endpoint(), table, &request).await;
-    split.map_err(PageError::Store)?;
+    split?;
     Ok(Done { said: format!("split a partition of `{table}`") })
 }

@@ -19,6 +19,9 @@ async function reload() {
     const focused = main.contains(document.activeElement) ? document.activeElement.id : "";
     const open = [...main.querySelectorAll("details[open][id]")].map((it) => it.id);
     main.replaceChildren(...fresh.childNodes);
+    // The head stays, so that its buttons keep focus; its clock is a figure.
+    const clock = page.querySelector("header [data-figure]");
+    if (clock) figures(JSON.stringify({ [clock.dataset.figure]: clock.textContent }));
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   } catch {

@@ -23,16 +23,44 @@ pub(crate) fn typed(value: &Value, whole: Option<&str>) -> Markup {
     }
 }
 
+/// Returns the part of a text that a cell shows, if it does not show all.
+fn beginning(text: &str) -> Option<&str> {
+    let end = text.char_indices().nth(CHARACTERS_MAX).map(|(at, _)| at);
+    end.and_then(|end| text.get(..end))
+}
+
 /// Returns a text, cut at [`CHARACTERS_MAX`] characters with a link to the whole.
 pub(crate) fn cut(text: &str, whole: Option<&str>) -> Markup {
-    let end = text.char_indices().nth(CHARACTERS_MAX).map(|(at, _)| at);
-    let Some(shown) = end.and_then(|end| text.get(..end)) else { return html! { (text) } };
+    let Some(shown) = beginning(text) else { return html! { (text) } };
     let all = text.chars().count();
     html! {
         (shown) "… "
         @match whole {
             Some(address) => a href=(address) { "all " (all) " characters" },
             None => span.absent { "(" (all) " characters)" },
+        }
+    }
+}
+
+/// Returns a reason, cut at [`CHARACTERS_MAX`] characters. What it has between backticks is shown as code.
+pub(crate) fn reason(text: &str) -> Markup {
+    match beginning(text) {
+        None => marked(text),
+        Some(shown) => html! {
+            (marked(shown)) "… " span.absent { "(" (text.chars().count()) " characters)" }
+        },
+    }
+}
+
+/// Returns a text with what is between backticks as code. With an odd number of them, some are data, and all stay.
+pub(crate) fn marked(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return html! { (text) };
+    }
+    html! {
+        @for (at, part) in parts.iter().enumerate() {
+            @if at.is_multiple_of(2) { (part) } @else { code { (part) } }
         }
     }
 }
@@ -76,5 +104,19 @@ mod tests {
         assert!(html.contains("<a href=\"/tables/t/item\">all 201 characters</a>"), "{html}");
         assert_eq!(html.matches('ü').count(), CHARACTERS_MAX);
         assert_eq!(cut(&"ü".repeat(CHARACTERS_MAX), None).into_string().matches('…').count(), 0);
+    }
+
+    #[test]
+    fn a_reason_marks_code_and_is_cut() {
+        for (text, expected) in [
+            ("`a.b` requires \"<x>\"", "<code>a.b</code> requires &quot;&lt;x&gt;&quot;"),
+            ("no code", "no code"),
+            ("found \"`\"", "found &quot;`&quot;"),
+        ] {
+            assert_eq!(reason(text).into_string(), expected);
+        }
+        let long = format!("`{}`", "ü".repeat(CHARACTERS_MAX));
+        let html = reason(&long).into_string();
+        assert!(html.ends_with("… <span class=\"absent\">(202 characters)</span>"), "{html}");
     }
 }

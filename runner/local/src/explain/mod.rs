@@ -8,6 +8,7 @@ mod newest;
 mod tests;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use aws_sdk_dynamodbstreams::Client;
@@ -19,6 +20,7 @@ use crate::journal::{Attempt, History, Reader, histories_of, history_of, newest_
 use crate::redrive::log;
 use crate::status::{self, hindrance};
 use client::endpoint;
+use client::failure::{Failure, Result, fatal};
 use client::output;
 use client::shards;
 use mapping::{Record, SequenceNumber};
@@ -97,14 +99,8 @@ pub enum ExplainError {
     #[error("{0}")]
     NoRecord(String),
     /// The journal or a stream cannot be read: try again, or repair it.
-    #[error("{0}")]
-    Unreadable(String),
-}
-
-impl From<String> for ExplainError {
-    fn from(reason: String) -> Self {
-        Self::Unreadable(reason)
-    }
+    #[error(transparent)]
+    Unreadable(#[from] Failure),
 }
 
 /// Explains what happened to a record.
@@ -115,7 +111,7 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
     let Question { directory, endpoint, streams, table, is_running, .. } = *question;
     let journal = directory.join("journal");
     let hindered = if is_running { hindrance::now(directory) } else { None };
-    let open = || Reader::open(&journal).map_err(|error| error.to_string());
+    let open = || Reader::open(&journal).map_err(Failure::fatal);
     let wanted = wanted(question, open).await?;
     // The status is read before the journal. The journal then has the outcome of every attempt that this
     // status counts as ended.
@@ -203,8 +199,12 @@ pub fn verdicts_of_newest(
         records.iter().map(|found| found.record.sequence.clone()).collect();
     // `None` sorts first, so a record without a time makes all lines count.
     let since_ms = records.iter().map(begin_of).min().flatten();
+    let tables: BTreeSet<String> = records.iter().map(|found| found.table.clone()).collect();
     let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
-        Ok(lines) => histories_of(lines.since(since_ms), &wanted),
+        Ok(lines) => {
+            let lines = lines.since(since_ms).of_tables(tables.into_iter().collect());
+            histories_of(lines, &wanted)
+        }
         Err(_) => vec![History::default(); wanted.len()],
     };
     let redrives = log::read(directory);
@@ -224,10 +224,7 @@ pub fn verdicts_of_newest(
 }
 
 /// Returns the sequence number of the record that is asked for.
-async fn wanted(
-    question: &Question<'_>,
-    open: impl Fn() -> Result<Reader, String>,
-) -> Result<String, String> {
+async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> Result<String> {
     let Question { endpoint, table, .. } = *question;
     match (question.wanted, table) {
         (Wanted::Record(record), _) => return Ok(record.to_owned()),
@@ -241,10 +238,10 @@ async fn wanted(
         return Ok(sequence);
     }
     newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
-        Some(table) => format!(
+        Some(table) => fatal!(
             "no record of `{table}` was seen yet: write an item to it; `weir streams ls` lists the tables with a stream"
         ),
-        None => "no record was seen yet: write an item to a table with a stream".to_owned(),
+        None => fatal!("no record was seen yet: write an item to a table with a stream"),
     })
 }
 
@@ -257,6 +254,12 @@ enum NotFound {
     Gone,
     /// Not every stream could be read, for this reason.
     NotAsked(String),
+}
+
+impl From<Failure> for NotFound {
+    fn from(failure: Failure) -> Self {
+        Self::NotAsked(failure.to_string())
+    }
 }
 
 impl NotFound {
@@ -377,7 +380,7 @@ fn text(
 
 /// Returns the number of bisects before this attempt. Each larger size among the earlier attempts means one.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
-    let larger: std::collections::BTreeSet<usize> = all
+    let larger: BTreeSet<usize> = all
         .iter()
         .take_while(|other| *other != attempt)
         .filter(|other| {
@@ -430,7 +433,7 @@ async fn find(
     history: &History,
 ) -> Result<Found, NotFound> {
     SequenceNumber::parse(sequence).map_err(|_| NotFound::Gone)?;
-    let mut arns = shards::arns(client, table).await.map_err(NotFound::NotAsked)?;
+    let mut arns = shards::arns(client, table).await?;
     let touched = |arn: &String| {
         history.mappings.values().any(|it| it.facts.stream == *arn && !it.attempts.is_empty())
     };
@@ -443,7 +446,7 @@ async fn find(
                     return Ok(Found { table: stream.table, shard, record });
                 }
             }
-            Err(error) => reason = NotFound::NotAsked(error),
+            Err(error) => reason = error.into(),
         }
     }
     Err(reason)

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::status;
 use client::aws_host;
 use client::endpoint;
+use client::failure::{Result, fatal};
 use client::output;
 use client::shards::{self, Place, Start, Stream};
 use mapping::{Record, SequenceNumber};
@@ -44,7 +45,7 @@ pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> O
 ///
 /// # Errors
 /// The stream has no record of the item, or cannot be read.
-pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<String, String> {
+pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<String> {
     let stream = shards::stream_of(endpoint, table).await?;
     let begins = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
         let range = shard.sequence_number_range.as_ref();
@@ -60,7 +61,7 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
             return Ok(sequence);
         }
     }
-    Err(format!(
+    Err(fatal!(
         "none of the {} in the stream of table `{table}` belongs to the item {}: check the names and types of the key; a stream keeps records for 24 hours",
         output::counted(search.seen, "record", "records"),
         json::item_to_string(key)
@@ -75,11 +76,11 @@ struct Search<'k> {
 
 impl Search<'_> {
     /// Returns the last record of the item in a shard.
-    async fn shard(&mut self, stream: &Stream, shard: &str) -> Result<Option<String>, String> {
+    async fn shard(&mut self, stream: &Stream, shard: &str) -> Result<Option<String>> {
         let (mut place, mut found, mut empty) = (Place::new(Start::TrimHorizon), None, 0);
         while empty < EMPTY_PAGES_MAX {
             let page = stream.next_page(shard, &mut place).await;
-            let page = page.map_err(|refusal| format!("{shard}: {refusal}"))?;
+            let page = page.map_err(|refusal| fatal!("{shard}: {refusal}"))?;
             let Some(records) = page else { break };
             empty = if records.is_empty() { empty + 1 } else { 0 };
             self.seen += records.len() as u64;
@@ -125,7 +126,13 @@ mod tests {
             of_item(&store.url, "orders", &json::item_from_str(key).unwrap()).await
         };
         assert_eq!(find(r#"{"p":{"S":"a"}}"#).await, Ok(newest));
-        assert!(find(r#"{"p":{"S":"d"}}"#).await.unwrap_err().starts_with("none of the 4 records"));
+        assert!(
+            find(r#"{"p":{"S":"d"}}"#)
+                .await
+                .unwrap_err()
+                .to_string()
+                .starts_with("none of the 4 records")
+        );
         assert!(find(r#"{"p":{"N":"7"}}"#).await.is_err(), "of another type");
     }
 }

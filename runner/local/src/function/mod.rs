@@ -35,6 +35,7 @@ mod tests;
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
 use aws_credential_types::provider::SharedCredentialsProvider;
+use client::failure::Result;
 use client::keys;
 pub use event::{Event, Observer, Stream};
 pub use invoke_api::InvokeEndpoint;
@@ -143,7 +144,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The endpoint is on AWS, and no keys are found.
-    pub async fn for_endpoint(endpoint: &str) -> Result<Self, String> {
+    pub async fn for_endpoint(endpoint: &str) -> Result<Self> {
         if !keys::are_own(endpoint) {
             return Ok(Self::local());
         }

@@ -48,7 +48,7 @@ pub(super) async fn invoke(
         endpoint::request((Method::POST, &url), &headers, payload, limit + limit / 10, ABSENT);
     let outcome = match tokio::time::timeout(limit, exchange).await {
         Err(_) => outcome::timed_out(request_id, limit),
-        Ok(Err(reason)) => InvokeOutcome::NotInvoked(reason),
+        Ok(Err(reason)) => InvokeOutcome::NotInvoked(reason.to_string()),
         Ok(Ok(answer)) => {
             let failed = answer.header("x-amz-function-error").is_some();
             judge(&url, answer.status, failed, answer.body)

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::Credentials;
 use client::error_cause::innermost;
+use client::failure::{Result, fatal};
 
 /// The time before the expiry at which keys are renewed, in addition to the maximum time of an
 /// invocation. SDKs renew their keys with the same margin.
@@ -59,7 +60,7 @@ impl Signing {
     ///
     /// # Errors
     /// The current keys have expired, and the source has no newer keys.
-    pub(super) async fn keys(&self) -> Result<Credentials, String> {
+    pub(super) async fn keys(&self) -> Result<Credentials> {
         let mut held = self.cached.lock().await;
         let Some(source) = &self.source else { return Ok(held.keys.clone()) };
         if held.keys.last_until(SystemTime::now() + held.margin) {
@@ -86,7 +87,7 @@ impl Signing {
         if held.keys.last_until(SystemTime::now()) {
             return Ok(held.keys.clone());
         }
-        Err(format!(
+        Err(fatal!(
             "the AWS credentials have expired: {reason}; renew the credentials, for example with `aws sso login`"
         ))
     }
@@ -146,7 +147,7 @@ mod tests {
         Signing::new(credentials, Some(source), Duration::from_secs(30))
     }
 
-    async fn key(signing: &Signing) -> Result<String, String> {
+    async fn key(signing: &Signing) -> Result<String> {
         signing.keys().await.map(|keys| keys.access_key_id)
     }
 
@@ -183,10 +184,13 @@ mod tests {
     #[tokio::test]
     async fn keys_past_their_end_are_not_used() {
         let signing = signing(vec![found("new", 3_600), found("old", -1)]);
-        assert!(key(&signing).await.unwrap_err().contains("have expired"));
+        assert!(key(&signing).await.unwrap_err().to_string().contains("have expired"));
         assert_eq!(key(&signing).await.unwrap(), "new");
         signing.cached.lock().await.keys.expires = Some(SystemTime::now());
-        assert!(key(&signing).await.unwrap_err().contains("have expired"), "there are no others");
+        assert!(
+            key(&signing).await.unwrap_err().to_string().contains("have expired"),
+            "there are no others"
+        );
         let local = Signing::new(Credentials::local(), None, Duration::from_secs(3));
         assert_eq!(key(&local).await.unwrap(), "local");
     }

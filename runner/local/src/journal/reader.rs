@@ -3,6 +3,7 @@
 //! It skips unreadable lines: the last line may be incomplete, and a line of a later version may be of
 //! an unknown kind.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -44,6 +45,10 @@ struct LeftOut {
     before_ms: Option<i64>,
     /// Those of mappings that this list lacks.
     but_of: Option<Vec<String>>,
+    /// Those of mappings that read a table which this list lacks.
+    but_of_tables: Option<Vec<String>>,
+    /// The mappings that read such a table, as the lines so far name them.
+    of_others: BTreeSet<String>,
     /// Whether a delivery was read. Results before it are those of older deliveries.
     is_past: bool,
 }
@@ -89,29 +94,55 @@ impl Reader {
         self.left_out.but_of = Some(mappings);
         self
     }
+
+    /// Leaves out deliveries of mappings that read other tables than these, without parsing them.
+    #[must_use]
+    pub fn of_tables(mut self, tables: Vec<String>) -> Self {
+        self.left_out.but_of_tables = Some(tables);
+        self
+    }
 }
 
 impl LeftOut {
     /// Returns whether a line is left out.
     fn has(&mut self, line: &str) -> bool {
-        if self.before_ms.is_none() && self.but_of.is_none() {
+        if self.before_ms.is_none() && self.but_of.is_none() && self.but_of_tables.is_none() {
             return false;
         }
         let is_delivery = match text_of(line, "kind") {
             Some("invoked" | "passed-over" | "passed-over-more" | "gave-up") => true,
             Some("succeeded" | "failed") => false,
+            Some("mapping") => {
+                self.learn(line);
+                return false;
+            }
             _ => return false,
         };
-        let is_other = |of: &Vec<String>| {
-            text_of(line, "mapping").is_some_and(|own| !of.iter().any(|mapping| mapping == own))
-        };
-        if self.but_of.as_ref().is_some_and(is_other) {
+        let mapping = text_of(line, "mapping");
+        let is_other =
+            |of: &Vec<String>| mapping.is_some_and(|own| !of.iter().any(|mapping| mapping == own));
+        if self.but_of.as_ref().is_some_and(is_other)
+            || mapping.is_some_and(|own| self.of_others.contains(own))
+        {
             return true;
         }
         let is_older =
             |before_ms: i64| is_delivery && time_of(line).is_some_and(|at_ms| at_ms < before_ms);
         self.is_past |= is_delivery && !self.before_ms.is_some_and(is_older);
         !self.is_past || self.before_ms.is_some_and(is_older)
+    }
+}
+
+impl LeftOut {
+    /// Notes whether a mapping reads another table. A later run may give its name to a mapping of a wanted one.
+    fn learn(&mut self, line: &str) {
+        let names = text_of(line, "mapping").zip(text_of(line, "table"));
+        let (Some(tables), Some((mapping, table))) = (&self.but_of_tables, names) else { return };
+        if tables.iter().any(|wanted| wanted == table) {
+            self.of_others.remove(mapping);
+        } else {
+            self.of_others.insert(mapping.to_owned());
+        }
     }
 }
 
@@ -151,7 +182,7 @@ impl Iterator for Reader {
 /// Returns the newest record in the journal, of one table or of any table.
 #[must_use]
 pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> Option<RecordName> {
-    let mut of_table = std::collections::BTreeSet::new();
+    let mut of_table = BTreeSet::new();
     let mut newest = None;
     for line in lines {
         match line.entry {

@@ -345,7 +345,7 @@ fn older_deliveries_and_those_of_other_mappings_are_left_out() {
     fs::write(folder.path().join("00000001.ndjson"), text).unwrap();
     let batches = |reader: Reader| -> Vec<u64> {
         let batch = |line: Line| match line.entry {
-            Entry::Run { .. } => 0,
+            Entry::Run { .. } | Entry::Mapping { .. } => 0,
             Entry::Invoked { batch, .. } | Entry::Succeeded { batch, .. } => batch,
             other => panic!("{other:?}"),
         };
@@ -357,4 +357,30 @@ fn older_deliveries_and_those_of_other_mappings_are_left_out() {
     assert_eq!(batches(open().since(Some(20))), [0, 2, 2, 3, 3]);
     assert_eq!(batches(open().since(Some(21))), [0]);
     assert_eq!(batches(open().of_mappings(vec!["m".to_owned()])), [0, 1, 1, 3, 3]);
+
+    // A later run gives the name `m` to a mapping of another table.
+    let reads = |run: u64, mapping: &str, table: &str| {
+        let filter = r#"{\"table\":\"x\"}"#;
+        format!(
+            "{{\"run\":{run},\"kind\":\"mapping\",\"mapping\":\"{mapping}\",\"function\":\"F\",\"table\":\"{table}\",\"stream\":\"a\",\"filters\":[\"{filter}\"],\"bucket\":null}}\n"
+        )
+    };
+    let text = [
+        run,
+        &reads(1, "m", "t"),
+        &reads(1, "n", "u"),
+        &lines("m", 10, 1),
+        &lines("n", 20, 2),
+        &reads(2, "m", "u"),
+        &lines("m", 20, 3),
+    ]
+    .concat();
+    fs::write(folder.path().join("00000001.ndjson"), text).unwrap();
+    let of = |tables: &[&str]| {
+        batches(open().of_tables(tables.iter().map(|it| (*it).to_owned()).collect()))
+    };
+    assert_eq!(of(&["t", "u"]), [0, 0, 0, 1, 1, 2, 2, 0, 3, 3]);
+    assert_eq!(of(&["t"]), [0, 0, 0, 1, 1, 0]);
+    assert_eq!(of(&["u"]), [0, 0, 0, 2, 2, 0, 3, 3]);
+    assert_eq!(of(&[]), [0, 0, 0, 0]);
 }

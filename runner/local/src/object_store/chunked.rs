@@ -33,13 +33,37 @@ pub(super) enum Error {
     Connection(#[from] hyper::Error),
 }
 
-/// The trailers after the content. They are complete once the content has been read to its end.
+impl Error {
+    /// Returns the error's code in S3; `None` if no client is left to read it.
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Incomplete => Some("IncompleteBody"),
+            Self::Malformed(_) => Some("InvalidArgument"),
+            Self::Connection(_) => None,
+        }
+    }
+}
+
+/// What is known after the content. It is complete once the content has been read to its end.
+#[derive(Debug, Default)]
+struct End {
+    trailers: HeaderMap,
+    /// The code and the message of the error that ended the content.
+    refusal: Option<(&'static str, String)>,
+}
+
+/// The trailers after the content, or the reason why it could not be decoded.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Trailers(Arc<Mutex<HeaderMap>>);
+pub(super) struct Trailers(Arc<Mutex<End>>);
 
 impl Trailers {
     pub(super) fn to_headers(&self) -> HeaderMap {
-        self.0.lock().clone()
+        self.0.lock().trailers.clone()
+    }
+
+    /// Returns the code and the message of the error if the content could not be decoded.
+    pub(super) fn refusal(&self) -> Option<(&'static str, String)> {
+        self.0.lock().refusal.clone()
     }
 }
 
@@ -49,25 +73,36 @@ pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Err
     let trailers = Trailers::default();
     let stream = try_unfold((body, Decoder::default(), trailers.clone()), |state| async move {
         let (mut body, mut decoder, trailers) = state;
-        loop {
-            match decoder.step()? {
-                Step::Data(bytes) => return Ok(Some((bytes, (body, decoder, trailers)))),
-                Step::More => match body.frame().await.transpose()? {
-                    Some(frame) => {
-                        if let Ok(bytes) = frame.into_data() {
-                            decoder.feed(&bytes);
-                        }
-                    }
-                    None => {
-                        let found = decoder.end()?;
-                        *trailers.0.lock() = found;
-                        return Ok(None);
-                    }
-                },
+        match read(&mut body, &mut decoder).await {
+            Ok(Some(bytes)) => Ok(Some((bytes, (body, decoder, trailers)))),
+            Ok(None) => {
+                trailers.0.lock().trailers = decoder.trailers;
+                Ok(None)
+            }
+            Err(error) => {
+                trailers.0.lock().refusal = error.code().map(|code| (code, error.to_string()));
+                Err(error)
             }
         }
     });
     (stream, trailers)
+}
+
+/// Returns the next part of the content; `None` at its end, when the decoder has the trailers.
+async fn read(body: &mut RequestBody, decoder: &mut Decoder) -> Result<Option<Bytes>, Error> {
+    loop {
+        match decoder.step()? {
+            Step::Data(bytes) => return Ok(Some(bytes)),
+            Step::More => match body.frame().await.transpose()? {
+                Some(frame) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        decoder.feed(&bytes);
+                    }
+                }
+                None => return decoder.end().map(|()| None),
+            },
+        }
+    }
 }
 
 enum Step {
@@ -177,13 +212,12 @@ impl Decoder {
     }
 
     /// Ends the decoding. The last line may lack its end.
-    fn end(&mut self) -> Result<HeaderMap, Error> {
+    fn end(&mut self) -> Result<(), Error> {
         if self.place != Place::Trailer {
             return Err(Error::Incomplete);
         }
         let rest = self.buffer.split();
-        self.take_trailer(rest.trim_ascii())?;
-        Ok(std::mem::take(&mut self.trailers))
+        self.take_trailer(rest.trim_ascii())
     }
 }
 
@@ -200,7 +234,8 @@ mod tests {
                 data.extend_from_slice(&bytes);
             }
         }
-        Ok((data, decoder.end()?))
+        decoder.end()?;
+        Ok((data, decoder.trailers))
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures::TryStreamExt;
-use http::{HeaderValue, Request, Response, Uri, header};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use s3s::{
@@ -23,7 +23,11 @@ use server::gate::{
     Settings as ListenerSettings,
 };
 
-use super::{ObjectStore, chunked, operations::Operations};
+use super::{
+    ObjectStore,
+    chunked::{self, Trailers},
+    operations::Operations,
+};
 
 /// The time that a client has to send a request's head, including the idle time before it. SDK clients close
 /// idle connections earlier, so a longer time would only keep dead connections.
@@ -120,12 +124,32 @@ impl Service for Signed {
         _: &Progress,
     ) -> Result<Response<Body>, s3s::HttpError> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let mut response = self.s3.call(plain(request)).await?;
+        let request = plain(request);
+        let trailers = request.extensions().get::<Trailers>().cloned();
+        let mut response = self.s3.call(request).await?;
+        // The library answers every content that ends with an error as an error of the server.
+        if response.status().is_server_error()
+            && let Some((code, message)) = trailers.and_then(|trailers| trailers.refusal())
+        {
+            response = refusal(code, &message);
+        }
         if let Ok(value) = HeaderValue::from_str(&format!("{number:016X}")) {
             response.headers_mut().insert("x-amz-request-id", value);
         }
         Ok(response)
     }
+}
+
+/// Returns the response to a request whose content is wrong. The texts need no escapes in XML.
+fn refusal(code: &str, message: &str) -> Response<Body> {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    );
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    let xml = HeaderValue::from_static("application/xml");
+    response.headers_mut().insert(header::CONTENT_TYPE, xml);
+    response
 }
 
 /// Returns the request without its signature and content coding.

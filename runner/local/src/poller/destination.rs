@@ -10,7 +10,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
 
 use super::checkpoint_store::replace;
-use client::sdk_error::error_text;
+use client::failure::{Context, Result, fatal};
 
 /// A destination that stores failure records.
 #[async_trait]
@@ -19,12 +19,12 @@ pub trait FailureDestination: Send + Sync + 'static {
     ///
     /// # Errors
     /// The failure record was not stored, for this reason. The mapping retries, and the shard waits.
-    async fn store(&self, key: &str, body: Bytes) -> Result<(), String>;
+    async fn store(&self, key: &str, body: Bytes) -> Result<()>;
 }
 
 #[async_trait]
 impl<D: FailureDestination + ?Sized> FailureDestination for Arc<D> {
-    async fn store(&self, key: &str, body: Bytes) -> Result<(), String> {
+    async fn store(&self, key: &str, body: Bytes) -> Result<()> {
         (**self).store(key, body).await
     }
 }
@@ -36,8 +36,8 @@ pub struct NoDestination;
 
 #[async_trait]
 impl FailureDestination for NoDestination {
-    async fn store(&self, key: &str, _body: Bytes) -> Result<(), String> {
-        Err(format!("the mapping has no failure destination, so `{key}` cannot be stored"))
+    async fn store(&self, key: &str, _body: Bytes) -> Result<()> {
+        Err(fatal!("the mapping has no failure destination, so `{key}` cannot be stored"))
     }
 }
 
@@ -50,7 +50,7 @@ pub struct FileDestination {
 
 #[async_trait]
 impl FailureDestination for FileDestination {
-    async fn store(&self, key: &str, body: Bytes) -> Result<(), String> {
+    async fn store(&self, key: &str, body: Bytes) -> Result<()> {
         // The last part of a key is a time and an id, whose characters are all allowed in a file name.
         let name = key.rsplit('/').next().unwrap_or(key);
         let path = self.folder.join(format!("{name}.json"));
@@ -59,11 +59,8 @@ impl FailureDestination for FileDestination {
             std::fs::create_dir_all(folder)?;
             replace(&path, &body)
         });
-        match written.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("cannot write `{shown}`: {error}")),
-            Err(error) => Err(format!("cannot write `{shown}`: {error}")),
-        }
+        let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        written.context(|| format!("cannot write `{shown}`"))
     }
 }
 
@@ -78,16 +75,11 @@ pub struct S3Destination {
 
 #[async_trait]
 impl FailureDestination for S3Destination {
-    async fn store(&self, key: &str, body: Bytes) -> Result<(), String> {
+    async fn store(&self, key: &str, body: Bytes) -> Result<()> {
         let request = self.client.put_object().bucket(&self.bucket).key(key);
         let request = request.content_type("application/json").body(ByteStream::from(body));
-        match request.send().await {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let reason = error_text(&error);
-                Err(format!("cannot put `{key}` into bucket `{}`: {reason}", self.bucket))
-            }
-        }
+        let sent = request.send().await.map(drop);
+        sent.context(|| format!("cannot put `{key}` into bucket `{}`", self.bucket))
     }
 }
 
@@ -114,7 +106,7 @@ mod tests {
     async fn a_folder_that_cannot_be_made_is_an_error_that_names_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let queue = FileDestination { folder: file.path().join("Queue") };
-        let error = queue.store("a/b", Bytes::new()).await.unwrap_err();
+        let error = queue.store("a/b", Bytes::new()).await.unwrap_err().to_string();
         assert!(error.contains("b.json"), "{error}");
     }
 }

@@ -20,6 +20,7 @@ use super::destination::FailureDestination;
 use super::invoke::{Invoke, request_id};
 use super::reports::{Observer, PageWatcher, Reports};
 use super::stream::{DescribeFailure, Listing, ReadStart, Stream};
+use client::failure::Result;
 use client::stream_page::Page;
 use mapping::{
     BatchId, Checkpoints, Command, DeliveryId, Input, InvalidSetting, InvokeOutcome, Mapping, Now,
@@ -140,7 +141,7 @@ enum TaskResult {
     Described(Result<Listing, DescribeFailure>),
     Read(ShardId, Result<Page, ReadFailure>),
     Invoked(BatchId, InvokeOutcome),
-    Delivered(DeliveryId, Result<(), String>),
+    Delivered(DeliveryId, Result<()>),
     Saved(Result<(), CheckpointError>),
 }
 
@@ -346,7 +347,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             TaskResult::Invoked(batch, outcome) => Input::Invoked { batch, outcome },
             TaskResult::Delivered(delivery, Ok(())) => Input::FailureDelivered { delivery },
             TaskResult::Delivered(delivery, Err(reason)) => {
-                Input::FailureNotDelivered { delivery, reason }
+                Input::FailureNotDelivered { delivery, reason: reason.to_string() }
             }
             TaskResult::Saved(saved) => {
                 self.saving = false;

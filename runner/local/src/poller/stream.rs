@@ -57,8 +57,8 @@ impl Stream {
         for _ in 0..DESCRIBE_PAGES_MAX {
             let request = self.client.describe_stream().stream_arn(&self.arn);
             let request = request.set_exclusive_start_shard_id(last_shard);
-            let answer = self.within("DescribeStream", request.send()).await;
-            let answer = answer.map_err(DescribeFailure::Unavailable)?;
+            let unavailable = DescribeFailure::Unavailable;
+            let answer = self.within("DescribeStream", request.send(), unavailable).await?;
             let answer = answer.map_err(|error| {
                 let reason = describe_error("DescribeStream", &error);
                 let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
@@ -103,20 +103,24 @@ impl Stream {
             return Ok(Page { records: Vec::new(), next_iterator: None });
         };
         let reading = read_page(&self.client, &self.arn, iterator, None);
-        let page = self.within("GetRecords", reading).await;
-        let page = page.map_err(|reason| ReadFailure::Unavailable { reason })?;
+        let page = self.within("GetRecords", reading, unavailable).await?;
         page.map_err(|failure| match failure {
             PageFailure::Request(error) => read_failure("GetRecords", &error),
             unreadable => ReadFailure::Unavailable { reason: unreadable.to_string() },
         })
     }
 
-    /// Returns the result of a call, or an error after the timeout. Without a timeout, a lost response
-    /// would block the shard.
-    async fn within<T>(&self, call: &str, doing: impl Future<Output = T>) -> Result<T, String> {
-        tokio::time::timeout(self.limit, doing)
-            .await
-            .map_err(|_| format!("{call}: no response within {} ms", self.limit.as_millis()))
+    /// Returns the result of a call, or the error `unavailable` after the timeout. Without a timeout, a lost
+    /// response would block the shard.
+    async fn within<T, E>(
+        &self,
+        call: &str,
+        doing: impl Future<Output = T>,
+        unavailable: impl FnOnce(String) -> E,
+    ) -> Result<T, E> {
+        tokio::time::timeout(self.limit, doing).await.map_err(|_| {
+            unavailable(format!("{call}: no response within {} ms", self.limit.as_millis()))
+        })
     }
 
     async fn iterator(
@@ -137,11 +141,14 @@ impl Stream {
         let request = self.client.get_shard_iterator().stream_arn(&self.arn);
         let request = request.shard_id(shard.as_str()).shard_iterator_type(iterator_type);
         let request = request.set_sequence_number(sequence);
-        let answer = self.within("GetShardIterator", request.send()).await;
-        let answer = answer.map_err(|reason| ReadFailure::Unavailable { reason })?;
+        let answer = self.within("GetShardIterator", request.send(), unavailable).await?;
         let answer = answer.map_err(|error| read_failure("GetShardIterator", &error))?;
         Ok(answer.shard_iterator)
     }
+}
+
+fn unavailable(reason: String) -> ReadFailure {
+    ReadFailure::Unavailable { reason }
 }
 
 fn shard_description(shard: Shard) -> Option<ShardDescription> {

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::*;
+use client::failure::Failure;
 use mapping::{FilterCriteria, Phase, Settings, ShardId, Status};
 
 const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/2019-11-14T00:04:06.388";
@@ -232,10 +233,10 @@ struct FakeDestination(Mutex<Vec<(String, Value)>>);
 
 #[async_trait]
 impl FailureDestination for FakeDestination {
-    async fn store(&self, key: &str, body: Bytes) -> Result<(), String> {
+    async fn store(&self, key: &str, body: Bytes) -> Result<(), Failure> {
         let mut objects = self.0.lock().unwrap();
         objects.push((key.to_owned(), serde_json::from_slice(&body).unwrap()));
-        if objects.len() == 1 { Err("not yet".to_owned()) } else { Ok(()) }
+        if objects.len() == 1 { Err("not yet".into()) } else { Ok(()) }
     }
 }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 use self::log::Redrive;
 use crate::journal::{MappingFacts, Reader, history_of, records_between};
 use client::endpoint;
+use client::failure::{Context, Failure, Result, fatal, refused};
 use client::interruption;
 use client::invocation::invoke;
 use client::running::Running;
@@ -92,14 +93,8 @@ pub enum RedriveError {
         reason: String,
     },
     /// Something is wrong or cannot be reached; correct it and try again.
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl From<String> for RedriveError {
-    fn from(reason: String) -> Self {
-        Self::Failed(reason)
-    }
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 /// Invokes a function with the records of one failure object: the key in a bucket of the running `weir up`,
@@ -113,20 +108,23 @@ pub async fn redrive(
     dry_run: bool,
 ) -> Result<Redriven, RedriveError> {
     let text = read_object(running, object).await?;
-    let document: Value = serde_json::from_slice(&text)
-        .map_err(|error| format!("`{object}` is no failure object: {error}"))?;
+    let document: Value =
+        serde_json::from_slice(&text).context(|| format!("`{object}` is no failure object"))?;
     let function = document
         .pointer("/requestContext/functionArn")
         .and_then(Value::as_str)
         .and_then(|arn| arn.split(":function:").nth(1))
         .map(|name| name.split(':').next().unwrap_or(name).to_owned())
-        .ok_or_else(|| format!("`{object}` is no failure object: it names no function"))?;
+        .ok_or_else(|| fatal!("`{object}` is no failure object: it names no function"))?;
     let mapping = Mapping::of(running, &document);
     let records = match document.get("payload") {
         Some(payload) => of_payload(payload)?,
-        None => from_stream(running, &document, mapping.as_ref())
-            .await?
-            .map_err(|reason| RedriveError::Gone { object: object.to_owned(), reason })?,
+        None => match from_stream(running, &document, mapping.as_ref()).await {
+            Err(Failure::Refused(reason)) => {
+                return Err(RedriveError::Gone { object: object.to_owned(), reason });
+            }
+            records => records?,
+        },
     };
     let name = |place: Option<&SequenceNumber>| place.map(|it| it.as_str().to_owned());
     let count = records.sequences.len();
@@ -202,9 +200,9 @@ async fn note(
 }
 
 /// Reads the object's bytes from a file or a bucket.
-async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String> {
+async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>> {
     if Path::new(object).is_file() {
-        return std::fs::read(object).map_err(|error| format!("cannot read `{object}`: {error}"));
+        return std::fs::read(object).context(|| format!("cannot read `{object}`"));
     }
     let (buckets, key) = match object.strip_prefix("s3://").and_then(|rest| rest.split_once('/')) {
         Some((bucket, key)) => (vec![bucket.to_owned()], key),
@@ -213,24 +211,23 @@ async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String>
     let client = endpoint::s3_client(&running.s3);
     for bucket in &buckets {
         let Ok(answer) = client.get_object().bucket(bucket).key(key).send().await else { continue };
-        let body = answer.body.collect().await.map_err(|error| format!("`{object}`: {error}"))?;
+        let body = answer.body.collect().await.map_err(|error| fatal!("`{object}`: {error}"))?;
         return Ok(body.to_vec());
     }
     let known = running.buckets.join(", ");
     if let Some(bucket) = buckets.first().filter(|bucket| !running.buckets.contains(bucket)) {
-        return Err(format!("no bucket `{bucket}`; the template has {known}"));
+        return Err(fatal!("no bucket `{bucket}`; the template has {known}"));
     }
-    Err(format!(
+    Err(fatal!(
         "no file `{object}`, and no object of that name in the buckets {}",
         buckets.join(", ")
     ))
 }
 
-fn of_payload(payload: &Value) -> Result<Records, String> {
+fn of_payload(payload: &Value) -> Result<Records> {
     // Lambda writes the event into the object as a JSON string.
     let event = payload.as_str().map_or_else(|| payload.to_string(), str::to_owned);
-    let parsed: Value = serde_json::from_str(&event)
-        .map_err(|error| format!("the payload is not JSON: {error}"))?;
+    let parsed: Value = serde_json::from_str(&event).context(|| "the payload is not JSON")?;
     let sequences = parsed.get("Records").and_then(Value::as_array).into_iter().flatten();
     let sequences: Option<Vec<SequenceNumber>> = sequences
         .map(|record| {
@@ -245,18 +242,21 @@ fn of_payload(payload: &Value) -> Result<Records, String> {
 /// The reason why trimmed records cannot be delivered again.
 const GONE: &str = "the stream no longer has all of its records (it keeps them for 24 hours)";
 
-/// Reads the records again by shard and sequence numbers. Returns the reason if this is impossible.
+/// Reads the records again by shard and sequence numbers.
+///
+/// # Errors
+/// The stream cannot be read; a refusal if it no longer has the records.
 async fn from_stream(
     running: &Running,
     document: &Value,
     mapping: Option<&Mapping>,
-) -> Result<Result<Records, String>, String> {
+) -> Result<Records> {
     let info = document
         .get("DDBStreamBatchInfo")
         .ok_or("the object has neither payload nor DDBStreamBatchInfo")?;
     let text = |name: &str| {
         let value = info.get(name).and_then(Value::as_str);
-        value.ok_or_else(|| format!("DDBStreamBatchInfo has no {name}"))
+        value.ok_or_else(|| fatal!("DDBStreamBatchInfo has no {name}"))
     };
     let (first, last) = (text("startSequenceNumber")?, text("endSequenceNumber")?);
     let count = info.get("batchSize").and_then(Value::as_u64).unwrap_or_default();
@@ -267,15 +267,15 @@ async fn from_stream(
     let client = endpoint::streams_client(store);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
-    let end = SequenceNumber::parse(last).map_err(|error| error.to_string())?;
+    let end = SequenceNumber::parse(last).map_err(Failure::fatal)?;
     let mut place = Place::new(Start::At(first.to_owned()));
     let (mut records, mut empty) = (Vec::new(), 0);
     for _ in 0..PAGES_MAX {
         let page = match stream.next_page(shard, &mut place).await {
             Ok(Some(page)) => page,
             Ok(None) => break,
-            Err(Refusal::Trimmed) => return Ok(Err(GONE.to_owned())),
-            Err(refusal) => return Err(refusal.to_string()),
+            Err(Refusal::Trimmed) => return Err(refused!("{GONE}")),
+            Err(refusal) => return Err(Failure::fatal(refusal)),
         };
         // A page may be empty although more records follow.
         empty = if page.is_empty() { empty + 1 } else { 0 };
@@ -288,11 +288,10 @@ async fn from_stream(
     }
     let filter = mapping.map(Mapping::filter).unwrap_or_default();
     let batch = mapping.and_then(|mapping| mapping.batch(running, shard, (first, last), count));
-    Ok(of_batch(records, batch.as_deref(), &filter, count).map(|records| {
-        let sequences = records.iter().map(|record| record.sequence.clone()).collect();
-        let records: Vec<_> = records.into_iter().map(|record| Arc::new(record.into())).collect();
-        Records { event: Bytes::from(mapping::event(&records, "")), sequences }
-    }))
+    let records = of_batch(records, batch.as_deref(), &filter, count)?;
+    let sequences = records.iter().map(|record| record.sequence.clone()).collect();
+    let records: Vec<_> = records.into_iter().map(|record| Arc::new(record.into())).collect();
+    Ok(Records { event: Bytes::from(mapping::event(&records, "")), sequences })
 }
 
 /// Selects the records of a batch from those between its first and its last one. They are the records that
@@ -302,7 +301,7 @@ fn of_batch(
     batch: Option<&[String]>,
     filter: &FilterCriteria,
     count: usize,
-) -> Result<Vec<Record>, String> {
+) -> Result<Vec<Record>> {
     match batch {
         Some(batch) => {
             let names: BTreeSet<&str> = batch.iter().map(String::as_str).collect();
@@ -311,13 +310,13 @@ fn of_batch(
         None => records.retain(|record| filter.passes(record)),
     }
     if records.len() > count {
-        return Err(format!(
+        return Err(refused!(
             "the stream has {} records between its first and its last one, and {count} were in the batch; \
              the journal no longer says which",
             records.len()
         ));
     }
-    if records.len() < count { Err(GONE.to_owned()) } else { Ok(records) }
+    if records.len() < count { Err(refused!("{GONE}")) } else { Ok(records) }
 }
 
 /// The mapping that discarded the records, from the journal.
@@ -392,7 +391,8 @@ mod tests {
                 let names: Vec<&str> = records.iter().map(|it| it.sequence.as_str()).collect();
                 names.join(" ")
             });
-            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{batch:?} {count}");
+            let found = found.as_deref().map_err(ToString::to_string);
+            assert_eq!(found, expected.map_err(str::to_owned), "{batch:?} {count}");
         }
     }
 }

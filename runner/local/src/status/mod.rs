@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::poller::tick_ms;
 use crate::redrive::log::{self, Redriven};
 use crate::system::System;
+use client::failure::Result;
 use mapping::{Phase, ShardStatus, UnknownName};
 use template::Absent;
 use template::diagnostic::similar;
@@ -195,7 +196,7 @@ pub fn is_disabled(status: &Value, mapping: &str) -> bool {
 ///
 /// # Errors
 /// The system has not written one yet.
-pub fn last(directory: &Path) -> Result<Value, String> {
+pub fn last(directory: &Path) -> Result<Value> {
     let mut status = read(directory).ok_or_else(|| {
         let why = hindrance::now(directory);
         why.unwrap_or_else(|| "`weir up` has not written its status yet".to_owned())

@@ -19,6 +19,7 @@ use super::address::ObservedAddress;
 use crate::function::Credentials;
 use client::aws_host;
 use client::endpoint;
+use client::failure::{Failure, Result};
 use client::server_date::{self, ServerClock};
 use mapping::Pace;
 use template::Stack;
@@ -78,7 +79,7 @@ pub(crate) async fn local(
     bound: BoundListener,
     stack: &Stack,
     options: &Options,
-) -> Result<Backing, String> {
+) -> Result<Backing> {
     let (address, directory) = (bound.address(), &options.directory);
     let config = Config {
         directory: directory.join("state"),
@@ -88,7 +89,7 @@ pub(crate) async fn local(
         arcs: 1,
     };
     let on_fatal = Box::new(server::command_line::end_process);
-    let store = Store::open(config, on_fatal).await.map_err(|error| error.to_string())?;
+    let store = Store::open(config, on_fatal).await.map_err(Failure::fatal)?;
     let (stop, stopped) = oneshot::channel::<()>();
     let access = Access { allowed: options.allow_list.clone(), ..Access::default() };
     let serving = server::http::serve_with(bound, store.clone(), access, async {
@@ -114,7 +115,7 @@ pub(crate) async fn local(
 }
 
 /// Uses AWS as every SDK does: with credentials, profile and endpoints from the environment.
-pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
+pub(crate) async fn aws(region: &str) -> Result<Backing> {
     let config = aws_config::defaults(BehaviorVersion::latest())
         .http_client(client::https::client())
         .region(Region::new(region.to_owned()))

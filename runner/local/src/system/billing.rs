@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::indexes;
-use client::sdk_error::error_text;
+use client::failure::{Failure, Result, fatal};
 use template::{Billing, Index, IndexKind, Table};
 
 /// Changes the billing mode and the throughput of an existing table and its indexes, where they differ from
@@ -21,7 +21,7 @@ pub(super) async fn carry_out(
     client: &Client,
     table: &Table,
     description: &TableDescription,
-) -> Result<bool, String> {
+) -> Result<bool> {
     let current = of_table(description);
     let updates = index_updates(table, description, current)?;
     if current == table.billing && updates.is_empty() {
@@ -39,7 +39,7 @@ pub(super) async fn carry_out(
     if !updates.is_empty() {
         request = request.set_global_secondary_index_updates(Some(updates));
     }
-    request.send().await.map_err(|error| error_text(&error))?;
+    request.send().await.map_err(Failure::from)?;
     tracing::info!(
         "table `{}`: changed the table and its indexes from {} to {}, as in the template",
         table.name,
@@ -80,7 +80,7 @@ fn index_updates(
     table: &Table,
     description: &TableDescription,
     current: Billing,
-) -> Result<Vec<GlobalSecondaryIndexUpdate>, String> {
+) -> Result<Vec<GlobalSecondaryIndexUpdate>> {
     let mut updates = Vec::new();
     if table.billing == Billing::OnDemand {
         return Ok(updates);
@@ -94,7 +94,7 @@ fn index_updates(
                 updates.push(update(name, wanted)?);
             }
             None if current == Billing::OnDemand => {
-                return Err(format!(
+                return Err(fatal!(
                     "the template provisions the table, but has no throughput for the table's index `{name}`; add the index to GlobalSecondaryIndexes, or delete the index first"
                 ));
             }
@@ -108,11 +108,11 @@ fn of_index(found: &GlobalSecondaryIndexDescription) -> Billing {
     provisioned(found.provisioned_throughput())
 }
 
-fn update(name: &str, wanted: Billing) -> Result<GlobalSecondaryIndexUpdate, String> {
+fn update(name: &str, wanted: Billing) -> Result<GlobalSecondaryIndexUpdate> {
     let action = UpdateGlobalSecondaryIndexAction::builder()
         .index_name(name)
         .set_provisioned_throughput(indexes::throughput(wanted)?)
         .build()
-        .map_err(|error| error.to_string())?;
+        .map_err(Failure::fatal)?;
     Ok(GlobalSecondaryIndexUpdate::builder().update(action).build())
 }

@@ -13,9 +13,9 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use crate::function::binaries::Wanted;
 use crate::function::scripts::{self, Folders};
 use crate::function::{Credentials, Event, Function, Launch, Observer, Remote, Settings};
-use tokio::task::JoinHandle;
-
+use client::failure::{Failure, Result, fatal};
 use template::{self, BOOTSTRAP, Code, LogFormat, Stack};
+use tokio::task::JoinHandle;
 
 /// The number of shards of a new table's stream. Each shard has one invocation at a time for each lane.
 const SHARDS: usize = 4;
@@ -74,8 +74,8 @@ pub(crate) enum Program {
 pub(crate) async fn build(
     stack: &Stack,
     places: &Folders<'_>,
-) -> Result<BTreeMap<String, Program>, String> {
-    let scripts = scripts::prepare(stack, places).await.map_err(|error| error.to_string())?;
+) -> Result<BTreeMap<String, Program>> {
+    let scripts = scripts::prepare(stack, places).await.map_err(Failure::fatal)?;
     let binaries = binaries(stack, places.template).await?;
     let binaries = binaries.into_iter().map(|(id, path)| (id, Program::Binary(path)));
     Ok(scripts
@@ -86,10 +86,7 @@ pub(crate) async fn build(
 }
 
 /// Builds or finds the binaries of all functions that are binaries, by logical id.
-async fn binaries(
-    stack: &Stack,
-    template_folder: &Path,
-) -> Result<BTreeMap<String, PathBuf>, String> {
+async fn binaries(stack: &Stack, template_folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let wanted = wanted(stack, template_folder);
     let list: Vec<_> = wanted.values().cloned().collect();
     let built = built(stack, template_folder);
@@ -119,7 +116,7 @@ pub(crate) fn start(
     stack: &Stack,
     programs: &BTreeMap<String, Program>,
     endpoints: &Endpoints,
-) -> Result<BTreeMap<String, Arc<Function>>, String> {
+) -> Result<BTreeMap<String, Arc<Function>>> {
     let mut functions = BTreeMap::new();
     for described in &stack.functions {
         let elsewhere = Program::Binary(described.invoked_as().into());
@@ -127,11 +124,11 @@ pub(crate) fn start(
             (_, Some(program)) => program,
             (Some(_), None) => &elsewhere,
             (None, None) => {
-                return Err(format!("function `{}` has no binary", described.logical_id));
+                return Err(fatal!("function `{}` has no binary", described.logical_id));
             }
         };
         let settings = settings(stack, described, program, endpoints);
-        let function = Function::new(settings, observer()).map_err(|error| error.to_string())?;
+        let function = Function::new(settings, observer()).map_err(Failure::fatal)?;
         functions.insert(described.logical_id.clone(), Arc::new(function));
     }
     Ok(functions)

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::table_state::{LOOKS_MAX, PAUSE, describe};
-use client::sdk_error::error_text;
+use client::failure::{Failure, Result, fatal};
 use template::{self, Billing, Index, IndexKind, Table};
 
 /// Adds the global indexes that the table lacks, sequentially, because DynamoDB creates only one index
@@ -25,12 +25,12 @@ pub(super) async fn carry_out(
     client: &Client,
     table: &Table,
     description: &TableDescription,
-) -> Result<(), String> {
+) -> Result<()> {
     for index in &table.indexes {
         match (found(description, index), index.kind) {
             (Some(shape), _) => check(index, &shape)?,
             (None, IndexKind::Local) => {
-                return Err(format!(
+                return Err(fatal!(
                     "the table exists without the local index `{}`, and a local index can be created only together with its table; rename the table in the template, or delete the data folder to start over",
                     index.name
                 ));
@@ -77,19 +77,19 @@ fn found(description: &TableDescription, index: &Index) -> Option<String> {
     }
 }
 
-fn check(index: &Index, shape: &str) -> Result<(), String> {
+fn check(index: &Index, shape: &str) -> Result<()> {
     let keys = key_schema(&index.partition_keys, &index.sort_keys)?;
     let wanted = shape_of(&keys, Some(&projection(index)));
     if wanted == shape {
         return Ok(());
     }
-    Err(format!(
+    Err(fatal!(
         "the table's index `{}` exists as {shape}, but the template has {wanted}; give the index a different name in the template, or delete the existing index first",
         index.name
     ))
 }
 
-async fn add(client: &Client, table: &Table, index: &Index) -> Result<(), String> {
+async fn add(client: &Client, table: &Table, index: &Index) -> Result<()> {
     let mut action = CreateGlobalSecondaryIndexAction::builder()
         .index_name(&index.name)
         .set_key_schema(Some(key_schema(&index.partition_keys, &index.sort_keys)?))
@@ -98,7 +98,7 @@ async fn add(client: &Client, table: &Table, index: &Index) -> Result<(), String
         action = action.provisioned_throughput(throughput);
     }
     let update = GlobalSecondaryIndexUpdate::builder()
-        .create(action.build().map_err(|error| error.to_string())?)
+        .create(action.build().map_err(Failure::fatal)?)
         .build();
     let of_index =
         |name: &str| index.partition_keys.iter().chain(&index.sort_keys).any(|key| key == name);
@@ -114,12 +114,12 @@ async fn add(client: &Client, table: &Table, index: &Index) -> Result<(), String
         .send()
         .await
         .map(drop)
-        .map_err(|error| error_text(&error))
+        .map_err(Failure::from)
 }
 
 /// Waits until a new index is complete, up to a limit. On a large table the backfill takes longer; it
 /// then continues while `weir up` runs.
-async fn wait_until_active(client: &Client, table: &Table, index: &Index) -> Result<(), String> {
+async fn wait_until_active(client: &Client, table: &Table, index: &Index) -> Result<()> {
     for _ in 0..LOOKS_MAX {
         let is_active = describe(client, table).await?.is_some_and(|description| {
             description.global_secondary_indexes().iter().any(|found| {
@@ -141,35 +141,32 @@ async fn wait_until_active(client: &Client, table: &Table, index: &Index) -> Res
 }
 
 /// Returns the key attributes of the table and its indexes with their types.
-pub(super) fn definitions(table: &Table) -> Result<Vec<AttributeDefinition>, String> {
+pub(super) fn definitions(table: &Table) -> Result<Vec<AttributeDefinition>> {
     let definition = |attribute: &template::AttributeDefinition| {
         AttributeDefinition::builder()
             .attribute_name(&attribute.name)
             .attribute_type(ScalarAttributeType::from(attribute.kind.as_str()))
             .build()
-            .map_err(|error| error.to_string())
+            .map_err(Failure::fatal)
     };
     table.attributes.iter().map(definition).collect()
 }
 
 /// Returns a key schema: the HASH attributes, then the RANGE attributes.
-pub(super) fn key_schema(
-    partition: &[String],
-    sort: &[String],
-) -> Result<Vec<KeySchemaElement>, String> {
+pub(super) fn key_schema(partition: &[String], sort: &[String]) -> Result<Vec<KeySchemaElement>> {
     let element = |(name, kind): (&String, KeyType)| {
         KeySchemaElement::builder()
             .attribute_name(name)
             .key_type(kind)
             .build()
-            .map_err(|error| error.to_string())
+            .map_err(Failure::fatal)
     };
     let partition = partition.iter().map(|name| (name, KeyType::Hash));
     let sort = sort.iter().map(|name| (name, KeyType::Range));
     partition.chain(sort).map(element).collect()
 }
 
-pub(super) fn global(index: &Index) -> Result<GlobalSecondaryIndex, String> {
+pub(super) fn global(index: &Index) -> Result<GlobalSecondaryIndex> {
     let mut built = GlobalSecondaryIndex::builder()
         .index_name(&index.name)
         .set_key_schema(Some(key_schema(&index.partition_keys, &index.sort_keys)?))
@@ -177,20 +174,20 @@ pub(super) fn global(index: &Index) -> Result<GlobalSecondaryIndex, String> {
     if let Some(throughput) = index.billing.map(throughput).transpose()?.flatten() {
         built = built.provisioned_throughput(throughput);
     }
-    built.build().map_err(|error| error.to_string())
+    built.build().map_err(Failure::fatal)
 }
 
-pub(super) fn local(index: &Index) -> Result<LocalSecondaryIndex, String> {
+pub(super) fn local(index: &Index) -> Result<LocalSecondaryIndex> {
     LocalSecondaryIndex::builder()
         .index_name(&index.name)
         .set_key_schema(Some(key_schema(&index.partition_keys, &index.sort_keys)?))
         .projection(projection(index))
         .build()
-        .map_err(|error| error.to_string())
+        .map_err(Failure::fatal)
 }
 
 /// Returns the provisioned throughput; `None` for on-demand.
-pub(super) fn throughput(billing: Billing) -> Result<Option<ProvisionedThroughput>, String> {
+pub(super) fn throughput(billing: Billing) -> Result<Option<ProvisionedThroughput>> {
     let Billing::Provisioned { read_units, write_units } = billing else { return Ok(None) };
     let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
     ProvisionedThroughput::builder()
@@ -198,7 +195,7 @@ pub(super) fn throughput(billing: Billing) -> Result<Option<ProvisionedThroughpu
         .write_capacity_units(units(write_units))
         .build()
         .map(Some)
-        .map_err(|error| error.to_string())
+        .map_err(Failure::fatal)
 }
 
 fn projection(index: &Index) -> Projection {

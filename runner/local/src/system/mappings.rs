@@ -21,6 +21,7 @@ use crate::poller::{
     PageWatcher, Poller, RunEnd, S3Destination, run_mapping,
 };
 use client::endpoint;
+use client::failure::{Failure, Result, fatal};
 use client::output::counted;
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status};
 use template::{self, Destination, EventSourceMapping, Stack, StreamSource};
@@ -63,7 +64,7 @@ pub(crate) struct RunningMapping {
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,
     /// How the mapping ended; empty while it runs.
-    end: Arc<OnceLock<Result<RunEnd, String>>>,
+    end: Arc<OnceLock<Result<RunEnd>>>,
 }
 
 impl RunningMapping {
@@ -84,7 +85,7 @@ impl RunningMapping {
                 "the stream was disabled, and all its records were processed or discarded"
                     .to_owned(),
             ),
-            Some(Err(error)) => Some(error.clone()),
+            Some(Err(error)) => Some(error.to_string()),
             None => self
                 .task
                 .is_finished()
@@ -132,7 +133,7 @@ impl RunningMapping {
 pub(crate) fn start(
     surroundings: &Surroundings<'_>,
     functions: &BTreeMap<String, Arc<Function>>,
-) -> Result<Vec<RunningMapping>, String> {
+) -> Result<Vec<RunningMapping>> {
     let mut running = Vec::new();
     for described in &surroundings.stack.mappings {
         if !described.enabled {
@@ -148,7 +149,7 @@ pub(crate) fn start(
             continue;
         };
         let stream = surroundings.streams.get(table).ok_or_else(|| {
-            format!(
+            fatal!(
                 "mapping `{}`: table `{table}` has no stream; add a StreamSpecification to the table",
                 described.logical_id
             )
@@ -169,10 +170,10 @@ fn settings(
     function: &Function,
     stream: &str,
     surroundings: &Surroundings<'_>,
-) -> Result<Settings, String> {
+) -> Result<Settings> {
     let patterns: Vec<&str> = described.filters.iter().map(|filter| filter.text.as_str()).collect();
     let filter = FilterCriteria::compile(&patterns)
-        .map_err(|error| format!("mapping `{}`: {error}", described.logical_id))?;
+        .map_err(|error| fatal!("mapping `{}`: {error}", described.logical_id))?;
     let millis =
         |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut settings = Settings::new(&described.logical_id, &function.settings().arn(), stream);
@@ -263,7 +264,7 @@ fn run(
             ),
             Err(error) => tracing::error!("mapping {task_name} has failed: {error}"),
         }
-        let _ = ended.set(outcome.map_err(|error| error.to_string()));
+        let _ = ended.set(outcome.map_err(Failure::fatal));
     });
     let function = described.function.clone();
     RunningMapping { name, function, status, shutdown, task, end }

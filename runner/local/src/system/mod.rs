@@ -37,6 +37,7 @@ use crate::journal::Journal;
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{Chaos, tick_ms};
 use backing::{Backing, Local};
+use client::failure::{Context, Failure, Result, fatal};
 use functions::Program;
 use mapping::Status;
 use mappings::RunningMapping;
@@ -85,7 +86,7 @@ pub struct System {
     mappings: Vec<RunningMapping>,
     schedules: RunningSchedules,
     /// The journal, or the reason why it cannot be written.
-    journal: Result<Journal, String>,
+    journal: Result<Journal>,
     chaos: Option<Arc<Chaos>>,
     /// The task that splits partitions during the run; `None` without fault injection.
     splits: Option<JoinHandle<()>>,
@@ -101,7 +102,7 @@ impl System {
     /// # Errors
     /// A part cannot be started. The error names the part and the correction. All parts that were
     /// started before are stopped.
-    pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
+    pub async fn start(stack: Stack, options: Options) -> Result<Self> {
         show_not_emulated(&stack);
         let lock = lock(&options.directory)?;
         let ports = Ports::take(&options).await?;
@@ -206,7 +207,7 @@ impl System {
     ///
     /// # Errors
     /// The template runs on DynamoDB, whose clock cannot be changed.
-    pub fn store(&self) -> Result<&Store, String> {
+    pub fn store(&self) -> Result<&Store> {
         let local = self.store.as_ref().ok_or("this operation needs the local store")?;
         Ok(&local.store)
     }
@@ -271,7 +272,7 @@ impl System {
     /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {
-        self.journal.as_ref().map_or_else(|fault| Some(fault.clone()), Journal::fault)
+        self.journal.as_ref().map_or_else(|fault| Some(fault.to_string()), Journal::fault)
     }
 
     /// Returns the folder that contains a bucket's objects as plain files.
@@ -284,7 +285,7 @@ impl System {
     ///
     /// # Errors
     /// The template has no such table.
-    pub fn table_name(&self, logical_id: &str) -> Result<String, String> {
+    pub fn table_name(&self, logical_id: &str) -> Result<String> {
         let table = self.stack.table(logical_id);
         table.map(|table| table.name.clone()).ok_or_else(|| missing("table", logical_id))
     }
@@ -293,7 +294,7 @@ impl System {
     ///
     /// # Errors
     /// The template has no such variable.
-    pub fn environment(&self, function: &str, variable: &str) -> Result<String, String> {
+    pub fn environment(&self, function: &str, variable: &str) -> Result<String> {
         self.stack
             .function(function)
             .and_then(|found| found.environment.get(variable).cloned())
@@ -312,11 +313,11 @@ impl System {
     ///
     /// # Errors
     /// The records are not done within `limit`.
-    pub async fn wait_until_drained(&self, limit: Duration) -> Result<(), String> {
+    pub async fn wait_until_drained(&self, limit: Duration) -> Result<()> {
         let (started, tick) = (Instant::now(), tick_ms());
         while let Some(mapping) = self.mappings.iter().find(|m| !m.is_drained_after(tick)) {
             if started.elapsed() > limit || mapping.end().is_some() {
-                return Err(format!(
+                return Err(fatal!(
                     "mapping {} still has records after {} s: {}",
                     mapping.name(),
                     started.elapsed().as_secs(),
@@ -329,8 +330,8 @@ impl System {
     }
 }
 
-fn missing(kind: &str, name: &str) -> String {
-    format!(
+fn missing(kind: &str, name: &str) -> Failure {
+    fatal!(
         "the template has no {kind} `{name}`: the demonstration needs the project's own template.yaml"
     )
 }
@@ -345,7 +346,7 @@ struct Ports {
 }
 
 impl Ports {
-    async fn take(options: &Options) -> Result<Self, String> {
+    async fn take(options: &Options) -> Result<Self> {
         let bind = async |what, flag, port| {
             let bound = BoundListener::new(what, loopback(port)).await;
             bound.map_err(|error: BindError| format!("{error}; the flag is {flag}"))
@@ -369,7 +370,7 @@ fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
 }
 
 /// Returns the programs of the functions; none if another program runs the functions.
-async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Program>, String> {
+async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Program>> {
     let places = Folders { template: &options.template_folder, data: &options.directory };
     match options.invoke_url {
         Some(_) => Ok(BTreeMap::new()),
@@ -380,28 +381,26 @@ async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Prog
 /// Locks the data folder for this process. Two processes with the same checkpoints would both deliver,
 /// and overwrite each other's checkpoints. The operating system releases the lock when the process ends
 /// for any reason.
-fn lock(directory: &Path) -> Result<File, String> {
+fn lock(directory: &Path) -> Result<File> {
     let path = directory.join("lock");
-    let failed = |error: std::io::Error| {
-        format!("cannot lock the data folder `{}`: {error}", directory.display())
-    };
-    platform::private_files::create_directory(directory).map_err(failed)?;
+    let doing = || format!("cannot lock the data folder `{}`", directory.display());
+    platform::private_files::create_directory(directory).context(doing)?;
     let file = File::options().create(true).truncate(false).write(true).open(path);
-    let file = file.map_err(failed)?;
+    let file = file.context(doing)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(format!(
+        Err(TryLockError::WouldBlock) => Err(fatal!(
             "another `weir up` or `weir demo` uses the data folder `{}`: stop that process, or name a different folder with --directory",
             directory.display()
         )),
-        Err(TryLockError::Error(error)) => Err(failed(error)),
+        Err(TryLockError::Error(error)) => Err(error).context(doing),
     }
 }
 
 /// Starts the journal. If this fails, the system still runs, but `weir streams explain` has fewer facts.
-fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal, String> {
+fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal> {
     Journal::begin(folder, now_ms).map_err(|error| {
-        let fault = format!(
+        let fault = fatal!(
             "cannot start the journal in `{}` ({error}): correct the cause and restart `weir up`",
             folder.display()
         );
@@ -425,11 +424,11 @@ fn start_object_store(
     stack: &Stack,
     options: &Options,
     port: BoundListener,
-) -> Result<(ObjectStore, Endpoint), String> {
+) -> Result<(ObjectStore, Endpoint)> {
     let root: &Path = &options.directory.join("s3");
-    let objects = ObjectStore::open(root).map_err(|error| error.to_string())?;
+    let objects = ObjectStore::open(root).map_err(Failure::fatal)?;
     for bucket in &stack.buckets {
-        objects.create_bucket(&bucket.name).map_err(|error| error.to_string())?;
+        objects.create_bucket(&bucket.name).map_err(Failure::fatal)?;
     }
     let endpoint =
         Endpoint::start(objects.clone(), port, options.allow_list.clone(), &stack.region);

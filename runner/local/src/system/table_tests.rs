@@ -123,7 +123,10 @@ async fn what_cannot_be_made_so_is_said() {
         ),
     ];
     for (properties, expected) in cases {
-        assert_eq!(carry_out(&served.client, &tables(&properties)).await.unwrap_err(), expected);
+        assert_eq!(
+            carry_out(&served.client, &tables(&properties)).await.unwrap_err().to_string(),
+            expected
+        );
     }
 }
 
@@ -156,7 +159,7 @@ async fn a_ttl_that_the_template_no_longer_has_is_switched_off_and_another_attri
         carry_out(&served.client, &until).await.unwrap();
         let other = carry_out(&served.client, &with("{AttributeName: gone, Enabled: true}")).await;
         assert_eq!(
-            other.unwrap_err(),
+            other.unwrap_err().to_string(),
             "table `films` (Films): the table's TTL attribute is `until`, but the template has `gone`; start `weir up` once without TimeToLiveSpecification, which disables TTL, then with the new attribute"
         );
         carry_out(&served.client, &without).await.unwrap();
@@ -206,7 +209,7 @@ async fn billing_mode_and_throughput_follow_the_template_with_the_indexes() {
     }
     let without_index = format!("{PLAIN}      {}\n", units_of(5, 5));
     assert_eq!(
-        carry_out(&served.client, &tables(&without_index)).await.unwrap_err(),
+        carry_out(&served.client, &tables(&without_index)).await.unwrap_err().to_string(),
         "table `films` (Films): the template provisions the table, but has no throughput for the table's index `by-director`; add the index to GlobalSecondaryIndexes, or delete the index first"
     );
 }

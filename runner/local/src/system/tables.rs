@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 
 use super::table_state::{describe, wait_until_active};
 use super::{billing, indexes, time_to_live};
-use client::sdk_error::error_text;
+use client::failure::{Context, Failure, Result, fatal};
 use template::{IndexKind, Table};
 
 /// Creates or changes all tables. Returns the ARN of each enabled stream, by the table's logical id.
@@ -22,12 +22,10 @@ use template::{IndexKind, Table};
 pub(crate) async fn carry_out(
     client: &Client,
     tables: &[Table],
-) -> Result<BTreeMap<String, String>, String> {
+) -> Result<BTreeMap<String, String>> {
     let mut streams = BTreeMap::new();
     for table in tables {
-        let failed =
-            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
-        let stream = carry_out_one(client, table).await.map_err(failed)?;
+        let stream = carry_out_one(client, table).await.context(|| name_of(table))?;
         if let Some(arn) = stream {
             streams.insert(table.logical_id.clone(), arn);
         }
@@ -35,25 +33,23 @@ pub(crate) async fn carry_out(
     Ok(streams)
 }
 
+fn name_of(table: &Table) -> String {
+    format!("table `{}` ({})", table.name, table.logical_id)
+}
+
 /// Finds all tables without changing anything. Returns the same as [`carry_out`].
 ///
 /// # Errors
 /// A table does not exist, or differs from the template.
-pub(crate) async fn find(
-    client: &Client,
-    tables: &[Table],
-) -> Result<BTreeMap<String, String>, String> {
+pub(crate) async fn find(client: &Client, tables: &[Table]) -> Result<BTreeMap<String, String>> {
     let mut streams = BTreeMap::new();
     for table in tables {
-        let failed =
-            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
-        let description = describe(client, table).await.map_err(failed)?.ok_or_else(|| {
-            failed(
-                "the table does not exist; deploy the template first, or set the table's name with --parameter"
-                    .to_owned(),
-            )
-        })?;
-        check_key(table, &description).map_err(failed)?;
+        let doing = || name_of(table);
+        let description = describe(client, table).await.context(doing)?.ok_or(
+            "the table does not exist; deploy the template first, or set the table's name with --parameter",
+        );
+        let description = description.context(doing)?;
+        check_key(table, &description).context(doing)?;
         if table.stream.is_none() {
             continue;
         }
@@ -62,13 +58,14 @@ pub(crate) async fn find(
         let arn = description
             .latest_stream_arn()
             .filter(|_| is_on)
-            .ok_or_else(|| failed("the table's stream is not enabled".to_owned()))?;
+            .ok_or("the table's stream is not enabled")
+            .context(doing)?;
         streams.insert(table.logical_id.clone(), arn.to_owned());
     }
     Ok(streams)
 }
 
-async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>, String> {
+async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>> {
     if describe(client, table).await?.is_none() {
         create(client, table).await?;
     }
@@ -84,7 +81,7 @@ async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>,
     Ok(stream)
 }
 
-async fn create(client: &Client, table: &Table) -> Result<(), String> {
+async fn create(client: &Client, table: &Table) -> Result<()> {
     let mut request = client
         .create_table()
         .table_name(&table.name)
@@ -108,25 +105,25 @@ async fn create(client: &Client, table: &Table) -> Result<(), String> {
     if let Some(view) = table.stream {
         request = request.stream_specification(stream_specification(view.as_str())?);
     }
-    request.send().await.map(drop).map_err(|error| error_text(&error))
+    request.send().await.map(drop).map_err(Failure::from)
 }
 
-fn stream_specification(view: &str) -> Result<StreamSpecification, String> {
+fn stream_specification(view: &str) -> Result<StreamSpecification> {
     StreamSpecification::builder()
         .stream_enabled(true)
         .stream_view_type(StreamViewType::from(view))
         .build()
-        .map_err(|error| error.to_string())
+        .map_err(Failure::fatal)
 }
 
-fn check_key(table: &Table, description: &TableDescription) -> Result<(), String> {
+fn check_key(table: &Table, description: &TableDescription) -> Result<()> {
     let wanted: Vec<&str> =
         std::iter::once(table.partition_key.as_str()).chain(table.sort_key.as_deref()).collect();
     let found: Vec<&str> =
         description.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
     let instead = "rename the table in the template, or delete the data folder to start over";
     if wanted != found {
-        return Err(format!(
+        return Err(fatal!(
             "the existing table has a different key: the template has ({}), the table has ({}); {instead}",
             wanted.join(", "),
             found.join(", ")
@@ -139,7 +136,7 @@ fn check_key(table: &Table, description: &TableDescription) -> Result<(), String
             definition.attribute_name() == name && definition.attribute_type().as_str() != kind
         });
         if let Some(other) = other {
-            return Err(format!(
+            return Err(fatal!(
                 "the key attribute `{name}` of the existing table or of its index has type {}, but the template has {kind}; {instead}",
                 other.attribute_type().as_str()
             ));
@@ -154,7 +151,7 @@ async fn ensure_stream(
     client: &Client,
     table: &Table,
     description: &TableDescription,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>> {
     let Some(view) = table.stream else {
         return Ok(None);
     };
@@ -162,7 +159,7 @@ async fn ensure_stream(
     if let Some(stream) = enabled {
         let found = stream.stream_view_type().map_or("", |view| view.as_str());
         if found != view.as_str() {
-            return Err(format!(
+            return Err(fatal!(
                 "the table's stream has the view type {found}, but the template has {}; a view type cannot be changed: disable the stream with `aws dynamodb update-table --table-name {} --stream-specification StreamEnabled=false` while `weir up` runs with the previous view type, then restart `weir up`; records that have not been read by then are lost with the old stream",
                 view.as_str(),
                 table.name
@@ -176,7 +173,7 @@ async fn ensure_stream(
         .stream_specification(stream_specification(view.as_str())?)
         .send()
         .await
-        .map_err(|error| error_text(&error))?;
+        .map_err(Failure::from)?;
     let description = wait_until_active(client, table).await?;
     Ok(description.latest_stream_arn().map(str::to_owned))
 }

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{TimeToLiveSpecification, TimeToLiveStatus};
 
 use super::table_state::{LOOKS_MAX, PAUSE};
-use client::sdk_error::error_text;
+use client::failure::{Failure, Result, fatal};
 use template::Table;
 
 /// The current TTL of a table.
@@ -31,14 +31,14 @@ impl Found {
 ///
 /// # Errors
 /// The TTL cannot be set as in the template, for this reason.
-pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<(), String> {
+pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<()> {
     let found = describe(client, table).await?;
     match &table.ttl_attribute {
         Some(wanted) if !found.is_on() => {
             settle(client, table, found).await?;
             change(client, table, wanted, true).await
         }
-        Some(wanted) if *wanted != found.attribute => Err(format!(
+        Some(wanted) if *wanted != found.attribute => Err(fatal!(
             "the table's TTL attribute is `{}`, but the template has `{wanted}`; start `weir up` once without TimeToLiveSpecification, which disables TTL, then with the new attribute",
             found.attribute
         )),
@@ -56,13 +56,13 @@ pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<(), Stri
     }
 }
 
-async fn describe(client: &Client, table: &Table) -> Result<Found, String> {
+async fn describe(client: &Client, table: &Table) -> Result<Found> {
     let answer = client
         .describe_time_to_live()
         .table_name(&table.name)
         .send()
         .await
-        .map_err(|error| error_text(&error))?;
+        .map_err(Failure::from)?;
     let found = answer.time_to_live_description();
     let status = found.and_then(|found| found.time_to_live_status());
     let attribute = found.and_then(|found| found.attribute_name());
@@ -73,7 +73,7 @@ async fn describe(client: &Client, table: &Table) -> Result<Found, String> {
 }
 
 /// Waits until a change in progress has ended.
-async fn settle(client: &Client, table: &Table, mut found: Found) -> Result<Found, String> {
+async fn settle(client: &Client, table: &Table, mut found: Found) -> Result<Found> {
     for _ in 0..LOOKS_MAX {
         if !found.is_changing() {
             return Ok(found);
@@ -81,20 +81,15 @@ async fn settle(client: &Client, table: &Table, mut found: Found) -> Result<Foun
         tokio::time::sleep(PAUSE).await;
         found = describe(client, table).await?;
     }
-    Err(format!("the table's TTL has been {} for more than two minutes", found.status.as_str()))
+    Err(fatal!("the table's TTL has been {} for more than two minutes", found.status.as_str()))
 }
 
-async fn change(
-    client: &Client,
-    table: &Table,
-    attribute: &str,
-    enabled: bool,
-) -> Result<(), String> {
+async fn change(client: &Client, table: &Table, attribute: &str, enabled: bool) -> Result<()> {
     let specification = TimeToLiveSpecification::builder()
         .enabled(enabled)
         .attribute_name(attribute)
         .build()
-        .map_err(|error| error.to_string())?;
+        .map_err(Failure::fatal)?;
     client
         .update_time_to_live()
         .table_name(&table.name)
@@ -102,5 +97,5 @@ async fn change(
         .send()
         .await
         .map(drop)
-        .map_err(|error| error_text(&error))
+        .map_err(Failure::from)
 }

@@ -250,19 +250,16 @@ impl TextRule {
 impl Bound {
     /// Reads `[operator, number]` or `[lower operator, number, upper operator, number]`.
     fn read_all(operand: &RawValue) -> Result<Vec<Self>, Fault> {
-        let fault = |problem: String| {
-            Fault::new(problem, "[\"=\", 5], [\">\", 0] or [\">\", 0, \"<=\", 5]")
-        };
         if syntax::kind(operand) != syntax::Kind::Array {
-            return Err(fault("numeric needs a list".to_owned()));
+            return Err(Self::fault("numeric needs a list"));
         }
         let parts = syntax::list(operand)?;
         let mut bounds = Vec::new();
         for pair in parts.chunks(2) {
             let [operator, number] = pair else {
-                return Err(fault("numeric lacks a number after its last operator".to_owned()));
+                return Err(Self::fault("numeric lacks a number after its last operator"));
             };
-            bounds.push(Self::read(operator, number).map_err(fault)?);
+            bounds.push(Self::read(operator, number)?);
         }
         match bounds.as_slice() {
             [_] => Ok(bounds),
@@ -271,36 +268,41 @@ impl Bound {
                     matches!(lower.operator, Comparison::Greater | Comparison::AtLeast);
                 let upper_last = matches!(upper.operator, Comparison::Less | Comparison::AtMost);
                 if !(lower_first && upper_last) {
-                    return Err(fault("a numeric range needs > or >= first, then < or <=".into()));
+                    return Err(Self::fault("a numeric range needs > or >= first, then < or <="));
                 }
                 if lower.number >= upper.number {
-                    return Err(fault(
-                        "a numeric range is empty: its bottom is not below its top".into(),
+                    return Err(Self::fault(
+                        "a numeric range is empty: its bottom is not below its top",
                     ));
                 }
                 Ok(bounds)
             }
-            _ => Err(fault("numeric takes one bound, or a bottom and a top".to_owned())),
+            _ => Err(Self::fault("numeric takes one bound, or a bottom and a top")),
         }
     }
 
-    fn read(operator: &RawValue, number: &RawValue) -> Result<Self, String> {
+    fn fault(problem: impl Into<String>) -> Fault {
+        Fault::new(problem, "[\"=\", 5], [\">\", 0] or [\">\", 0, \"<=\", 5]")
+    }
+
+    fn read(operator: &RawValue, number: &RawValue) -> Result<Self, Fault> {
         let operator = match operator.get() {
             "\"=\"" => Comparison::Equal,
             "\"<\"" => Comparison::Less,
             "\"<=\"" => Comparison::AtMost,
             "\">\"" => Comparison::Greater,
             "\">=\"" => Comparison::AtLeast,
-            other => return Err(format!("{other} is not a numeric operator")),
+            other => return Err(Self::fault(format!("{other} is not a numeric operator"))),
         };
         if syntax::kind(number) != syntax::Kind::Number {
-            return Err(format!("{} is not a number", number.get()));
+            return Err(Self::fault(format!("{} is not a number", number.get())));
         }
+        let parsed = number.get().parse();
         let number: f64 =
-            number.get().parse().map_err(|_| format!("{} is not a number", number.get()))?;
+            parsed.map_err(|_| Self::fault(format!("{} is not a number", number.get())))?;
         // EventBridge, "Numeric matching": numbers are limited to ±5.0e9.
         if number.abs() > 5.0e9 {
-            return Err(format!("{number} is outside -5.0e9 to 5.0e9"));
+            return Err(Self::fault(format!("{number} is outside -5.0e9 to 5.0e9")));
         }
         Ok(Self { operator, number })
     }

@@ -14,6 +14,8 @@ use jiff::Timestamp;
 use model::Item;
 use model::json::{item_from_str, write_string};
 
+use client::failure::{Result, fatal};
+
 /// The types of archive columns, named as in Athena's SQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CellType {
@@ -109,12 +111,12 @@ pub(super) struct Row(Vec<(String, Cell)>);
 ///
 /// # Errors
 /// When a column has a type that archives do not use.
-pub(super) fn rows_of(batch: &RecordBatch) -> Result<Vec<Row>, String> {
+pub(super) fn rows_of(batch: &RecordBatch) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> =
         (0..batch.num_rows()).map(|_| Row(Vec::with_capacity(batch.num_columns()))).collect();
     for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
         let cell_type = CellType::of(field.data_type()).ok_or_else(|| {
-            format!(
+            fatal!(
                 "column `{}` has the type {}, which Weir does not write into archives",
                 field.name(),
                 field.data_type()
@@ -161,13 +163,13 @@ pub(super) fn time_text(millis: i64) -> String {
 ///
 /// # Errors
 /// When the text is none of these.
-pub(crate) fn parse_time(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_time(text: &str) -> Result<i64> {
     if let Ok(seconds) = text.parse::<i64>() {
-        return seconds.checked_mul(1000).ok_or_else(|| format!("`{text}` is not a time"));
+        return seconds.checked_mul(1000).ok_or_else(|| fatal!("`{text}` is not a time"));
     }
     let whole = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
     whole.parse::<Timestamp>().map(Timestamp::as_millisecond).map_err(|_| {
-        format!(
+        fatal!(
             "`{text}` is not a time: write 2026-11-21T02:30:00Z, 2026-11-21, or seconds since 1970"
         )
     })
@@ -246,8 +248,8 @@ impl Row {
     ///
     /// # Errors
     /// When `_item` is invalid.
-    pub(super) fn item(&self) -> Result<Item, String> {
-        item_from_str(self.text("_item")).map_err(|error| format!("`_item`: {error}"))
+    pub(super) fn item(&self) -> Result<Item> {
+        item_from_str(self.text("_item")).map_err(|error| fatal!("`_item`: {error}"))
     }
 
     /// Returns the row as one line of JSON: its columns, and `_item` as an object in DynamoDB JSON.

@@ -20,6 +20,7 @@ use super::{store_for, unknown_columns};
 use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Result, fatal};
 use client::interruption;
 use client::output::say;
 use client::running::RunningState;
@@ -39,7 +40,7 @@ async fn tables_to_check(
     found: &Found,
     table: Option<String>,
     url: &str,
-) -> Result<BTreeSet<String>, String> {
+) -> Result<BTreeSet<String>> {
     if let Some(table) = table {
         return Ok(BTreeSet::from([table]));
     }
@@ -54,16 +55,16 @@ async fn tables_to_check(
     }
     match (tables.is_empty(), found) {
         (false, _) => Ok(tables),
-        (true, Found::Nothing(why)) => Err(format!("{why}; or name a table with --table")),
+        (true, Found::Nothing(why)) => Err(fatal!("{why}; or name a table with --table")),
         (true, Found::Archive(source)) => {
             let place = source.location();
-            Err(format!("the archive at `{place}` has no parts; name a table with --table"))
+            Err(fatal!("the archive at `{place}` has no parts; name a table with --table"))
         }
     }
 }
 
 /// Returns the names of the archives at this place that have parts of a table.
-async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
+async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>> {
     let Found::Archive(source) = found else { return Ok(BTreeSet::new()) };
     let parts = source.parts(Some(table), None).await?;
     Ok(parts.iter().filter_map(|part| source.archive_of(part)).collect())
@@ -79,7 +80,7 @@ pub(super) async fn check(
     store: Option<&str>,
     grace: Option<u32>,
     output: &mut Output<'_>,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let is_on_aws = matches!(&found, Found::Archive(source) if source.is_on_aws());
     let url = store_for(is_on_aws, store)?;
     let grace = grace.unwrap_or(if aws_host::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
@@ -101,7 +102,8 @@ pub(super) async fn check(
             // An archive outlives its table. A missing table is skipped, and the others are still
             // checked.
             Err(reason) if !is_named && is_gone(&dynamodb, &table).await => {
-                let line = json!({ "table": table, "checked": false, "reason": reason });
+                let line =
+                    json!({ "table": table, "checked": false, "reason": reason.to_string() });
                 output.line(&line.to_string())?;
                 continue;
             }
@@ -142,7 +144,7 @@ pub(super) async fn check(
 }
 
 /// Reports the declared columns of a table that no item has. Returns whether there is one.
-async fn say_unknown_columns(found: &Found, table: &str) -> Result<bool, String> {
+async fn say_unknown_columns(found: &Found, table: &str) -> Result<bool> {
     let Found::Archive(source) = found else { return Ok(false) };
     let misspelt = unknown_columns::misspelt(source, table).await?;
     misspelt.iter().for_each(|line| say(line));
@@ -150,10 +152,7 @@ async fn say_unknown_columns(found: &Found, table: &str) -> Result<bool, String>
 }
 
 /// Returns the rows of a part, and the event ids of rows erased from it.
-async fn read_archived(
-    source: &Source,
-    part: &Part,
-) -> Result<(Vec<Archived>, Vec<String>), String> {
+async fn read_archived(source: &Source, part: &Part) -> Result<(Vec<Archived>, Vec<String>)> {
     let columns = ["_event_id", "_stream_arn", "_deleted_at", "_deleted_by"];
     let content = source.content(part).await?;
     let batches = content.rows(Some(&columns)).map_err(|error| part.failed(error))?;

@@ -13,6 +13,7 @@ use super::cell::{Cell, CellType, Row, parse_time};
 use super::is_day;
 use super::schema::Union;
 use super::source::{Part, Source};
+use client::failure::{Context, Result, fatal};
 
 /// The partition column of engine tables. It is the UTC day in the names of parts, and no part has
 /// such a column.
@@ -75,9 +76,9 @@ impl Comparison {
     ///
     /// # Errors
     /// When the text has another form, or a day is not valid.
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self> {
         let form = || {
-            format!(
+            fatal!(
                 "--where `{text}`: write COLUMN OPERATOR VALUE, for example `year >= 2000`; operators are = != < <= > >="
             )
         };
@@ -89,7 +90,7 @@ impl Comparison {
         let (comparator, value) = found.ok_or_else(form)?;
         let (column, value) = (column.trim().to_owned(), unquoted(value.trim()).to_owned());
         if column == DAY && !is_day(&value) {
-            return Err(format!(
+            return Err(fatal!(
                 "--where `{text}`: `{value}` is not a day: write, for example, 2026-11-21"
             ));
         }
@@ -100,7 +101,7 @@ impl Comparison {
     ///
     /// # Errors
     /// When the column is unknown, or the value does not have its type.
-    fn typed(&self, union: &Union) -> Result<Condition, String> {
+    fn typed(&self, union: &Union) -> Result<Condition> {
         let Self { text, column, value, .. } = self;
         let of = |path, literal| Condition {
             column: column.clone(),
@@ -112,31 +113,31 @@ impl Comparison {
             return Ok(of(None, Literal::Day(value.clone())));
         }
         let known = union.column(column).ok_or_else(|| {
-            format!("--where `{text}`: unknown column `{column}`; {}", union.names_like(column))
+            fatal!("--where `{text}`: unknown column `{column}`; {}", union.names_like(column))
         })?;
         let cell_type = known
             .only_type()
-            .ok_or_else(|| format!("--where `{text}`: {}", known.conflict().unwrap_or_default()))?;
+            .ok_or_else(|| fatal!("--where `{text}`: {}", known.conflict().unwrap_or_default()))?;
         let literal = self.literal(cell_type);
-        let literal = literal.map_err(|reason| format!("--where `{text}`: {reason}"))?;
+        let literal = literal.context(|| format!("--where `{text}`"))?;
         Ok(of(known.path.clone(), literal))
     }
 
-    fn literal(&self, cell_type: CellType) -> Result<Literal, String> {
+    fn literal(&self, cell_type: CellType) -> Result<Literal> {
         let Self { column, value, .. } = self;
         Ok(match cell_type {
             CellType::Text => Literal::Text(value.clone()),
             CellType::Int | CellType::Bigint | CellType::Decimal { .. } => {
                 Literal::Number(value.parse().map_err(|_| {
-                    format!("`{column}` is {cell_type}, and `{value}` is not a number")
+                    fatal!("`{column}` is {cell_type}, and `{value}` is not a number")
                 })?)
             }
             CellType::Boolean => Literal::Boolean(
-                value.parse().map_err(|_| format!("`{column}` is boolean: write true or false"))?,
+                value.parse().map_err(|_| fatal!("`{column}` is boolean: write true or false"))?,
             ),
             CellType::Timestamp => Literal::Time(parse_time(value)?),
             CellType::Binary | CellType::Texts => {
-                return Err(format!("`{column}` is {cell_type}, which cannot be compared"));
+                return Err(fatal!("`{column}` is {cell_type}, which cannot be compared"));
             }
         })
     }
@@ -155,7 +156,7 @@ impl Condition {
     ///
     /// # Errors
     /// When the comparison needs a row's `_item`, and `_item` is malformed.
-    fn holds(&self, row: &Row) -> Result<bool, String> {
+    fn holds(&self, row: &Row) -> Result<bool> {
         let ordering = match (&self.literal, row.get(&self.column)) {
             // The day was compared for the whole part.
             (Literal::Day(_), _) => return Ok(true),
@@ -174,14 +175,14 @@ impl Condition {
 
     /// Compares the item's original value, which does not fit the column, and returns true if it
     /// matches. A value of another type is unequal, and neither less nor greater, as in DynamoDB.
-    fn holds_in_item(&self, row: &Row) -> Result<bool, String> {
+    fn holds_in_item(&self, row: &Row) -> Result<bool> {
         let Cell::Texts(coercions) = row.get("_coercions") else { return Ok(false) };
         // Most rows have no such value, so their items need not be parsed.
         if coercions.is_empty() || (self.path.is_none() && self.column != TTL_RAW) {
             return Ok(false);
         }
         let item = json::item_from_str(row.text("_item")).map_err(|error| {
-            format!("cannot parse `_item` of event `{}`: {error}", row.text("_event_id"))
+            fatal!("cannot parse `_item` of event `{}`: {error}", row.text("_event_id"))
         })?;
         let Some(path) = &self.path else {
             let expires_at = match row.get("_expires_at") {
@@ -214,7 +215,7 @@ pub(super) async fn read_all(
     source: &Source,
     parts: &[Part],
     texts: &[String],
-) -> Result<Vec<Condition>, String> {
+) -> Result<Vec<Condition>> {
     if texts.is_empty() {
         return Ok(Vec::new());
     }
@@ -228,7 +229,7 @@ pub(super) async fn read_all(
 ///
 /// # Errors
 /// When the comparison needs a row's `_item`, and `_item` is malformed.
-pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool, String> {
+pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool> {
     for condition in conditions {
         if !condition.holds(row)? {
             return Ok(false);

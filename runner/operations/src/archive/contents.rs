@@ -18,6 +18,7 @@ pub use super::restore::RestoreRequest;
 use super::source::{Part, Source};
 use super::{cell, restore_selected};
 use client::exit::Exit;
+use client::failure::Result;
 use client::running::Running;
 
 /// Default prefix of an archive's objects.
@@ -121,7 +122,7 @@ impl Archive {
     ///
     /// # Errors
     /// When there are several, or the endpoint does not answer.
-    pub async fn find(place: &ArchivePlace) -> Result<Result<Self, String>, String> {
+    pub async fn find(place: &ArchivePlace) -> Result<Result<Self>> {
         let running = place.running.as_ref();
         let own = running.map(|running| running.archive_bucket.clone());
         let bucket = place.bucket.clone().or(own.filter(|bucket| !bucket.is_empty()));
@@ -133,7 +134,7 @@ impl Archive {
         };
         Ok(match arguments.at(&place.s3, bucket, running).await? {
             Found::Archive(source) => Ok(Self(source)),
-            Found::Nothing(why) => Err(why),
+            Found::Nothing(why) => Err(why.into()),
         })
     }
 
@@ -148,12 +149,7 @@ impl Archive {
     ///
     /// # Errors
     /// When the objects cannot be listed.
-    pub async fn days(
-        &self,
-        table: Option<&str>,
-        skip: usize,
-        at_most: usize,
-    ) -> Result<Days, String> {
+    pub async fn days(&self, table: Option<&str>, skip: usize, at_most: usize) -> Result<Days> {
         let parts = self.0.parts(None, None).await?;
         let mut by_day: BTreeMap<(&str, &str), Vec<&Part>> = BTreeMap::new();
         for part in &parts {
@@ -203,7 +199,7 @@ impl Archive {
     ///
     /// # Errors
     /// When the archive cannot be listed, or a part cannot be read. A day without parts has no rows.
-    pub async fn rows(&self, table: &str, day: &str, at_most: usize) -> Result<Rows, String> {
+    pub async fn rows(&self, table: &str, day: &str, at_most: usize) -> Result<Rows> {
         let parts = self.0.parts(Some(table), Some(day)).await?;
         let (mut reading, mut seen) = (Reading::of(&self.0, parts), ReturnedEvents::default());
         let (mut found, mut bytes) = (Rows::default(), 0);
@@ -241,7 +237,7 @@ impl Archive {
         request: &RestoreRequest,
         endpoint: &str,
         dry_run: bool,
-    ) -> Result<RestoreAnswer, String> {
+    ) -> Result<RestoreAnswer> {
         let arguments = RestoreArguments::of(request, endpoint, dry_run);
         let done = restore_selected(&self.0, &arguments, &ProgressBar::hidden()).await?;
         Ok(RestoreAnswer {
@@ -255,7 +251,7 @@ impl Archive {
     ///
     /// # Errors
     /// When the request selects every row or is malformed, or the archive has no such table.
-    pub async fn preview_erasure(&self, request: &EraseRequest) -> Result<ErasePreview, String> {
+    pub async fn preview_erasure(&self, request: &EraseRequest) -> Result<ErasePreview> {
         erasure::preview(&self.0, request).await
     }
 }
@@ -264,7 +260,7 @@ impl Archive {
 ///
 /// # Errors
 /// When the request selects every row or is malformed, or the function fails.
-pub async fn erase(running: &Running, request: &EraseRequest) -> Result<String, String> {
+pub async fn erase(running: &Running, request: &EraseRequest) -> Result<String> {
     erasure::carry_out(running, request).await
 }
 
@@ -326,7 +322,7 @@ mod tests {
         let scan = store.client.scan().table_name("movies").send().await.unwrap();
         assert!(scan.items().is_empty());
         let nothing = RestoreRequest { condition: None, ..request.clone() };
-        let refused = archive.restore(&nothing, &store.url, true).await.unwrap_err();
+        let refused = archive.restore(&nothing, &store.url, true).await.unwrap_err().to_string();
         assert!(refused.starts_with("no rows are selected"), "{refused}");
         let erase = |begins_with: &str| EraseRequest {
             table: "movies".to_owned(),
@@ -339,7 +335,7 @@ mod tests {
         let none = archive.preview_erasure(&erase("title=X")).await.unwrap();
         assert_eq!((none.rows, none.text.as_str()), (0, "no row has `title` beginning with `X`"));
         let unknown = EraseRequest { table: "songs".to_owned(), ..erase("a=b") };
-        let unknown = archive.preview_erasure(&unknown).await.unwrap_err();
+        let unknown = archive.preview_erasure(&unknown).await.unwrap_err().to_string();
         assert!(unknown.contains("no table `songs`"), "{unknown}");
     }
 }

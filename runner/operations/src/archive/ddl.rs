@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::schema::{Union, UnionColumn};
 use super::source::Part;
+use client::failure::{Result, fatal};
 
 /// Suffix of the name of a table's archive.
 const SUFFIX: &str = "_archive";
@@ -43,10 +44,10 @@ pub(super) struct Target<'a> {
 ///
 /// # Errors
 /// When no part has a key column.
-pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result<String, String> {
+pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result<String> {
     for key in target.key_columns {
         if union.column(key).is_none() {
-            return Err(format!("unknown column `{key}`; {}", union.names_like(key)));
+            return Err(fatal!("unknown column `{key}`; {}", union.names_like(key)));
         }
     }
     let (agreed, conflicts): (Vec<&UnionColumn>, Vec<&UnionColumn>) =
@@ -71,14 +72,14 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
 ///
 /// # Errors
 /// When another table has the name.
-pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
+pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<()> {
     let name = relation(table);
     if name.strip_suffix(SUFFIX) == Some(table) {
         return Ok(());
     }
     let other = parts.iter().find(|part| part.table != table && relation(&part.table) == name);
     let Some(Part { table: other, .. }) = other else { return Ok(()) };
-    Err(format!(
+    Err(fatal!(
         "the tables `{table}` and `{other}` would both be named `{name}` in the engine, because its names ignore case and have `_` for `-`: copy `table={table}` into a separate folder, pass this folder with --folder and its address with --location, and run the DDL in another database"
     ))
 }
@@ -373,7 +374,9 @@ mod tests {
         ] {
             match (check_name(table, &parts(tables)), other) {
                 (Ok(()), None) => {}
-                (Err(said), Some(part)) => assert!(said.contains(part), "{table}: {said}"),
+                (Err(said), Some(part)) => {
+                    assert!(said.to_string().contains(part), "{table}: {said}");
+                }
                 (found, _) => panic!("{table}: {found:?}"),
             }
         }

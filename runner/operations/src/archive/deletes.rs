@@ -15,6 +15,7 @@ use rules::marks::restored;
 use rules::migration::is_bare_tombstone_of;
 
 use super::completeness::Deletes;
+use client::failure::{Failure, Result, fatal};
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
@@ -53,12 +54,12 @@ impl Known<'_> {
 ///
 /// # Errors
 /// When a call fails, or the table has no stream.
-pub(super) async fn read(client: &Client, known: Known<'_>) -> Result<Deletes, String> {
+pub(super) async fn read(client: &Client, known: Known<'_>) -> Result<Deletes> {
     let table = known.table;
     let mut found = Deletes::default();
     found.streams.extend(shards::arns(client, Some(table)).await?);
     if found.streams.is_empty() {
-        return Err(format!("table `{table}` has no stream, so its archive cannot be checked"));
+        return Err(fatal!("table `{table}` has no stream, so its archive cannot be checked"));
     }
     let mut restored = BTreeSet::new();
     for arn in found.streams.clone() {
@@ -78,7 +79,7 @@ async fn read_shard(
     (known, shard): (Known<'_>, &Shard),
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
-) -> Result<(), String> {
+) -> Result<()> {
     let Some(id) = shard.shard_id.as_deref() else { return Ok(()) };
     let range = shard.sequence_number_range.as_ref();
     let is_closed = range.is_some_and(|range| range.ending_sequence_number.is_some());
@@ -90,7 +91,7 @@ async fn read_shard(
                 Ok(Some(page)) => page,
                 Ok(None) => return Ok(()),
                 Err(Refusal::Trimmed) => break,
-                Err(refusal) => return Err(format!("shard `{id}`: {refusal}")),
+                Err(refusal) => return Err(fatal!("shard `{id}`: {refusal}")),
             };
             if page.is_empty() {
                 empty += 1;
@@ -101,7 +102,7 @@ async fn read_shard(
                 note(&record, known, found, restored)?;
             }
             if found.deletes.len() > DELETES_MAX {
-                return Err(format!(
+                return Err(fatal!(
                     "the stream has more than {DELETES_MAX} TTL deletes, more than a check can hold in memory"
                 ));
             }
@@ -109,7 +110,7 @@ async fn read_shard(
                 return Ok(());
             }
             if is_closed && empty > 0 && since.elapsed() > EMPTY_TIME_MAX {
-                return Err(format!(
+                return Err(fatal!(
                     "closed shard `{id}` returned only empty pages for {} s: run the check again later",
                     EMPTY_TIME_MAX.as_secs()
                 ));
@@ -124,12 +125,12 @@ fn note(
     known: Known<'_>,
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
-) -> Result<(), String> {
+) -> Result<()> {
     // Few records have a user identity, and only those need to be decoded.
     if !record.json().contains("\"userIdentity\"") {
         return Ok(());
     }
-    let record = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?.record;
+    let record = lambda_record_from_str(record.json()).map_err(Failure::fatal)?.record;
     if !record.is_time_to_live() {
         return Ok(());
     }

@@ -24,6 +24,7 @@ use super::reading::Reading;
 use super::source::{Part, Source};
 use super::table_argument::NamedTable;
 use client::exit::Exit;
+use client::failure::{Context, Failure, Result, fatal, refused};
 use client::interruption;
 use client::item_key;
 use client::output::{counted, say};
@@ -82,12 +83,9 @@ pub struct ErasePreview {
 ///
 /// # Errors
 /// When the request selects every row or is malformed, or the archive has no such table.
-pub(super) async fn preview(
-    source: &Source,
-    request: &EraseRequest,
-) -> Result<ErasePreview, String> {
+pub(super) async fn preview(source: &Source, request: &EraseRequest) -> Result<ErasePreview> {
     let arguments = EraseArguments::of(request);
-    let meant = arguments.meant(source).await??;
+    let meant = arguments.meant(source).await?;
     let text = match meant.rows {
         0 => format!("no row {}", arguments.words()),
         _ => arguments.confirmation_text(meant),
@@ -100,7 +98,7 @@ pub(super) async fn preview(
 ///
 /// # Errors
 /// When the request is malformed, or the function fails.
-pub(super) async fn carry_out(running: &Running, request: &EraseRequest) -> Result<String, String> {
+pub(super) async fn carry_out(running: &Running, request: &EraseRequest) -> Result<String> {
     let event = EraseArguments::of(request).request()?;
     Ok(as_written(&ask_of(running, event).await?))
 }
@@ -129,7 +127,7 @@ impl EraseArguments {
     ///
     /// # Errors
     /// When a flag is missing or wrong; the message says what to write.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<()> {
         self.subject().map(drop)
     }
 
@@ -137,13 +135,13 @@ impl EraseArguments {
     ///
     /// # Errors
     /// When a flag has a wrong form.
-    fn request(&self) -> Result<Value, String> {
+    fn request(&self) -> Result<Value> {
         let mut erase = Map::new();
         erase.insert("table".to_owned(), json!(self.table.name()));
         let ItemMatch { equals, begins_with } = self.subject()?;
         if !equals.is_empty() {
             let typed = serde_json::from_str(&json::item_to_string(&equals));
-            let typed: Value = typed.map_err(|error| format!("--equals: {error}"))?;
+            let typed: Value = typed.context(|| "--equals")?;
             erase.insert("equals".to_owned(), typed);
         }
         if let Some(BeginsWith { attribute, text }) = begins_with {
@@ -155,7 +153,7 @@ impl EraseArguments {
 
     /// Returns the name of the erasure: the given one, or a hash of the selected rows. A receipt
     /// must contain no key, so the name must not contain one either.
-    fn called(&self) -> Result<String, String> {
+    fn called(&self) -> Result<String> {
         if let Some(name) = &self.name {
             return Ok(name.clone());
         }
@@ -168,19 +166,19 @@ impl EraseArguments {
 
     /// Parses the attributes of --equals. A document among plain values is refused, because a value
     /// such as `{"S":"x"}` would be ambiguous.
-    fn equal(&self) -> Result<Item, String> {
+    fn equal(&self) -> Result<Item> {
         let Some(text) = &self.equals else { return Ok(Item::new()) };
-        let wrong = |reason: &str| {
-            format!(
+        let wrong = |reason: Failure| {
+            fatal!(
                 "--equals `{text}`: {reason}; write, for example, '{{\"year\":2013,\"title\":\"Rush\"}}', or DynamoDB JSON such as '{{\"title\":{{\"S\":\"Rush\"}}}}'"
             )
         };
-        let equals = item_key::attributes(text).map_err(|reason| wrong(&reason))?;
+        let equals = item_key::attributes(text).map_err(wrong)?;
         let is_document =
             |value: &AttributeValue| matches!(value, AttributeValue::M(_) | AttributeValue::L(_));
         let is_typed = json::item_from_str(text).is_ok();
         match equals.iter().find(|(_, value)| is_document(value) && !is_typed) {
-            Some((name, _)) => Err(wrong(&format!(
+            Some((name, _)) => Err(wrong(fatal!(
                 "`{name}` is a document among plain values: write all values in DynamoDB JSON"
             ))),
             None => Ok(equals),
@@ -188,7 +186,7 @@ impl EraseArguments {
     }
 
     /// Returns the selected rows, as the function parses them from the event.
-    fn subject(&self) -> Result<ItemMatch, String> {
+    fn subject(&self) -> Result<ItemMatch> {
         let equals = self.equal()?;
         let begins_with = self.begins_with.as_deref().map(BeginsWith::parse).transpose()?;
         if equals.is_empty() && begins_with.is_none() {
@@ -196,19 +194,18 @@ impl EraseArguments {
                 .equals
                 .as_ref()
                 .map_or("no filter is given", |_| "--equals names no attribute");
-            return Err(format!(
+            return Err(fatal!(
                 "{named}, so this would erase every row: select rows with --equals, for example '{{\"title\":\"Rush\"}}', or with --begins-with, for example pk=TENANT#7#"
             ));
         }
         Ok(ItemMatch { equals, begins_with })
     }
 
-    /// Counts the selected rows in the table's parts. The inner error is that the archive does not
-    /// have the table.
+    /// Counts the selected rows in the table's parts.
     ///
     /// # Errors
-    /// When a flag is wrong, or the archive cannot be read.
-    async fn meant(&self, source: &Source) -> Result<Result<SelectedRows, String>, String> {
+    /// When a flag is wrong, or the archive cannot be read; a refusal if it does not have the table.
+    async fn meant(&self, source: &Source) -> Result<SelectedRows> {
         let (subject, table) = (self.subject()?, self.table.name());
         let all = source.parts(None, None).await?;
         let parts: Vec<Part> = all.iter().filter(|part| part.table == *table).cloned().collect();
@@ -218,9 +215,9 @@ impl EraseArguments {
                 [] => "; it has no tables".to_owned(),
                 tables => format!("; tables are {}", tables.join(", ")),
             };
-            return Ok(Err(format!("the archive has no table `{table}`{tables}")));
+            return Err(refused!("the archive has no table `{table}`{tables}"));
         }
-        count(&subject, source, parts).await.map(Ok)
+        count(&subject, source, parts).await
     }
 
     /// Describes the selected rows.
@@ -233,7 +230,7 @@ impl EraseArguments {
 
     /// Returns the message that no row matches, with the command that resumes a killed call,
     /// because only the function can find out whether the bucket still keeps the rows.
-    fn none_is_meant(&self) -> Result<String, String> {
+    fn none_is_meant(&self) -> Result<String> {
         let none = format!("no row {}; nothing was erased", self.words());
         if self.dry_run {
             return Ok(none);
@@ -257,11 +254,7 @@ impl EraseArguments {
     }
 }
 
-async fn count(
-    subject: &ItemMatch,
-    source: &Source,
-    parts: Vec<Part>,
-) -> Result<SelectedRows, String> {
+async fn count(subject: &ItemMatch, source: &Source, parts: Vec<Part>) -> Result<SelectedRows> {
     let (mut events, mut meant) = (BTreeSet::new(), SelectedRows::default());
     let mut reading = Reading::of(source, parts);
     while let Some((part, batches)) = reading.next(Some(&["_item", "_event_id"])).await? {
@@ -293,22 +286,16 @@ pub(super) async fn erase(
     arguments: &EraseArguments,
     found: Found,
     output: &mut Output<'_>,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let request = arguments.request()?;
     let source = match found {
         Found::Archive(source) => source,
-        Found::Nothing(why) => {
-            say(&format!("refused: {why}"));
-            return Ok(Exit::Refused);
-        }
+        Found::Nothing(why) => return Err(refused!("refused: {why}")),
     };
     let table = arguments.table.name();
-    let meant = match arguments.meant(&source).await? {
-        Ok(meant) => meant,
-        Err(why) => {
-            say(&format!("refused: {why}"));
-            return Ok(Exit::Refused);
-        }
+    let meant = match arguments.meant(&source).await {
+        Err(Failure::Refused(why)) => return Err(refused!("refused: {why}")),
+        meant => meant?,
     };
     if arguments.dry_run {
         let counted = json!({
@@ -324,8 +311,8 @@ pub(super) async fn erase(
         return Ok(Exit::Done);
     }
     let what = arguments.confirmation_text(meant);
-    if !arguments.yes && !is_agreed(&what, std::io::stdin().is_terminal())? {
-        return Ok(Exit::Refused);
+    if !arguments.yes {
+        confirm(&what, std::io::stdin().is_terminal())?;
     }
     if arguments.name.is_none() {
         say(&format!(
@@ -349,24 +336,20 @@ fn has_erased(answer: &str) -> bool {
     answer.get("erased").is_some_and(|receipt| rows_erased(receipt) > 0)
 }
 
-/// Returns true if the operator confirms; without a terminal, explains how to confirm.
-fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
+/// Asks the operator for a confirmation; without a terminal, explains how to confirm.
+///
+/// # Errors
+/// A refusal without a confirmation.
+fn confirm(what: &str, is_terminal: bool) -> Result<()> {
     if !is_terminal {
-        say(&format!(
+        return Err(refused!(
             "refused: this erases {what}; add --yes to confirm, or --dry-run to count only"
         ));
-        return Ok(false);
     }
     say(&format!("This erases {what}. Type `yes` to continue:"));
     let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| format!("cannot read stdin: {error}"))?;
-    if answer.trim() == "yes" {
-        return Ok(true);
-    }
-    say("nothing was erased");
-    Ok(false)
+    std::io::stdin().read_line(&mut answer).context(|| "cannot read stdin")?;
+    if answer.trim() == "yes" { Ok(()) } else { Err(refused!("nothing was erased")) }
 }
 
 #[cfg(test)]
@@ -475,15 +458,22 @@ mod tests {
             (r#"{"a":["x"]}"#, "`a` is a document among plain values"),
             (r#"{"a":{"X":"x"}}"#, "write, for example,"),
         ] {
-            let said = request(Some(text), None).unwrap_err();
+            let said = request(Some(text), None).unwrap_err().to_string();
             assert!(said.starts_with("--equals `") && said.contains(expected), "{said}");
         }
         for text in ["pk", "=T", "pk="] {
-            assert!(request(None, Some(text)).unwrap_err().contains("is not ATTRIBUTE=TEXT"));
+            assert!(
+                request(None, Some(text))
+                    .unwrap_err()
+                    .to_string()
+                    .contains("is not ATTRIBUTE=TEXT")
+            );
         }
         let subject = |equals| erase(Some(equals), None).subject();
-        assert!(subject("{}").unwrap_err().contains("every row: select rows with --equals"));
-        let none = erase(None, None).check().unwrap_err();
+        assert!(
+            subject("{}").unwrap_err().to_string().contains("every row: select rows with --equals")
+        );
+        let none = erase(None, None).check().unwrap_err().to_string();
         assert!(none.contains("with --begins-with, for example pk=TENANT#7#"), "{none}");
         assert_eq!(erase(None, Some("titel=R")).words(), "has `titel` beginning with `R`");
     }

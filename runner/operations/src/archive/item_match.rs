@@ -4,6 +4,8 @@
 
 use model::{AttributeValue, Item};
 
+use client::failure::{Result, fatal};
+
 /// The attributes that an item must have.
 #[derive(Debug, Default)]
 pub(super) struct ItemMatch {
@@ -33,12 +35,12 @@ impl BeginsWith {
     ///
     /// # Errors
     /// When it is not ATTRIBUTE=TEXT.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self> {
         match text.split_once('=') {
             Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {
                 Ok(Self { attribute: attribute.to_owned(), text: text.to_owned() })
             }
-            _ => Err(format!(
+            _ => Err(fatal!(
                 "--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#"
             )),
         }

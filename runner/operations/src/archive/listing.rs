@@ -14,6 +14,7 @@ use super::cell::time_text;
 use super::output::Output;
 use super::reading::{LOOKS_MAX, READS_AT_ONCE};
 use super::source::{Part, Source};
+use client::failure::Result;
 use client::output::{Output as Format, counted, say};
 
 /// Maximum number of unreadable parts that are named. More of them suggest that the store is at
@@ -94,7 +95,7 @@ impl Listing {
                 Ok(footer) => day.add(part, &footer),
                 Err(reason) => {
                     day.add_damaged(part);
-                    listing.damaged.push((part.clone(), reason));
+                    listing.damaged.push((part.clone(), reason.to_string()));
                 }
             }
             if listing.is_cut() {
@@ -109,7 +110,7 @@ impl Listing {
         self.damaged.len() > DAMAGED_MAX
     }
 
-    fn write(&self, format: Format, output: &mut Output<'_>) -> Result<(), String> {
+    fn write(&self, format: Format, output: &mut Output<'_>) -> Result<()> {
         let days = &self.days;
         match format {
             Format::Table => write_table(days, output),
@@ -148,10 +149,7 @@ impl Listing {
 ///
 /// # Errors
 /// When parts cannot be listed.
-async fn look(
-    source: &Source,
-    list: impl AsyncFn() -> Result<Vec<Part>, String>,
-) -> Result<Listing, String> {
+async fn look(source: &Source, list: impl AsyncFn() -> Result<Vec<Part>>) -> Result<Listing> {
     let mut listing = Listing::read(source, &list().await?).await;
     for _ in 1..LOOKS_MAX {
         if listing.damaged.is_empty() {
@@ -172,24 +170,17 @@ async fn look(
 /// # Errors
 /// When parts cannot be listed. When some parts cannot be read, the others are listed before the
 /// error.
-pub(super) async fn write(
-    source: &Source,
-    format: Format,
-    output: &mut Output<'_>,
-) -> Result<(), String> {
+pub(super) async fn write(source: &Source, format: Format, output: &mut Output<'_>) -> Result<()> {
     let listing = look(source, async || source.parts(None, None).await).await?;
     if !listing.is_cut() {
         listing.write(format, output)?;
         output.flush()?;
         listing.damaged.iter().for_each(|(_, reason)| say(reason));
     }
-    listing.problem().map_or(Ok(()), Err)
+    listing.problem().map_or(Ok(()), |problem| Err(problem.into()))
 }
 
-fn write_table(
-    days: &BTreeMap<(String, String), Day>,
-    output: &mut Output<'_>,
-) -> Result<(), String> {
+fn write_table(days: &BTreeMap<(String, String), Day>, output: &mut Output<'_>) -> Result<()> {
     let widest = days.keys().map(|(table, _)| table.len()).max().unwrap_or(0).max(5);
     output.line(&format!(
         "{:widest$}  {:10}  {:>7}  {:>10}  {:>12}  {:20}  {:20}",

@@ -12,6 +12,7 @@ use super::output::Output;
 use super::table_argument::OneOfAll;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::invocation::invoke;
 use client::output::{counted, no_effect, say};
@@ -45,9 +46,9 @@ impl CompactArguments {
     ///
     /// # Errors
     /// When a part of this age may still be written to.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<()> {
         match self.age {
-            Some(age) if age < AGE_SECONDS_MIN && !self.nothing_is_archiving => Err(format!(
+            Some(age) if age < AGE_SECONDS_MIN && !self.nothing_is_archiving => Err(fatal!(
                 "--age {age}: parts younger than {AGE_SECONDS_MIN} seconds may still be written to; use --age {AGE_SECONDS_MIN} or more, or add --nothing-is-archiving if no function is writing to the archive"
             )),
             _ => Ok(()),
@@ -77,10 +78,7 @@ impl CompactArguments {
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
-pub(super) async fn compact(
-    arguments: &CompactArguments,
-    output: &mut Output<'_>,
-) -> Result<Exit, String> {
+pub(super) async fn compact(arguments: &CompactArguments, output: &mut Output<'_>) -> Result<Exit> {
     arguments.check()?;
     if arguments.is_young_in_vain() {
         no_effect("--nothing-is-archiving", "--age leaves out all parts that it would include");
@@ -102,8 +100,13 @@ fn left_by(answer: &str) -> Option<String> {
         let hours = counted(hours, "hour is", "hours are");
         format!("{hours} not fully compacted, because another writer changed the objects or the object store did not respond (see `weir logs archive-maintenance`)")
     });
+    let to_align = report.get("objectsToAlign").and_then(Value::as_u64).unwrap_or(0);
+    let to_align = (to_align > 0).then(|| {
+        let objects = counted(to_align, "object lacks", "objects lack");
+        format!("{objects} columns of the table's other objects")
+    });
     let cut = (!is_complete).then(|| "the time limit was reached".to_owned());
-    let left: Vec<String> = postponed.into_iter().chain(cut).collect();
+    let left: Vec<String> = postponed.into_iter().chain(to_align).chain(cut).collect();
     (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
@@ -119,12 +122,12 @@ pub(crate) fn rows_erased(receipt: &Value) -> u64 {
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
-pub(crate) async fn ask(request: Value) -> Result<String, String> {
+pub(crate) async fn ask(request: Value) -> Result<String> {
     ask_of(&Running::read()?, request).await
 }
 
 /// Invokes the function of this system, as [`ask`] does.
-pub(super) async fn ask_of(running: &Running, request: Value) -> Result<String, String> {
+pub(super) async fn ask_of(running: &Running, request: Value) -> Result<String> {
     let function = running.function(FUNCTION)?;
     interruption::reached(format!("`{function}` was invoked and has not responded yet"));
     let invoked = invoke(running, function, Bytes::from(request.to_string())).await?;
@@ -135,7 +138,8 @@ pub(super) async fn ask_of(running: &Running, request: Value) -> Result<String, 
         return Ok(advanced.map_or(body.clone(), |advanced| with_store_time(&body, advanced.now)));
     }
     let error: Value = serde_json::from_str(&body).unwrap_or_default();
-    Err(error.get("errorMessage").and_then(Value::as_str).map_or(body, str::to_owned))
+    let reason = error.get("errorMessage").and_then(Value::as_str).map_or(body, str::to_owned);
+    Err(Failure::Fatal(reason))
 }
 
 #[cfg(test)]
@@ -151,6 +155,10 @@ mod tests {
                 Some("1 hour is not fully compacted"),
             ),
             (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("time limit")),
+            (
+                r#"{"compacted":{"postponedHours":0,"objectsToAlign":2,"complete":true}}"#,
+                Some("2 objects lack columns"),
+            ),
         ] {
             let left = left_by(answer);
             assert_eq!(left.is_some(), expected.is_some(), "{answer}");
@@ -195,7 +203,10 @@ mod tests {
             let checked =
                 CompactArguments { table: OneOfAll::default(), age, nothing_is_archiving }.check();
             assert_eq!(checked.is_ok(), is_right, "{age:?}");
-            let said = checked.err().unwrap_or("--age 10: --nothing-is-archiving".to_owned());
+            let said = checked.map_or_else(
+                |failure| failure.to_string(),
+                |()| "--nothing-is-archiving".to_owned(),
+            );
             assert!(said.contains("--nothing-is-archiving") && !said.contains('{'), "{said}");
         }
         assert_eq!(

@@ -50,6 +50,7 @@ use self::table_argument::{OneOfAll, TableArgument};
 use client::aws_host;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Result, fatal};
 use client::item_key;
 use client::output::say;
 
@@ -134,7 +135,7 @@ pub async fn run(
     arguments: ArchiveArguments,
     format: client::output::Output,
     writer: &mut dyn Write,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let mut output = Output::new(writer);
     let place = &arguments.place;
     let code = match arguments.verb {
@@ -164,7 +165,7 @@ async fn carry_out(
     format: client::output::Output,
     source: &Source,
     output: &mut Output<'_>,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     match verb {
         ArchiveVerb::Ls => {
             listing::write(source, format, output).await?;
@@ -184,7 +185,7 @@ async fn carry_out(
             let found = versions::find(source, &parts, &key, as_of).await?;
             let older = if as_of.is_some() { found.len().saturating_sub(1) } else { 0 };
             if found.is_empty() {
-                return Err(versions::none(source, &parts, &key, as_of).await);
+                return Err(versions::none(source, &parts, &key, as_of).await.into());
             }
             found.iter().skip(older).try_for_each(|row| output.line(&row.json()))?;
         }
@@ -207,7 +208,7 @@ async fn restored(
     source: &Source,
     arguments: &RestoreArguments,
     output: &mut Output<'_>,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let done = restore_selected(source, arguments, &restore::progress()).await?;
     done.notes.iter().for_each(|note| say(note));
     output.line(&done.answer)?;
@@ -219,7 +220,7 @@ async fn restore_selected(
     source: &Source,
     arguments: &RestoreArguments,
     progress: &ProgressBar,
-) -> Result<Restored, String> {
+) -> Result<Restored> {
     let table = arguments.table.name();
     let (parts, conditions) = selected(source, table, &arguments.conditions).await?;
     if let Some(key) = arguments.key()?
@@ -232,9 +233,9 @@ async fn restore_selected(
 }
 
 /// Returns the parts of one day, or an error that lists the existing days.
-fn of_day(parts: Vec<Part>, day: &str, notes: &mut Vec<String>) -> Result<Vec<Part>, String> {
+fn of_day(parts: Vec<Part>, day: &str, notes: &mut Vec<String>) -> Result<Vec<Part>> {
     if !is_day(day) {
-        return Err(format!("--dt `{day}` is not a day: write, for example, 2026-11-21"));
+        return Err(fatal!("--dt `{day}` is not a day: write, for example, 2026-11-21"));
     }
     Ok(kept_days(parts, &format!("of {day}"), notes, |date| date == day))
 }
@@ -267,22 +268,22 @@ fn is_day(text: &str) -> bool {
 }
 
 /// Returns the parts of a table; without a name, there must be only one table.
-async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, String> {
+async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>> {
     let all = source.parts(None, None).await?;
     let tables: BTreeSet<&str> = all.iter().map(|part| part.table.as_str()).collect();
     let names = tables.iter().copied().collect::<Vec<_>>().join(", ");
     let place = source.location();
     let wanted = match (table, tables.first()) {
-        (_, None) => return Err(format!("the archive at `{place}` has no parts")),
+        (_, None) => return Err(fatal!("the archive at `{place}` has no parts")),
         (Some(table), _) if tables.contains(table) => table.to_owned(),
         (Some(table), _) => {
-            return Err(format!(
+            return Err(fatal!(
                 "the archive at `{place}` has no table `{table}`; tables are {names}"
             ));
         }
         (None, Some(only)) if tables.len() == 1 => (*only).to_owned(),
         (None, _) => {
-            return Err(format!(
+            return Err(fatal!(
                 "name one of the tables, for example `{}`: {names}",
                 tables.first().copied().unwrap_or_default()
             ));
@@ -297,7 +298,7 @@ async fn selected(
     source: &Source,
     table: Option<&str>,
     conditions: &[String],
-) -> Result<(Vec<Part>, Vec<Condition>), String> {
+) -> Result<(Vec<Part>, Vec<Condition>)> {
     let list = async || one_table(source, table).await;
     while_parts_change(list, async |parts: &[Part]| {
         Ok((parts.to_vec(), condition::read_all(source, parts, conditions).await?))
@@ -311,9 +312,9 @@ async fn write_ddl(
     engine: Engine,
     location: Option<String>,
     key_columns: Vec<String>,
-) -> Result<String, String> {
+) -> Result<String> {
     let Some(first) = parts.first() else {
-        return Err("the archive has no parts of the selected table".to_owned());
+        return Err(fatal!("the archive has no parts of the selected table"));
     };
     ddl::check_name(&first.table, &source.parts(None, None).await?)?;
     let union = Union::read(source, parts).await?;
@@ -355,10 +356,10 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
 ///
 /// # Errors
 /// When no store is known, or it has to be named.
-fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String, String> {
+fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String> {
     let url = endpoint::find(flag)?;
     if is_on_aws && flag.is_none() && !aws_host::is_on_aws(&url) {
-        return Err(format!(
+        return Err(fatal!(
             "the archive is on AWS, but the store at {url} is not: name the store with --endpoint, for example https://dynamodb.eu-central-1.amazonaws.com"
         ));
     }

@@ -4,6 +4,8 @@
 
 use std::io::{ErrorKind, Write};
 
+use client::failure::{Result, fatal};
+
 /// The writer of lines.
 pub(super) struct Output<'w> {
     writer: &'w mut dyn Write,
@@ -16,7 +18,7 @@ impl<'w> Output<'w> {
     }
 
     /// Writes one line.
-    pub(super) fn line(&mut self, text: &str) -> Result<(), String> {
+    pub(super) fn line(&mut self, text: &str) -> Result<()> {
         if self.closed {
             return Ok(());
         }
@@ -25,7 +27,7 @@ impl<'w> Output<'w> {
     }
 
     /// Flushes the buffers.
-    pub(super) fn flush(&mut self) -> Result<(), String> {
+    pub(super) fn flush(&mut self) -> Result<()> {
         if self.closed {
             return Ok(());
         }
@@ -33,14 +35,14 @@ impl<'w> Output<'w> {
         self.note(flushed)
     }
 
-    fn note(&mut self, result: std::io::Result<()>) -> Result<(), String> {
+    fn note(&mut self, result: std::io::Result<()>) -> Result<()> {
         match result {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 self.closed = true;
                 Ok(())
             }
-            Err(error) => Err(format!("cannot write the output: {error}")),
+            Err(error) => Err(fatal!("cannot write the output: {error}")),
         }
     }
 }

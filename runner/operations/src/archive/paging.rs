@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use client::failure::{Result, fatal};
+
 /// Name prefix of compacted objects within their folder.
 pub(super) const COMPACTED: &str = "compact-";
 /// Maximum number of pages of a listing, 1,000 objects each: more than an archive of some decades
@@ -29,8 +31,8 @@ pub(super) struct ObjectPage {
 /// When `ask` fails, or the listing does not end.
 pub(super) async fn objects(
     prefix: &str,
-    ask: impl AsyncFn(&str, Option<String>) -> Result<Option<ObjectPage>, String>,
-) -> Result<Option<BTreeMap<String, u64>>, String> {
+    ask: impl AsyncFn(&str, Option<String>) -> Result<Option<ObjectPage>>,
+) -> Result<Option<BTreeMap<String, u64>>> {
     let Some(mut listing) = listing(prefix, &ask).await? else { return Ok(None) };
     let again = listing.broken.iter().map(|folder| format!("{folder}{COMPACTED}"));
     for compacted in again.filter(|compacted| compacted.starts_with(prefix)) {
@@ -49,8 +51,8 @@ struct Listing {
 
 async fn listing(
     prefix: &str,
-    ask: &impl AsyncFn(&str, Option<String>) -> Result<Option<ObjectPage>, String>,
-) -> Result<Option<Listing>, String> {
+    ask: &impl AsyncFn(&str, Option<String>) -> Result<Option<ObjectPage>>,
+) -> Result<Option<Listing>> {
     let (mut listing, mut token) = (Listing::default(), None);
     for _ in 0..PAGES_MAX {
         let Some(page) = ask(prefix, token).await? else { return Ok(None) };
@@ -63,7 +65,7 @@ async fn listing(
         let folder = last.rfind('/').and_then(|slash| last.get(..=slash));
         listing.broken.extend(folder.map(str::to_owned));
     }
-    Err(format!("more than {PAGES_MAX} pages of objects under `{prefix}`"))
+    Err(fatal!("more than {PAGES_MAX} pages of objects under `{prefix}`"))
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use clap::Args;
 use super::source::{BucketTables, Source};
 use client::aws_host;
 use client::endpoint;
+use client::failure::{Context, Result, fatal};
 use client::output::say;
 use client::running::{Running, RunningState};
-use client::sdk_error::error_text;
 
 /// The environment variable with the S3 endpoint, which every AWS SDK and `weir` read.
 const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
@@ -51,10 +51,10 @@ impl PlaceArguments {
     ///
     /// # Errors
     /// When there is none, or more than one.
-    pub(super) async fn find(&self) -> Result<Source, String> {
+    pub(super) async fn find(&self) -> Result<Source> {
         match self.look().await? {
             Found::Archive(source) => Ok(source),
-            Found::Nothing(why) => Err(why),
+            Found::Nothing(why) => Err(why.into()),
         }
     }
 
@@ -62,7 +62,7 @@ impl PlaceArguments {
     ///
     /// # Errors
     /// When there is more than one, or no endpoint is known.
-    pub(super) async fn look(&self) -> Result<Found, String> {
+    pub(super) async fn look(&self) -> Result<Found> {
         if let Some(folder) = &self.folder {
             return Ok(Found::Archive(Source::Folder(folder.clone())));
         }
@@ -75,14 +75,14 @@ impl PlaceArguments {
     ///
     /// # Errors
     /// When a flag or variable names another archive, or no `weir up` is running.
-    pub(super) fn running(&self) -> Result<Running, String> {
+    pub(super) fn running(&self) -> Result<Running> {
         let what = "only a function of the running `weir up` changes the archive";
         if self.folder.is_some() || self.s3_endpoint.is_some() {
-            return Err(format!("{what}: remove --folder and --s3-endpoint; {ON_AWS}"));
+            return Err(fatal!("{what}: remove --folder and --s3-endpoint; {ON_AWS}"));
         }
         let running = Running::read()?;
         match std::env::var(ENDPOINT_VARIABLE) {
-            Ok(url) if url.trim_end_matches('/') != running.s3 => Err(format!(
+            Ok(url) if url.trim_end_matches('/') != running.s3 => Err(fatal!(
                 "{what}, but {ENDPOINT_VARIABLE}={url} names another endpoint: unset the variable; {ON_AWS}"
             )),
             _ => self.is_maintained_by(&running).map(|()| running),
@@ -91,10 +91,10 @@ impl PlaceArguments {
 
     /// Checks that the named archive is the one that the function changes. If they differ, the
     /// command would count other rows than the function erases.
-    fn is_maintained_by(&self, running: &Running) -> Result<(), String> {
+    fn is_maintained_by(&self, running: &Running) -> Result<()> {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {
-            Err(format!(
+            Err(fatal!(
                 "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names a different archive: remove it"
             ))
         };
@@ -115,7 +115,7 @@ impl PlaceArguments {
     ///
     /// # Errors
     /// When nothing is running, or a flag names another archive.
-    pub(super) async fn of_running(&self) -> Result<Found, String> {
+    pub(super) async fn of_running(&self) -> Result<Found> {
         let running = self.running()?;
         let own = Some(&running.archive_bucket).filter(|bucket| !bucket.is_empty()).cloned();
         let bucket = self.bucket.clone().or(own);
@@ -123,7 +123,7 @@ impl PlaceArguments {
     }
 
     /// Returns the endpoint, and the `weir up` that serves it, if any.
-    fn endpoint(&self) -> Result<(String, Option<Running>), String> {
+    fn endpoint(&self) -> Result<(String, Option<Running>)> {
         let look = RunningState::here();
         let running = match &look {
             RunningState::Running(running) => Some(running.clone()),
@@ -149,15 +149,14 @@ impl PlaceArguments {
         }
         match look {
             RunningState::Running(running) => Ok((running.s3.clone(), Some(running))),
-            RunningState::Ended(ended) => Err(format!(
+            RunningState::Ended(ended) => Err(fatal!(
                 "{}, or read its files with --folder {}",
                 ended.has_ended(),
                 ended.directory.join("s3").display()
             )),
-            RunningState::NotStarted => Err(
+            RunningState::NotStarted => Err(fatal!(
                 "no archive is known: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
-                    .to_owned(),
-            ),
+            )),
         }
     }
 
@@ -170,9 +169,9 @@ impl PlaceArguments {
         url: &str,
         bucket: Option<String>,
         running: Option<&Running>,
-    ) -> Result<Found, String> {
+    ) -> Result<Found> {
         if let Some(of_bucket) = named_for_bucket(url) {
-            return Err(format!(
+            return Err(fatal!(
                 "`{url}` is the address of the bucket `{of_bucket}`: use the S3 endpoint of its region, for example https://s3.eu-central-1.amazonaws.com, and --bucket {of_bucket}"
             ));
         }
@@ -182,7 +181,7 @@ impl PlaceArguments {
             // An account may see buckets of other accounts and regions, so on AWS the bucket must
             // be named.
             None if aws_host::is_on_aws(url) => {
-                return Err(format!(
+                return Err(fatal!(
                     "no bucket is named: on AWS buckets are not searched for an archive; use --bucket or {BUCKET_VARIABLE}"
                 ));
             }
@@ -214,15 +213,14 @@ fn named_for_bucket(url: &str) -> Option<&str> {
 }
 
 /// Returns the only bucket that has tables under the prefix; `None` if no bucket has.
-async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>, String> {
+async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>> {
     let answer = client.list_buckets().send().await;
-    let answer = answer.map_err(|error| format!("cannot list buckets: {}", error_text(&error)))?;
+    let answer = answer.context(|| "cannot list buckets")?;
     let mut found = Vec::new();
     for bucket in answer.buckets().iter().filter_map(|bucket| bucket.name()) {
         let request = client.list_objects_v2().bucket(bucket).max_keys(1);
         let page = request.prefix(format!("{prefix}table=")).send().await;
-        let page =
-            page.map_err(|error| format!("cannot list `{bucket}`: {}", error_text(&error)))?;
+        let page = page.context(|| format!("cannot list `{bucket}`"))?;
         if !page.contents().is_empty() {
             found.push(bucket.to_owned());
         }
@@ -230,7 +228,7 @@ async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option
     match found.as_slice() {
         [] => Ok(None),
         [bucket] => Ok(Some(bucket.clone())),
-        _ => Err(format!(
+        _ => Err(fatal!(
             "several buckets have an archive: {}; choose one with --bucket",
             found.join(", ")
         )),
@@ -263,7 +261,7 @@ mod tests {
             };
             match (place.is_maintained_by(&running), refused) {
                 (Ok(()), None) => {}
-                (Err(said), Some(named)) => assert!(said.contains(named), "{said}"),
+                (Err(said), Some(named)) => assert!(said.to_string().contains(named), "{said}"),
                 (found, _) => panic!("{bucket:?} {prefix}: {found:?}"),
             }
         }
@@ -277,12 +275,12 @@ mod tests {
             async move { PlaceArguments::default().at(url, bucket, None).await }
         };
         let Err(said) = of(None).await else { panic!("it was looked for") };
-        assert!(said.contains("use --bucket"), "{said}");
+        assert!(said.to_string().contains("use --bucket"), "{said}");
         let of_bucket = PlaceArguments::default()
             .at("https://b.s3.eu-central-1.amazonaws.com", Some("b".to_owned()), None)
             .await;
         let Err(said) = of_bucket else { panic!("it is no address of S3") };
-        assert!(said.contains("--bucket b"), "{said}");
+        assert!(said.to_string().contains("--bucket b"), "{said}");
         let Ok(Found::Archive(source)) = of(Some("b")).await else { panic!("it was named") };
         assert!(source.is_of_store("https://dynamodb.eu-central-1.amazonaws.com"));
         assert!(!source.is_of_store("http://127.0.0.1:8000"));

@@ -11,6 +11,7 @@ use parquet::errors::ParquetError;
 
 use super::cell::Row;
 use super::source::{Content, Part, Source};
+use client::failure::{Failure, Result};
 
 /// Number of parts that are read concurrently. An S3 request takes some 30 ms, and a busy shard
 /// writes 86,400 parts a day.
@@ -29,7 +30,7 @@ pub(super) struct Reading<'s> {
     source: &'s Source,
     left: VecDeque<Part>,
     /// Parts that were read ahead, in order.
-    ready: VecDeque<(Part, Result<Content, String>)>,
+    ready: VecDeque<(Part, Result<Content>)>,
     given: BTreeSet<Part>,
     listings: usize,
     /// Number of parts that the next step reads concurrently.
@@ -60,7 +61,7 @@ impl<'s> Reading<'s> {
     pub(super) async fn next(
         &mut self,
         columns: Option<&[&str]>,
-    ) -> Result<Option<(Part, ParquetRecordBatchReader)>, String> {
+    ) -> Result<Option<(Part, ParquetRecordBatchReader)>> {
         self.next_by(|content| content.rows(columns)).await
     }
 
@@ -69,7 +70,7 @@ impl<'s> Reading<'s> {
     ///
     /// # Errors
     /// When a part cannot be read although it exists.
-    pub(super) async fn next_content(&mut self) -> Result<Option<(Part, Content)>, String> {
+    pub(super) async fn next_content(&mut self) -> Result<Option<(Part, Content)>> {
         self.next_by(|content| {
             // Opening the rows detects an object that was replaced during the read.
             content.rows(Some(&[]))?;
@@ -81,7 +82,7 @@ impl<'s> Reading<'s> {
     async fn next_by<T>(
         &mut self,
         open: impl Fn(Content) -> Result<T, ParquetError>,
-    ) -> Result<Option<(Part, T)>, String> {
+    ) -> Result<Option<(Part, T)>> {
         loop {
             if self.ready.is_empty() {
                 self.read_ahead().await;
@@ -115,7 +116,7 @@ impl<'s> Reading<'s> {
     }
 
     /// Replaces the remaining parts of the part's day by those of a new listing.
-    async fn list_again(&mut self, part: &Part, error: String) -> Result<(), String> {
+    async fn list_again(&mut self, part: &Part, error: Failure) -> Result<()> {
         let listed = self.source.parts(Some(&part.table), Some(&part.date)).await?;
         if listed.contains(part) || self.listings == LISTINGS_MAX {
             return Err(error);
@@ -182,9 +183,9 @@ impl ReturnedEvents {
 /// # Errors
 /// When the step fails although the parts have not changed.
 pub(super) async fn while_parts_change<T>(
-    list: impl AsyncFn() -> Result<Vec<Part>, String>,
-    mut read: impl AsyncFnMut(&[Part]) -> Result<T, String>,
-) -> Result<T, String> {
+    list: impl AsyncFn() -> Result<Vec<Part>>,
+    mut read: impl AsyncFnMut(&[Part]) -> Result<T>,
+) -> Result<T> {
     let mut parts = list().await?;
     for _ in 1..LOOKS_MAX {
         match read(&parts).await {

@@ -12,6 +12,7 @@ use super::cell::CellType;
 use super::condition::DAY;
 use super::reading::READS_AT_ONCE;
 use super::source::{Part, Source};
+use client::failure::{Result, fatal};
 use client::output::counted;
 
 /// Maximum number of columns in a message.
@@ -71,7 +72,7 @@ impl Union {
     ///
     /// # Errors
     /// When a part cannot be read, or has a column of an unknown type.
-    pub(super) async fn read(source: &Source, parts: &[Part]) -> Result<Self, String> {
+    pub(super) async fn read(source: &Source, parts: &[Part]) -> Result<Self> {
         let mut union = Self::default();
         let parts: Vec<&Part> = parts.iter().collect();
         // A footer takes some 100 KB and a day may have 100,000 parts, so only a few footers are in
@@ -87,7 +88,7 @@ impl Union {
     ///
     /// # Errors
     /// As [`Union::read`].
-    async fn add_all(&mut self, source: &Source, some: &[&Part]) -> Result<(), String> {
+    async fn add_all(&mut self, source: &Source, some: &[&Part]) -> Result<()> {
         let reads: Vec<_> = some.iter().map(|part| source.footer(part)).collect();
         let footers = futures::future::try_join_all(reads).await?;
         some.iter().zip(footers).try_for_each(|(part, footer)| self.add(part, &footer))
@@ -100,11 +101,11 @@ impl Union {
         });
     }
 
-    fn add(&mut self, part: &Part, footer: &ArrowReaderMetadata) -> Result<(), String> {
+    fn add(&mut self, part: &Part, footer: &ArrowReaderMetadata) -> Result<()> {
         let paths = paths_of(footer);
         for field in footer.schema().fields() {
             let cell_type = CellType::of(field.data_type()).ok_or_else(|| {
-                format!(
+                fatal!(
                     "part `{}`: column `{}` has the type {}, which Weir does not write into archives; move the file out of the archive",
                     part.name,
                     field.name(),

@@ -22,7 +22,8 @@ use rules::marks::restored::archive_name;
 use super::cell::{Row, rows_of};
 use super::paging::{self, COMPACTED, ObjectPage};
 use client::aws_host::is_on_aws;
-use client::sdk_error::{error_text, is_not_found};
+use client::failure::{Context, Failure, Result, fatal};
+use client::sdk_error::is_not_found;
 
 /// Rows per decoded batch. An item has at most 400 KB, so a batch has at most some 50 MB.
 const BATCH_ROWS: usize = 128;
@@ -127,27 +128,27 @@ impl Part {
         parts
     }
 
-    /// Returns the message that the part cannot be read.
-    pub(super) fn failed(&self, reason: impl std::fmt::Display) -> String {
-        format!("cannot read part `{}`: {reason}", self.name)
+    /// Returns the failure that the part cannot be read.
+    pub(super) fn failed(&self, reason: impl std::fmt::Display) -> Failure {
+        fatal!("cannot read part `{}`: {reason}", self.name)
     }
 
     /// Returns the rows of the part.
     pub(super) fn rows(
         &self,
         batches: ParquetRecordBatchReader,
-    ) -> impl Iterator<Item = Result<Row, String>> {
+    ) -> impl Iterator<Item = Result<Row>> {
         batches.flat_map(move |batch| {
-            let rows = batch.map_err(|error| error.to_string()).and_then(|batch| rows_of(&batch));
+            let rows = batch.map_err(Failure::fatal).and_then(|batch| rows_of(&batch));
             match rows {
                 Ok(rows) => rows.into_iter().map(Ok).collect(),
-                Err(reason) => vec![Err(self.failed(reason))],
+                Err(failure) => vec![Err(self.failed(failure))],
             }
         })
     }
 
     /// Returns the item of a row.
-    pub(super) fn item(&self, row: &Row) -> Result<Item, String> {
+    pub(super) fn item(&self, row: &Row) -> Result<Item> {
         row.item().map_err(|reason| self.failed(reason))
     }
 }
@@ -251,11 +252,7 @@ impl Source {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(super) async fn parts(
-        &self,
-        table: Option<&str>,
-        date: Option<&str>,
-    ) -> Result<Vec<Part>, String> {
+    pub(super) async fn parts(&self, table: Option<&str>, date: Option<&str>) -> Result<Vec<Part>> {
         let mut parts = match self {
             Self::Folder(folder) => {
                 let mut parts = Vec::new();
@@ -267,7 +264,7 @@ impl Source {
                     Some(parts) => parts,
                     // On AWS, the other buckets of the account are not listed.
                     None if is_on_aws(&home.s3) => {
-                        return Err(format!("no bucket `{bucket}` at {}", home.s3));
+                        return Err(fatal!("no bucket `{bucket}` at {}", home.s3));
                     }
                     None => return Err(no_bucket(client, bucket).await),
                 }
@@ -285,7 +282,7 @@ impl Source {
     ///
     /// # Errors
     /// When the part does not exist or is not Parquet.
-    pub(super) async fn footer(&self, part: &Part) -> Result<ArrowReaderMetadata, String> {
+    pub(super) async fn footer(&self, part: &Part) -> Result<ArrowReaderMetadata> {
         let options = ArrowReaderOptions::new();
         if let Self::Folder(_) = self {
             let file = File::open(&part.name).map_err(|error| part.failed(error))?;
@@ -319,7 +316,7 @@ impl Source {
         &self,
         part: &Part,
         columns: Option<&[&str]>,
-    ) -> Result<ParquetRecordBatchReader, String> {
+    ) -> Result<ParquetRecordBatchReader> {
         let content = self.content(part).await?;
         content.rows(columns).map_err(|error| part.failed(error))
     }
@@ -328,7 +325,7 @@ impl Source {
     ///
     /// # Errors
     /// When the part does not exist, or is too large for memory.
-    pub(super) async fn content(&self, part: &Part) -> Result<Content, String> {
+    pub(super) async fn content(&self, part: &Part) -> Result<Content> {
         match self {
             Self::Folder(_) => {
                 File::open(&part.name).map(Content::File).map_err(|error| part.failed(error))
@@ -343,14 +340,15 @@ impl Source {
         }
     }
 
-    async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes, String> {
+    async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes> {
         let Self::Bucket { client, bucket, .. } = self else {
             return Err(part.failed("it is a file, not an object"));
         };
         let request = client.get_object().bucket(bucket).key(&part.name);
         let request =
             request.range(format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
-        let answer = request.send().await.map_err(|error| part.failed(error_text(&error)))?;
+        let answer = request.send().await;
+        let answer = answer.context(|| format!("cannot read part `{}`", part.name))?;
         let body = answer.body.collect().await.map_err(|error| part.failed(error))?;
         Ok(body.into_bytes())
     }
@@ -373,22 +371,22 @@ fn batches<R: ChunkReader + 'static>(
 
 /// Finds the Parquet files below a folder. Hidden folders are skipped: they contain incomplete
 /// files and the S3 endpoint's own data.
-fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", folder.display());
+fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<()> {
+    let doing = || format!("cannot read `{}`", folder.display());
     let deeper = depth
         .checked_sub(1)
-        .ok_or_else(|| format!("`{}` is more than {DEPTH_MAX} folders deep", folder.display()))?;
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
+        .ok_or_else(|| fatal!("`{}` is more than {DEPTH_MAX} folders deep", folder.display()))?;
+    for entry in fs::read_dir(folder).context(doing)? {
+        let entry = entry.context(doing)?;
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
         let path = entry.path();
         // Symbolic links are not followed: `file_type` describes the entry itself.
-        if entry.file_type().map_err(failed)?.is_dir() {
+        if entry.file_type().context(doing)?.is_dir() {
             find_files(&path, deeper, parts)?;
         } else {
-            let bytes = entry.metadata().map_err(failed)?.len();
+            let bytes = entry.metadata().context(doing)?.len();
             parts.extend(Part::from_name(&path.to_string_lossy().replace('\\', "/"), bytes));
         }
     }
@@ -400,14 +398,14 @@ async fn list(
     client: &aws_sdk_s3::Client,
     bucket: &str,
     prefix: &str,
-) -> Result<Option<Vec<Part>>, String> {
+) -> Result<Option<Vec<Part>>> {
     let ask = async |prefix: &str, token: Option<String>| {
         let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
         let page = match request.set_continuation_token(token).send().await {
             Ok(page) => page,
             Err(error) if is_not_found(&error) => return Ok(None),
             Err(error) => {
-                return Err(format!("cannot list s3://{bucket}/{prefix}: {}", error_text(&error)));
+                return Err(error).context(|| format!("cannot list s3://{bucket}/{prefix}"));
             }
         };
         let objects = page.contents.unwrap_or_default().into_iter().filter_map(|object| {
@@ -423,13 +421,13 @@ async fn list(
 }
 
 /// Returns the message that the bucket does not exist, with a list of the existing buckets.
-async fn no_bucket(client: &aws_sdk_s3::Client, bucket: &str) -> String {
+async fn no_bucket(client: &aws_sdk_s3::Client, bucket: &str) -> Failure {
     let answer = client.list_buckets().send().await;
     let known = answer.map(|answer| answer.buckets.unwrap_or_default()).unwrap_or_default();
     let names: Vec<&str> = known.iter().filter_map(|bucket| bucket.name()).collect();
     match names.as_slice() {
-        [] => format!("no bucket `{bucket}`"),
-        names => format!("no bucket `{bucket}`; buckets are {}", names.join(", ")),
+        [] => fatal!("no bucket `{bucket}`"),
+        names => fatal!("no bucket `{bucket}`; buckets are {}", names.join(", ")),
     }
 }
 

@@ -17,6 +17,7 @@ use super::cell::rows_of;
 use super::condition::are_met_by;
 use super::reading::Reading;
 use super::*;
+use client::failure::Failure;
 
 #[derive(Parser)]
 struct CommandLine {
@@ -165,18 +166,18 @@ pub(super) fn archive() -> tempfile::TempDir {
 }
 
 /// Returns the output of a command, or its error.
-fn weir(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+fn weir(folder: &Path, arguments: &[&str]) -> Result<String> {
     let (written, result) = written(folder, arguments);
     result.map(|()| written)
 }
 
 /// Returns the output of a command, even if it fails.
-fn written(folder: &Path, arguments: &[&str]) -> (String, Result<(), String>) {
+fn written(folder: &Path, arguments: &[&str]) -> (String, Result<()>) {
     let folder = folder.to_str().unwrap();
     let words = ["archive"].iter().chain(arguments).copied().chain(["--folder", folder]);
     let line = match CommandLine::try_parse_from(words) {
         Ok(line) => line,
-        Err(error) => return (String::new(), Err(error.to_string())),
+        Err(error) => return (String::new(), Err(Failure::fatal(error))),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut out = Vec::new();
@@ -185,7 +186,7 @@ fn written(folder: &Path, arguments: &[&str]) -> (String, Result<(), String>) {
 }
 
 /// Returns the event ids of the rows that match all conditions.
-fn found(folder: &Path, conditions: &[&str]) -> Result<String, String> {
+fn found(folder: &Path, conditions: &[&str]) -> Result<String> {
     let source = Source::Folder(folder.to_owned());
     let texts: Vec<String> = conditions.iter().map(|text| (*text).to_owned()).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -323,7 +324,7 @@ fn mistakes_are_named() {
         (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "noon"], "`noon` is not a time"),
         (vec!["ddl", "--engine", "athena", "--key-columns", "id"], "unknown column `id`"),
     ] {
-        let error = weir(folder.path(), &arguments).unwrap_err();
+        let error = weir(folder.path(), &arguments).unwrap_err().to_string();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
     for (condition, expected) in [
@@ -335,11 +336,11 @@ fn mistakes_are_named() {
         ("dt >= 2026-11-31", "`2026-11-31` is not a day"),
         ("_coercions = 1", "which cannot be compared"),
     ] {
-        let error = found(folder.path(), &[condition]).unwrap_err();
+        let error = found(folder.path(), &[condition]).unwrap_err().to_string();
         assert!(error.contains(expected), "{condition}: {error}");
     }
     for day in ["yesterday", "2026-11-31"] {
-        let error = of_day(Vec::new(), day, &mut Vec::new()).unwrap_err();
+        let error = of_day(Vec::new(), day, &mut Vec::new()).unwrap_err().to_string();
         assert!(
             error.contains(&format!("`{day}` is not a day: write, for example, 2026-11-21")),
             "{error}"
@@ -347,7 +348,7 @@ fn mistakes_are_named() {
     }
     fs::write(folder.path().join("bucket/archive/table=movies/dt=1970-01-01/z.parquet"), "?")
         .unwrap();
-    let error = weir(folder.path(), &["get", "--key", rush]).unwrap_err();
+    let error = weir(folder.path(), &["get", "--key", rush]).unwrap_err().to_string();
     assert!(error.contains("cannot read part `") && error.contains("z.parquet"), "{error}");
 }
 
@@ -361,7 +362,7 @@ fn a_damaged_part_does_not_end_the_list() {
         fs::write(days.join(name), "?").unwrap();
     }
     let (written, result) = written(folder.path(), &["ls", "--output", "json"]);
-    let error = result.unwrap_err();
+    let error = result.unwrap_err().to_string();
     assert!(error.starts_with("2 parts listed above cannot be read"), "{error}");
     let json: serde_json::Value = serde_json::from_str(&written).unwrap();
     let counts = |day: usize| {
@@ -375,7 +376,10 @@ fn a_damaged_part_does_not_end_the_list() {
         fs::write(days.join(format!("dt=1970-01-02/c{number}.parquet")), "?").unwrap();
     }
     let (list, result) = self::written(folder.path(), &["ls"]);
-    assert!(list.is_empty() && result.unwrap_err().starts_with("more than 100 parts cannot be"));
+    assert!(
+        list.is_empty()
+            && result.unwrap_err().to_string().starts_with("more than 100 parts cannot be")
+    );
 }
 
 #[test]
@@ -388,9 +392,9 @@ fn a_table_is_named_as_a_word_or_with_a_flag() {
     for table in [&["movies"][..], &["--table", "movies"]] {
         assert_eq!(found(table), Ok(expected.clone()), "{table:?}");
     }
-    let both = found(&["movies", "--table", "films"]).unwrap_err();
+    let both = found(&["movies", "--table", "films"]).unwrap_err().to_string();
     assert!(both.contains("cannot be used with"), "{both}");
-    assert!(found(&["films"]).unwrap_err().contains("tables are movies"));
+    assert!(found(&["films"]).unwrap_err().to_string().contains("tables are movies"));
     for verb in [
         &["ddl", "--engine", "duckdb"][..],
         &["check"],
@@ -503,7 +507,7 @@ fn ddl_is_made_of_what_the_parts_have() {
         text.contains("PARTITION BY json_format(json_extract(_item, '$[\"year\"]')), \"title\""),
         "{text}"
     );
-    let error = found(folder.path(), &["year = 1"]).unwrap_err();
+    let error = found(folder.path(), &["year = 1"]).unwrap_err().to_string();
     assert!(error.contains("several types"), "{error}");
 }
 
@@ -565,7 +569,11 @@ fn a_key_is_that_of_its_table() {
         (r#"{"year":2013,"title":7}"#, "--key: `title` must be a string; the key is year, title"),
     ] {
         let checked = versions::check_key(&item_key::parse(key).unwrap(), &known);
-        assert_eq!(checked.err().unwrap_or_default(), problem, "{key}");
+        assert_eq!(
+            checked.err().map(|failure| failure.to_string()).unwrap_or_default(),
+            problem,
+            "{key}"
+        );
     }
 }
 

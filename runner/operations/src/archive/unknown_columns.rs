@@ -11,6 +11,7 @@ use super::cell::rows_of;
 use super::reading::Reading;
 use super::schema::declared_paths;
 use super::source::Source;
+use client::failure::Result;
 use template::diagnostic::similar;
 
 /// The number of newest items of a table that are tried.
@@ -22,7 +23,7 @@ const PARTS_MAX: usize = 16;
 ///
 /// # Errors
 /// When the archive cannot be read.
-pub(super) async fn misspelt(source: &Source, table: &str) -> Result<Vec<String>, String> {
+pub(super) async fn misspelt(source: &Source, table: &str) -> Result<Vec<String>> {
     let parts = source.parts(Some(table), None).await?;
     let mut reading = Reading::newest_first(source, parts);
     let (mut paths, mut items, mut read) = (None, Vec::new(), 0);

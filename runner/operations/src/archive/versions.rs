@@ -11,6 +11,7 @@ use model::{AttributeValue, Item, KeyAttributeType};
 use super::cell::{Row, time_text};
 use super::reading::Reading;
 use super::source::{Part, Source};
+use client::failure::{Result, fatal};
 
 /// Maximum number of versions of a key in memory. A version may have 400 KB.
 const VERSIONS_MAX: usize = 10_000;
@@ -20,23 +21,23 @@ const VERSIONS_MAX: usize = 10_000;
 ///
 /// # Errors
 /// The message says what is wrong, and names the attributes of the key.
-pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Result<(), String> {
+pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Result<()> {
     let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
     let names = names.join(", ");
     for (name, value) in key {
         let key_type = known.iter().find(|(known, _)| known == name).map(|(_, key_type)| *key_type);
         let Some(key_type) = key_type else {
-            return Err(format!("--key: `{name}` is not a key attribute; the key is {names}"));
+            return Err(fatal!("--key: `{name}` is not a key attribute; the key is {names}"));
         };
         if key_type.attribute_type() != value.attribute_type() {
             let wanted = words(key_type.descriptor());
             // Plain JSON cannot express binary values.
             let typed = if key_type.descriptor() == "B" { binary_key(name) } else { String::new() };
-            return Err(format!("--key: `{name}` must be {wanted}; the key is {names}{typed}"));
+            return Err(fatal!("--key: `{name}` must be {wanted}; the key is {names}{typed}"));
         }
     }
     match known.iter().find(|(name, _)| key.get(name).is_none()) {
-        Some((missing, _)) => Err(format!("--key: `{missing}` is missing; the key is {names}")),
+        Some((missing, _)) => Err(fatal!("--key: `{missing}` is missing; the key is {names}")),
         None => Ok(()),
     }
 }
@@ -114,7 +115,7 @@ pub(super) async fn find(
     parts: &[Part],
     key: &Item,
     as_of: Option<i64>,
-) -> Result<Vec<Row>, String> {
+) -> Result<Vec<Row>> {
     // Time comes first in the order, because sequence numbers start again when a table is
     // re-created.
     let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
@@ -132,7 +133,7 @@ pub(super) async fn find(
                 versions.insert((time, sequence, row.text("_event_id").to_owned()), row);
             }
             if versions.len() > VERSIONS_MAX {
-                return Err(format!(
+                return Err(fatal!(
                     "the key has more than {VERSIONS_MAX} versions; read them with an engine (`weir archive ddl --engine duckdb`)"
                 ));
             }

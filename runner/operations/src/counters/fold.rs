@@ -28,6 +28,7 @@ use super::{LOAD_MARK_PREFIX, Place};
 use client::attribute::{from_sdk_item, to_sdk_value};
 use client::contention::{Attempts, is_contended};
 use client::endpoint;
+use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::sdk_error::error_text;
 use client::table_description::ttl_attribute;
@@ -103,7 +104,7 @@ impl Report {
 ///
 /// # Errors
 /// When the table cannot be read or written. Moved slots stay moved.
-pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report, String> {
+pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report> {
     let progress = interruption::progress_bar(None, "{elapsed} {msg}", "");
     let slots = Slots {
         place,
@@ -120,8 +121,8 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
     let moves = items.map(|item| {
         let (every, slots) = (&every, &slots);
         async move {
-            let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
-            let item = item.map_err(|error| format!("cannot read the slots: {error}"))?;
+            let item = item.map_err(Failure::from).and_then(from_sdk_item);
+            let item = item.context(|| "cannot read the slots")?;
             let key = item.get(&place.rule.slot_key).and_then(AttributeValue::as_str);
             let Some(key) = key else { return Ok(None) };
             match every.parse_slot_key(key) {
@@ -141,7 +142,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
                 report.add(moved);
             }
             progress.set_message(format!("{} slots folded", report.folded));
-            Ok::<_, String>(report)
+            Ok::<_, Failure>(report)
         })
         .await;
     progress.finish_and_clear();
@@ -150,7 +151,7 @@ pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<R
 
 impl Slots<'_> {
     /// Moves a slot, and retries on conflicts.
-    async fn move_slot(&self, key: &str, target: &str) -> Result<MoveResult, String> {
+    async fn move_slot(&self, key: &str, target: &str) -> Result<MoveResult> {
         let mut attempts = Attempts::first();
         loop {
             let Some(item) = self.read(key).await? else { return Ok(MoveResult::Done) };
@@ -172,12 +173,12 @@ impl Slots<'_> {
         }
     }
 
-    async fn read(&self, key: &str) -> Result<Option<Item>, String> {
+    async fn read(&self, key: &str) -> Result<Option<Item>> {
         let place = self.place;
         let request = place.client.get_item().table_name(&place.slots_table).consistent_read(true);
         let request = request.key(&place.rule.slot_key, SdkValue::S(key.to_owned()));
         let answer = request.send().await;
-        let answer = answer.map_err(|e| format!("slot `{key}`: {}", error_text(&e)))?;
+        let answer = answer.context(|| format!("slot `{key}`"))?;
         answer.item.map(from_sdk_item).transpose()
     }
 
@@ -192,9 +193,9 @@ impl Slots<'_> {
     }
 
     /// Returns the value and expiry of an item, which must have no other attributes.
-    fn slot(&self, item: &Item) -> Result<Slot, String> {
+    fn slot(&self, item: &Item) -> Result<Slot> {
         let rule = &self.place.rule;
-        let value = rule.value_of_slot(item).map_err(|refusal| refusal.to_string())?;
+        let value = rule.value_of_slot(item).map_err(Failure::fatal)?;
         let expiry = self.expiry(item);
         let is_moved = |name: &str| {
             let is_expiry = expiry.is_some() && self.ttl.as_deref() == Some(name);
@@ -204,10 +205,10 @@ impl Slots<'_> {
                 || [&rule.slot_key, &rule.slot_value].iter().any(|own| *own == name)
         };
         match item.keys().find(|name| !is_moved(name)) {
-            Some(name) if name.starts_with(LOAD_MARK_PREFIX) => Err(
-                "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads".to_owned()
-            ),
-            Some(name) => Err(format!(
+            Some(name) if name.starts_with(LOAD_MARK_PREFIX) => Err(fatal!(
+                "this slot records the lines counted by `weir load --count-into`, and a move would let a repeated load count them twice; to move the slot anyway, add --forget-loads"
+            )),
+            Some(name) => Err(fatal!(
                 "a move would lose its attribute `{name}`; remove the attribute, or move the slot yourself"
             )),
             None => Ok(Slot { value, expiry }),
@@ -216,7 +217,7 @@ impl Slots<'_> {
 
     /// Returns the state of the slot `target`, which receives the value of the slot `key`, or why
     /// it cannot receive a value.
-    async fn target(&self, key: &str, target: &str) -> Result<Result<Target, MoveResult>, String> {
+    async fn target(&self, key: &str, target: &str) -> Result<Result<Target, MoveResult>> {
         let Some(item) = self.read(target).await? else { return Ok(Ok(Target::Missing)) };
         if self.is_over(&item) {
             return Ok(Err(MoveResult::Refused(format!(
@@ -238,7 +239,7 @@ impl Slots<'_> {
         slot: Slot,
         target: &str,
         into: Target,
-    ) -> Result<MoveResult, String> {
+    ) -> Result<MoveResult> {
         let Some(room) = room_for(slot.value) else { return Ok(without_room(key, target)) };
         let Ok(expiry) = expiry_together(slot.expiry, into) else {
             return Ok(MoveResult::Refused(format!(
@@ -260,11 +261,11 @@ impl Slots<'_> {
         if is_contended(error.code(), &error_text(&error)) {
             return Ok(MoveResult::ConcurrentChange);
         }
-        Err(format!("cannot move slot `{key}` into `{target}`: {}", error_text(&error)))
+        Err(error).context(|| format!("cannot move slot `{key}` into `{target}`"))
     }
 
     /// Returns the deletion of a slot, on the condition that the slot is unchanged.
-    fn deletion(&self, key: &str, slot: Slot) -> Result<TransactWriteItem, String> {
+    fn deletion(&self, key: &str, slot: Slot) -> Result<TransactWriteItem> {
         let mut delete = Delete::builder()
             .table_name(&self.place.slots_table)
             .key(&self.place.rule.slot_key, SdkValue::S(key.to_owned()))
@@ -279,7 +280,7 @@ impl Slots<'_> {
             }
         }
         let delete = delete.condition_expression(condition).build();
-        let delete = delete.map_err(|error| error.to_string())?;
+        let delete = delete?;
         Ok(TransactWriteItem::builder().delete(delete).build())
     }
 
@@ -291,7 +292,7 @@ impl Slots<'_> {
         (low, high): (Number, Number),
         into: Target,
         expiry: Option<Number>,
-    ) -> Result<TransactWriteItem, String> {
+    ) -> Result<TransactWriteItem> {
         let mut update = Update::builder()
             .table_name(&self.place.slots_table)
             .key(&self.place.rule.slot_key, SdkValue::S(target.to_owned()))
@@ -323,7 +324,7 @@ impl Slots<'_> {
             }
         }
         let update = update.condition_expression(condition).update_expression(change).build();
-        let update = update.map_err(|error| error.to_string())?;
+        let update = update?;
         Ok(TransactWriteItem::builder().update(update).build())
     }
 }

@@ -21,6 +21,7 @@ use super::doubts::{DoubtfulVotes, Range};
 use super::flags::TotalFlags;
 use super::reading::total_of;
 use super::voting::{VoteResult, VoteSender};
+use client::failure::{Failure, Result};
 use client::interruption;
 use client::output::counted;
 use mapping::mix;
@@ -169,7 +170,7 @@ pub(super) async fn run(
     place: &Place,
     totals: &TotalFlags,
     arguments: &GenerateArguments,
-) -> Result<Generated, String> {
+) -> Result<Generated> {
     let slots = place.rule.slot_count;
     let expected = arguments.expected(slots);
     let template = "{bar:30} {pos}/{len} votes, {per_sec}";
@@ -212,7 +213,7 @@ async fn cast_all(
     arguments: &GenerateArguments,
     started: Instant,
     progress: &ProgressBar,
-) -> Result<DoubtfulVotes, String> {
+) -> Result<DoubtfulVotes> {
     // All lanes share this list, so that doubtful votes are reported even if another lane fails.
     let doubts = Mutex::new(DoubtfulVotes::default());
     let noted = || doubts.lock();
@@ -240,7 +241,7 @@ async fn cast_all(
             }
             progress.inc(1);
         }
-        Ok::<(), String>(())
+        Ok::<(), Failure>(())
     });
     let lanes = stream::iter(lanes).buffer_unordered(VOTERS_AT_ONCE as usize);
     let cast = lanes.try_for_each(async |()| Ok(())).await;
@@ -248,11 +249,13 @@ async fn cast_all(
     match (cast, doubts.votes) {
         (Ok(()), _) => Ok(doubts),
         (Err(error), 0) => Err(error),
-        (Err(error), votes) => Err(format!(
-            "{error}; before this error, {} may or may not have been counted: {}",
-            counted(votes, "vote", "votes"),
-            doubts.named.join("; ")
-        )),
+        (Err(error), votes) => Err(error.with(|error| {
+            format!(
+                "{error}; before this error, {} may or may not have been counted: {}",
+                counted(votes, "vote", "votes"),
+                doubts.named.join("; ")
+            )
+        })),
     }
 }
 
@@ -262,7 +265,7 @@ async fn verify(
     totals: &TotalFlags,
     generated: &mut Generated,
     longest: Duration,
-) -> Result<(), String> {
+) -> Result<()> {
     let started = Instant::now();
     loop {
         generated.differs = false;

@@ -28,6 +28,7 @@ use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
 use self::generate::{CounterTally, GenerateArguments, Generated};
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Result, fatal};
 use client::output::{self, Output, counted, say};
 use template::{Function, Stack};
 
@@ -171,10 +172,10 @@ impl Place {
 pub async fn run(
     arguments: CountersArguments,
     output: Output,
-    stack: impl Fn() -> Result<Option<Stack>, String>,
-) -> Result<Exit, String> {
+    stack: impl Fn() -> Result<Option<Stack>>,
+) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
-    let counted = |slots: SlotFlags, count: &SlotCount| -> Result<Place, String> {
+    let counted = |slots: SlotFlags, count: &SlotCount| -> Result<Place> {
         let count = match count.slots {
             Some(count) => count,
             None => slot_count(stack()?.as_ref(), &slots.slots_table)?,
@@ -209,7 +210,7 @@ pub async fn run(
             let BallotFlags { ballots: table, ballot_key: key } = ballots;
             let ballots = Ballots { place: &place, table, key };
             let points: Number =
-                points.parse().map_err(|error| format!("--points `{points}`: {error}"))?;
+                points.parse().map_err(|error| fatal!("--points `{points}`: {error}"))?;
             let vote = counter.as_deref().filter(|_| !withdraw).map(|counter| (counter, points));
             let changed = ballots.vote(&poll, &voter, vote).await?;
             output::rows(output, &["changed"], &[vec![json!(changed)]]);
@@ -268,10 +269,10 @@ fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
 /// # Errors
 /// When more are requested than the function totals.
 pub fn slots_to_count_in(
-    stack: &impl Fn() -> Result<Option<Stack>, String>,
+    stack: &impl Fn() -> Result<Option<Stack>>,
     slots_table: &str,
     asked: Option<u32>,
-) -> Result<u32, String> {
+) -> Result<u32> {
     let Some(asked) = asked else { return slot_count(stack()?.as_ref(), slots_table) };
     // If the template cannot be read, the requested number is used.
     let Some(stack) = stack().ok().flatten() else { return Ok(asked) };
@@ -283,7 +284,7 @@ pub fn slots_to_count_in(
         false => asked,
     };
     if asked > totalled {
-        return Err(format!(
+        return Err(fatal!(
             "{asked} slots are too many: the function of `{slots_table}` totals only {totalled} slots of each counter ({COUNT} in the template), so votes in higher slots would be in no total; deploy a larger {COUNT} first, or use {totalled}"
         ));
     }
@@ -292,7 +293,7 @@ pub fn slots_to_count_in(
 
 /// Returns the SLOT_COUNT of the function that totals this slots table; without such a function,
 /// that of any function with the variable.
-fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
+fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32> {
     let functions = stack.map_or(&[][..], |stack| &stack.functions);
     let counting = || functions.iter().filter(|function| function.environment.contains_key(COUNT));
     let is_own = |function: &&Function| {
@@ -304,7 +305,7 @@ fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
     };
     let count = text.parse().ok().filter(|count| (1..=SLOT_COUNT_MAX).contains(count));
     count.ok_or_else(|| {
-        format!(
+        fatal!(
             "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or use --slots"
         )
     })
@@ -431,10 +432,12 @@ mod tests {
         let read = || Ok(Some(two.clone()));
         let counted_in = |asked| slots_to_count_in(&read, "votes", asked);
         assert_eq!((counted_in(None), counted_in(Some(5))), (Ok(5), Ok(5)));
-        assert!(counted_in(Some(6)).unwrap_err().contains("totals only 5 slots of each"));
+        assert!(
+            counted_in(Some(6)).unwrap_err().to_string().contains("totals only 5 slots of each")
+        );
         assert_eq!(slots_to_count_in(&read, "others", Some(50)), Ok(50));
-        assert_eq!(slots_to_count_in(&|| Err("x".to_owned()), "votes", Some(50)), Ok(50));
+        assert_eq!(slots_to_count_in(&|| Err(fatal!("x")), "votes", Some(50)), Ok(50));
         let wrong = stack(&[function("Votes", "votes", "0")]);
-        assert!(slot_count(Some(&wrong), "votes").unwrap_err().contains("--slots"));
+        assert!(slot_count(Some(&wrong), "votes").unwrap_err().to_string().contains("--slots"));
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, Get, KeysAndAttributes, TransactGetItem,
 };
@@ -19,6 +19,7 @@ use super::flags::TotalFlags;
 use super::{Place, ReadMode};
 use client::attribute::from_sdk_item;
 use client::contention::{Attempts, is_contended};
+use client::failure::{Context, Failure, Result, fatal};
 use client::sdk_error::error_text;
 
 /// Maximum number of read rounds. Each round reads the keys that a throttled table has left
@@ -55,7 +56,7 @@ pub(super) async fn read(
     totals: &TotalFlags,
     counter: &str,
     how: ReadMode,
-) -> Result<Reading, String> {
+) -> Result<Reading> {
     match how {
         ReadMode::RolledUp => {
             let item = item_of(&place.client, totals, counter).await?;
@@ -91,10 +92,10 @@ pub(super) async fn read(
     }
 }
 
-fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
+fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number> {
     let mut sum = Number::ZERO;
     for value in values {
-        sum = sum.checked_add(*value).map_err(|error| format!("cannot sum the slots: {error}"))?;
+        sum = sum.checked_add(*value).map_err(|error| fatal!("cannot sum the slots: {error}"))?;
     }
     Ok(sum)
 }
@@ -103,34 +104,22 @@ fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
 ///
 /// # Errors
 /// When the total cannot be read.
-pub(super) async fn total_of(
-    client: &Client,
-    totals: &TotalFlags,
-    counter: &str,
-) -> Result<Total, String> {
+pub(super) async fn total_of(client: &Client, totals: &TotalFlags, counter: &str) -> Result<Total> {
     total_in(item_of(client, totals, counter).await?.as_ref(), counter)
 }
 
-fn total_in(item: Option<&Item>, counter: &str) -> Result<Total, String> {
+fn total_in(item: Option<&Item>, counter: &str) -> Result<Total> {
     let total = item.map_or_else(|| Ok(Total::default()), Total::from_item);
-    total.map_err(|error| format!("cannot read the total of `{counter}`: {error}"))
+    total.map_err(|error| fatal!("cannot read the total of `{counter}`: {error}"))
 }
 
-async fn item_of(
-    client: &Client,
-    totals: &TotalFlags,
-    counter: &str,
-) -> Result<Option<Item>, String> {
+async fn item_of(client: &Client, totals: &TotalFlags, counter: &str) -> Result<Option<Item>> {
     let request = client.get_item().table_name(&totals.totals_table).consistent_read(true);
     let answer = request.key(&totals.total_key, SdkValue::S(counter.to_owned())).send().await;
     let item = answer.map_err(|error| {
         let flags =
             Flags { table: "--totals-table", known: &totals.totals_table, key: "--total-key" };
-        format!(
-            "cannot read the total of `{counter}`: {}{}",
-            error_text(&error),
-            flags.advice(&error)
-        )
+        flags.advise(error).about(format!("cannot read the total of `{counter}`"))
     })?;
     item.item.map(from_sdk_item).transpose()
 }
@@ -143,6 +132,15 @@ struct Flags<'t> {
 }
 
 impl Flags<'_> {
+    /// Returns the failure of a request with the advice.
+    fn advise<E>(&self, error: SdkError<E>) -> Failure
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+    {
+        let advice = self.advice(&error);
+        Failure::from(error).with(|text| format!("{text}{advice}"))
+    }
+
     /// Returns advice, as the end of a message, for an error whose cause may be a missing table or
     /// a different key.
     fn advice(&self, error: &impl ProvideErrorMetadata) -> String {
@@ -167,9 +165,9 @@ fn slot_flags(place: &Place) -> Flags<'_> {
     Flags { table: "--slots-table", known: &place.slots_table, key: "--slot-key" }
 }
 
-fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
+fn value(place: &Place, key: &str, item: &Item) -> Result<Number> {
     place.rule.value_of_slot(item).map_err(|refusal| {
-        format!(
+        fatal!(
             "slot `{key}`: {refusal}; if an attribute other than `{}` has the votes, name it with --slot-value, for example --slot-value count",
             place.rule.slot_value
         )
@@ -181,9 +179,9 @@ async fn at_one_moment(
     place: &Place,
     counter: &str,
     slots: BTreeSet<u32>,
-) -> Result<BTreeMap<u32, Number>, String> {
+) -> Result<BTreeMap<u32, Number>> {
     if slots.len() > TRANSACTION_OPERATIONS_MAX {
-        return Err(format!(
+        return Err(fatal!(
             "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, but there are {}; use --how fresh, or fold the slots (`weir counters fold`)",
             slots.len()
         ));
@@ -192,7 +190,7 @@ async fn at_one_moment(
     for slot in &slots {
         let key = SdkValue::S(Counters::slot_key_text(counter, *slot));
         let get = Get::builder().table_name(&place.slots_table).key(&place.rule.slot_key, key);
-        let get = get.build().map_err(|error| error.to_string())?;
+        let get = get.build()?;
         request = request.transact_items(TransactGetItem::builder().get(get).build());
     }
     let mut attempts = Attempts::first();
@@ -203,15 +201,14 @@ async fn at_one_moment(
         };
         let reason = error_text(&error);
         if !is_contended(error.code(), &reason) {
-            let advice = slot_flags(place).advice(&error);
-            return Err(format!("cannot read the slots: {reason}{advice}"));
+            return Err(slot_flags(place).advise(error).about("cannot read the slots"));
         }
         // A vote conflicted with the read: the transaction needs all slots to be unchanged while it
         // reads.
         if !attempts.next().await {
-            return Err(format!(
+            return Err(Failure::Retry(format!(
                 "votes arrive too fast for a consistent read: {reason}; use --how fresh"
-            ));
+            )));
         }
     };
     let mut values = BTreeMap::new();
@@ -225,11 +222,7 @@ async fn at_one_moment(
 }
 
 /// Reads each slot strongly consistently. The values may be from different points in time.
-async fn each(
-    place: &Place,
-    counter: &str,
-    slots: BTreeSet<u32>,
-) -> Result<BTreeMap<u32, Number>, String> {
+async fn each(place: &Place, counter: &str, slots: BTreeSet<u32>) -> Result<BTreeMap<u32, Number>> {
     let by_key: BTreeMap<String, u32> =
         slots.into_iter().map(|slot| (Counters::slot_key_text(counter, slot), slot)).collect();
     let mut wanted: Vec<String> = by_key.keys().cloned().collect();
@@ -245,8 +238,10 @@ async fn each(
         if !left.is_empty() {
             rounds += 1;
             if rounds > ROUNDS_MAX {
-                return Err("cannot read the slots: the table is throttled; run the command again"
-                    .to_owned());
+                return Err(Failure::Retry(
+                    "cannot read the slots: the table is throttled; run the command again"
+                        .to_owned(),
+                ));
             }
             tokio::time::sleep(std::time::Duration::from_millis(20) * 2u32.pow(rounds)).await;
         }
@@ -255,25 +250,21 @@ async fn each(
     Ok(values)
 }
 
-async fn some(
-    place: &Place,
-    keys: &[String],
-) -> Result<(Vec<(String, Item)>, Vec<String>), String> {
+async fn some(place: &Place, keys: &[String]) -> Result<(Vec<(String, Item)>, Vec<String>)> {
     let name = &place.rule.slot_key;
     let requests = keys.iter().map(|key| [(name.clone(), SdkValue::S(key.clone()))].into());
     let request = KeysAndAttributes::builder().set_keys(Some(requests.collect()));
-    let request = request.consistent_read(true).build().map_err(|error| error.to_string())?;
+    let request = request.consistent_read(true).build()?;
     let answer = place.client.batch_get_item().request_items(&place.slots_table, request).send();
-    let answer = answer.await.map_err(|error| {
-        format!("cannot read the slots: {}{}", error_text(&error), slot_flags(place).advice(&error))
-    })?;
+    let answer = answer.await.map_err(|error| slot_flags(place).advise(error));
+    let answer = answer.context(|| "cannot read the slots")?;
     let key_of = |item: &std::collections::HashMap<String, SdkValue>| {
         item.get(name).and_then(|key| key.as_s().ok()).cloned().unwrap_or_default()
     };
     let found = answer.responses.into_iter().flatten().flat_map(|(_, items)| items);
     let found = found.map(|item| Ok((key_of(&item), from_sdk_item(item)?)));
     let left = answer.unprocessed_keys.into_iter().flatten().flat_map(|(_, keys)| keys.keys);
-    Ok((found.collect::<Result<_, String>>()?, left.map(|key| key_of(&key)).collect()))
+    Ok((found.collect::<Result<_>>()?, left.map(|key| key_of(&key)).collect()))
 }
 
 #[cfg(test)]
@@ -306,7 +297,8 @@ mod tests {
         let reads = async {
             let reading = read(&place, &totals(), "A", ReadMode::Exact).await.unwrap();
             assert_eq!((reading.total, reading.slots), (Number::from(3_i64), 2));
-            let reason = read(&place, &totals(), "A", ReadMode::Exact).await.unwrap_err();
+            let reason =
+                read(&place, &totals(), "A", ReadMode::Exact).await.unwrap_err().to_string();
             assert!(reason.contains("ValidationError"), "{reason}");
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
@@ -395,7 +387,7 @@ mod tests {
         let read_all = async || {
             let mut said = Vec::new();
             for how in [ReadMode::RolledUp, ReadMode::Exact, ReadMode::Fresh] {
-                said.push(read(&place, &totals(), "A", how).await.unwrap_err());
+                said.push(read(&place, &totals(), "A", how).await.unwrap_err().to_string());
             }
             said
         };

@@ -13,7 +13,7 @@ use template::Stack;
 use super::flags::{SlotFlags, TotalFlags};
 use super::reading::{Reading, read};
 use super::{Place, ReadMode, slot_count};
-use client::sdk_error::error_text;
+use client::failure::{Context, Result};
 
 /// Number of counters whose slots are read concurrently.
 const READS_AT_ONCE: usize = 8;
@@ -45,7 +45,7 @@ pub struct Counter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterPage {
     /// The counters, or why one cannot be read, by name.
-    pub counters: Vec<(String, Result<Counter, String>)>,
+    pub counters: Vec<(String, Result<Counter>)>,
     /// The name after which the next page begins.
     pub next: Option<String>,
 }
@@ -56,7 +56,7 @@ impl CounterPlace {
     ///
     /// # Errors
     /// When the template's number of slots is malformed.
-    pub fn of(client: &Client, endpoint: &str, stack: Option<&Stack>) -> Result<Self, String> {
+    pub fn of(client: &Client, endpoint: &str, stack: Option<&Stack>) -> Result<Self> {
         let functions = stack.map_or(&[][..], |stack| &stack.functions);
         let totalling =
             functions.iter().find(|function| function.environment.contains_key("SLOTS_TABLE"));
@@ -100,7 +100,7 @@ impl CounterPlace {
     ///
     /// # Errors
     /// When a table cannot be read, or an item is not a counter.
-    pub async fn counter(&self, name: &str) -> Result<Counter, String> {
+    pub async fn counter(&self, name: &str) -> Result<Counter> {
         let total = read(&self.place, &self.totals, name, ReadMode::RolledUp).await?;
         let fresh = read(&self.place, &self.totals, name, ReadMode::Fresh).await?;
         let Reading { as_of, otherwise, .. } = total;
@@ -119,7 +119,7 @@ impl CounterPlace {
     ///
     /// # Errors
     /// When the table of totals cannot be read.
-    pub async fn page(&self, after: Option<&str>, at_most: u16) -> Result<CounterPage, String> {
+    pub async fn page(&self, after: Option<&str>, at_most: u16) -> Result<CounterPage> {
         let TotalFlags { totals_table, total_key } = &self.totals;
         let start =
             after.map(|after| HashMap::from([(total_key.clone(), SdkValue::S(after.to_owned()))]));
@@ -127,9 +127,7 @@ impl CounterPlace {
         let request = request.projection_expression("#key");
         let request = request.expression_attribute_names("#key", total_key);
         let answer = request.set_exclusive_start_key(start).send().await;
-        let answer = answer.map_err(|error| {
-            format!("cannot read table `{totals_table}`: {}", error_text(&error))
-        })?;
+        let answer = answer.context(|| format!("cannot read table `{totals_table}`"))?;
         let name_of = |item: &HashMap<String, SdkValue>| {
             item.get(total_key).and_then(|key| key.as_s().ok()).cloned()
         };

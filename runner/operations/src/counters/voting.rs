@@ -26,6 +26,7 @@ use client::attribute::to_sdk_value;
 use client::contention::{Attempts, NotApplied};
 use client::endpoint::attempt_limit;
 use client::error_cause::innermost;
+use client::failure::{Result, fatal};
 use client::keys;
 use client::sdk_error::error_text;
 
@@ -87,7 +88,7 @@ impl<'p> VoteSender<'p> {
         counter: &str,
         slot: u32,
         points: i64,
-    ) -> Result<VoteResult, String> {
+    ) -> Result<VoteResult> {
         let key = Counters::slot_key_text(counter, slot);
         let mut attempts = Attempts::first();
         let mut connections = 1;
@@ -109,7 +110,7 @@ impl<'p> VoteSender<'p> {
                 Addition::Unsent | Addition::Refused => false,
             };
             if !again {
-                return Err(format!("a vote was refused: {reason}"));
+                return Err(fatal!("a vote was refused: {reason}"));
             }
         }
     }
@@ -259,7 +260,7 @@ mod tests {
             let mut voting = VoteSender::to(&place);
             assert_eq!(voting.add("é\"", 3, -1).await, Ok(VoteResult::Counted));
             assert_eq!(voting.add("a", 0, 1).await, Ok(VoteResult::Counted));
-            let reason = voting.add("a", 0, 1).await.unwrap_err();
+            let reason = voting.add("a", 0, 1).await.unwrap_err().to_string();
             assert_eq!(reason, "a vote was refused: HTTP 400 ValidationException: no table");
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), votes);

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{Place, reading};
 use client::exit::Exit;
+use client::failure::{Result, fatal};
 use client::interruption;
 use client::output::{self, Output, say};
 
@@ -43,7 +44,7 @@ impl Difference {
 ///
 /// # Errors
 /// When the edition does not exist, or cannot be read.
-pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Exit, String> {
+pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Exit> {
     let edition = reading::known_edition(place, number).await?;
     let current = reading::head(place).await?.current;
     let (mut digest, mut difference) = (Digest::default(), Difference::default());
@@ -97,11 +98,11 @@ fn is_whole(edition: &Edition, counted: Digest) -> bool {
         && (counted.items, counted.sum) == (edition.items, edition.digest)
 }
 
-async fn part_of(place: &Place, number: u64, part: u64) -> Result<BTreeMap<String, Item>, String> {
+async fn part_of(place: &Place, number: u64, part: u64) -> Result<BTreeMap<String, Item>> {
     let mut items = BTreeMap::new();
     reading::each_of_part(place, number, part, &mut |key, image| {
         if json::item_from_str(&key).is_err() {
-            return Err(format!("edition {number} has an item with an invalid key: {key}"));
+            return Err(fatal!("edition {number} has an item with an invalid key: {key}"));
         }
         items.insert(key, image);
         Ok(())

@@ -20,13 +20,13 @@ use rules::versions::version_text;
 use super::{Place, reading};
 use client::attribute::to_sdk_item;
 use client::contention::{Attempts, NotApplied, why_not_applied};
-use client::sdk_error::error_text;
+use client::failure::{Failure, Result, refused};
 
-/// The new head and a message, or the reason of a refusal.
-type HeadChange = Result<(EditionHead, String), String>;
+/// The new head and a message.
+type HeadChange = (EditionHead, String);
 
 /// Publishes an edition.
-pub(super) async fn publish(place: &Place, number: u64) -> Result<HeadChange, String> {
+pub(super) async fn publish(place: &Place, number: u64) -> Result<HeadChange> {
     let head = reading::head(place).await?;
     let edition = reading::known_edition(place, number).await?;
     change_head(place, head, head.published(&edition)).await
@@ -38,16 +38,16 @@ pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,
     to: Option<u64>,
-) -> Result<HeadChange, String> {
+) -> Result<HeadChange> {
     let head = reading::head(place).await?;
     if let Some(from) = from.filter(|from| *from != head.current) {
-        return Ok(not_from(head, from, to));
+        return not_from(head, from, to);
     }
     let number = match to.map_or_else(|| head.before(), Ok) {
         Ok(number) => number,
         // A repeated rollback succeeds, because the result is already there.
-        Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok(Ok((head, done.to_string()))),
-        Err(refusal) => return Ok(Err(refusal.to_string())),
+        Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok((head, done.to_string())),
+        Err(refusal) => return Err(Failure::Refused(refusal.to_string())),
     };
     let edition = reading::known_edition(place, number).await?;
     change_head(place, head, head.turned_to(&edition)).await
@@ -55,14 +55,14 @@ pub(super) async fn roll_back(
 
 /// Returns the result if `from` is not the current edition. The result is a success if an earlier rollback
 /// already made the requested edition current; otherwise another process has changed the head.
-fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> HeadChange {
+fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Result<HeadChange> {
     let is_done = match to {
         Some(to) => to == head.current,
         None => head.before() == Err(PublishRefusal::IsRolledBack(head.current, from)),
     };
     match is_done {
         true => Ok((head, format!("edition {} is current already", head.current))),
-        false => Err(format!(
+        false => Err(refused!(
             "edition {} is current, not edition {from}, so nothing was changed: see `weir editions ls`",
             head.current
         )),
@@ -73,12 +73,12 @@ async fn change_head(
     place: &Place,
     from: EditionHead,
     to: Result<EditionHead, PublishRefusal>,
-) -> Result<HeadChange, String> {
+) -> Result<HeadChange> {
     let to = match to {
         Ok(to) => to,
         // A repeated command succeeds, because the result is already there.
-        Err(done @ PublishRefusal::IsCurrent(_)) => return Ok(Ok((from, done.to_string()))),
-        Err(refusal) => return Ok(Err(refusal.to_string())),
+        Err(done @ PublishRefusal::IsCurrent(_)) => return Ok((from, done.to_string())),
+        Err(refusal) => return Err(Failure::Refused(refusal.to_string())),
     };
     let is_ready = check_state(place, to.current, EditionState::Ready)?;
     let head = turn_head(place, from, to)?;
@@ -91,17 +91,17 @@ async fn change_head(
     }
     let mut attempts = Attempts::first();
     loop {
-        let Err(error) = request.clone().send().await else { return Ok(Ok(turned(from, to))) };
+        let Err(error) = request.clone().send().await else { return Ok(turned(from, to)) };
         match why_not_applied(&error) {
             NotApplied::Changed => return changed(place, from, to).await,
             why if attempts.after(why).await => {}
-            _ => return Err(format!("cannot write the head: {}", error_text(&error))),
+            _ => return Err(Failure::from(&error).about("cannot write the head")),
         }
     }
 }
 
 /// Returns the new head and its message.
-fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
+fn turned(from: EditionHead, to: EditionHead) -> HeadChange {
     let said = match from.current {
         0 => format!("edition {} is current", to.current),
         left => format!("edition {} is current, edition {left} is no longer current", to.current),
@@ -111,12 +111,12 @@ fn turned(from: EditionHead, to: EditionHead) -> (EditionHead, String) {
 
 /// Returns the result if the head or the edition has changed. Either the write succeeded and its response was
 /// lost, or another process changed the head.
-async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<HeadChange, String> {
+async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<HeadChange> {
     let now = reading::head(place).await?;
     if (now.current, now.previous) == (to.current, to.previous) {
-        return Ok(Ok(turned(from, now)));
+        return Ok(turned(from, now));
     }
-    Ok(Err("another process changed the head or the edition: see `weir editions ls`".to_owned()))
+    Err(refused!("another process changed the head or the edition: see `weir editions ls`"))
 }
 
 /// Returns the condition check that an edition is in a state.
@@ -124,7 +124,7 @@ pub(super) fn check_state(
     place: &Place,
     number: u64,
     state: EditionState,
-) -> Result<TransactWriteItem, String> {
+) -> Result<TransactWriteItem> {
     let check = ConditionCheck::builder()
         .table_name(&place.table)
         .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
@@ -132,13 +132,12 @@ pub(super) fn check_state(
         .condition_expression("#state = :state")
         .expression_attribute_names("#state", EDITION_STATE)
         .expression_attribute_values(":state", SdkValue::S(state.as_str().to_owned()))
-        .build()
-        .map_err(|error| error.to_string())?;
+        .build()?;
     Ok(TransactWriteItem::builder().condition_check(check).build())
 }
 
 /// Returns the update that records the time at which readers left an edition.
-fn leave(place: &Place, number: u64) -> Result<TransactWriteItem, String> {
+fn leave(place: &Place, number: u64) -> Result<TransactWriteItem> {
     let update = Update::builder()
         .table_name(&place.table)
         .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
@@ -148,18 +147,13 @@ fn leave(place: &Place, number: u64) -> Result<TransactWriteItem, String> {
         .expression_attribute_names("#left_at", EDITION_LEFT_AT)
         .expression_attribute_names("#state", EDITION_STATE)
         .expression_attribute_values(":now", SdkValue::N(place.now.to_string()))
-        .build()
-        .map_err(|error| error.to_string())?;
+        .build()?;
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
 /// Returns the write of a head, on the condition that it still names the editions that were read.
 /// Numbers that other processes reserve in the meantime stay reserved.
-fn turn_head(
-    place: &Place,
-    from: EditionHead,
-    to: EditionHead,
-) -> Result<TransactWriteItem, String> {
+fn turn_head(place: &Place, from: EditionHead, to: EditionHead) -> Result<TransactWriteItem> {
     let number = |number: u64| SdkValue::N(number.to_string());
     let update = Update::builder()
         .table_name(&place.table)
@@ -184,7 +178,7 @@ fn turn_head(
             .expression_attribute_values(":from", number(from.current))
             .expression_attribute_values(":before", number(from.previous))
     };
-    let update = update.build().map_err(|error| error.to_string())?;
+    let update = update.build()?;
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
@@ -194,7 +188,7 @@ pub(super) fn put_head(
     place: &Place,
     from: EditionHead,
     to: EditionHead,
-) -> Result<TransactWriteItem, String> {
+) -> Result<TransactWriteItem> {
     let item: Item = to.to_item(&place.set);
     let put = Put::builder().table_name(&place.table).set_item(Some(to_sdk_item(&item)));
     let put = put.expression_attribute_names("#revision", EDITION_REVISION);
@@ -204,7 +198,7 @@ pub(super) fn put_head(
         put.condition_expression("#revision = :revision")
             .expression_attribute_values(":revision", SdkValue::N(from.revision.to_string()))
     };
-    let put = put.build().map_err(|error| error.to_string())?;
+    let put = put.build()?;
     Ok(TransactWriteItem::builder().put(put).build())
 }
 
@@ -218,6 +212,10 @@ mod tests {
     use crate::counters::testing::serve;
     use testing::store::TestStore;
 
+    fn is_refused(failure: &Failure, words: &str) -> bool {
+        matches!(failure, Failure::Refused(why) if why.contains(words))
+    }
+
     #[tokio::test]
     async fn a_concurrent_reservation_does_not_stop_a_publication() {
         let store = TestStore::open().await;
@@ -226,14 +224,14 @@ mod tests {
         let (one, two) = (prepare().await, prepare().await);
         let head = reading::head(&place).await.unwrap();
         prepare().await;
-        let (shown, said) = change_head(&place, head, head.published(&one)).await.unwrap().unwrap();
+        let (shown, said) = change_head(&place, head, head.published(&one)).await.unwrap();
         assert_eq!((shown.current, said.as_str()), (1, "edition 1 is current"));
         let now = reading::head(&place).await.unwrap();
         assert_eq!((now.current, now.previous, now.latest), (1, 0, 3));
         assert!(now.revision > shown.revision, "whoever takes a number sees that it was turned");
         // Another process has published since the head was read.
-        let refused = change_head(&place, head, head.published(&two)).await.unwrap().unwrap_err();
-        assert!(refused.contains("another process changed the head"), "{refused}");
+        let refused = change_head(&place, head, head.published(&two)).await.unwrap_err();
+        assert!(is_refused(&refused, "another process changed the head"), "{refused:?}");
         assert_eq!(prepare().await.number, 4);
     }
 
@@ -243,11 +241,12 @@ mod tests {
         let (place, items) = (place(&store).await, items(1));
         for _ in 0..3 {
             let number = prepare::run(&place, &of_file(&items)).await.unwrap().number;
-            publish(&place, number).await.unwrap().unwrap();
+            publish(&place, number).await.unwrap();
         }
-        let back = async |from, to| {
-            let turned = roll_back(&place, from, to).await.unwrap();
-            turned.map_or_else(|refused| format!("refused: {refused}"), |(_, said)| said)
+        let back = async |from, to| match roll_back(&place, from, to).await {
+            Ok((_, said)) => said,
+            Err(Failure::Refused(why)) => format!("refused: {why}"),
+            Err(failure) => panic!("{failure:?}"),
         };
         for (from, to, expected) in [
             // The caller wants to leave edition 2, but another process has already replaced it by
@@ -275,7 +274,7 @@ mod tests {
     }
 
     /// Publishes a first edition with these answers to its requests.
-    async fn published(answers: &[(u16, &str, bool)]) -> Result<HeadChange, String> {
+    async fn published(answers: &[(u16, &str, bool)]) -> Result<HeadChange> {
         let (listener, place): (TcpListener, Place) = listening().await;
         let from = EditionHead { latest: 1, revision: 1, ..EditionHead::default() };
         let to = EditionHead { current: 1, revision: 2, ..from };
@@ -287,7 +286,7 @@ mod tests {
         let (conflict, throttled) =
             (cancelled("TransactionConflict"), cancelled("ThrottlingError"));
         let busy = [(400, conflict.as_str(), false), (400, throttled.as_str(), false), DONE];
-        let (_, said) = published(&busy).await.unwrap().unwrap();
+        let (_, said) = published(&busy).await.unwrap();
         assert_eq!(said, "edition 1 is current");
         let changed = cancelled("ConditionalCheckFailed");
         let head = |current: u64| {
@@ -299,10 +298,15 @@ mod tests {
         for (current, is_done) in [(1, true), (2, false)] {
             let head = head(current);
             let answers = [(400, changed.as_str(), false), (200, head.as_str(), false)];
-            assert_eq!(published(&answers).await.unwrap().is_ok(), is_done);
+            let ended = published(&answers).await;
+            assert!(if is_done {
+                ended.is_ok()
+            } else {
+                ended.is_err_and(|failure| is_refused(&failure, ""))
+            });
         }
         let wrong = cancelled("ValidationError");
-        let said = published(&[(400, wrong.as_str(), false)]).await.unwrap_err();
+        let said = published(&[(400, wrong.as_str(), false)]).await.unwrap_err().to_string();
         assert!(said.starts_with("cannot write the head: "), "{said}");
     }
 }

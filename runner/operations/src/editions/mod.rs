@@ -20,6 +20,7 @@ use serde_json::json;
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Context, Failure, Result, fatal};
 use client::item_key;
 use client::output::{self, Output, say, show};
 
@@ -124,12 +125,10 @@ struct Place {
 ///
 /// # Errors
 /// The message says what could not be read or written, and what to do about it.
-pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     if arguments.set.is_empty() || arguments.set.contains('#') {
-        return Err(
-            "--set: a name needs at least one character and must not contain `#`".to_owned()
-        );
+        return Err(fatal!("--set: a name needs at least one character and must not contain `#`"));
     }
     let client = endpoint::client(&endpoint);
     let now = endpoint::store_seconds(&endpoint, &client).await;
@@ -148,10 +147,10 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
         }
         EditionsVerb::Check { number } => compare::run(&place, number, output).await,
         EditionsVerb::Publish { number } => {
-            Ok(show_turned(head_change::publish(&place, number).await?, output))
+            Ok(show_change(head_change::publish(&place, number).await?, output))
         }
         EditionsVerb::Rollback { from, to } => {
-            Ok(show_turned(head_change::roll_back(&place, from, to).await?, output))
+            Ok(show_change(head_change::roll_back(&place, from, to).await?, output))
         }
         EditionsVerb::Get { key, number } => get(&place, &key, number).await,
         EditionsVerb::Dump { number } => {
@@ -176,27 +175,15 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
     }
 }
 
-fn show_turned(turned: Result<(EditionHead, String), String>, output: Output) -> Exit {
-    match turned {
-        Ok((head, done)) => {
-            say(&done);
-            // 0 means that there is no previous edition.
-            let previous = (head.previous > 0).then_some(head.previous);
-            output::rows(
-                output,
-                &["current", "previous"],
-                &[vec![json!(head.current), json!(previous)]],
-            );
-            Exit::Done
-        }
-        Err(refusal) => {
-            say(&refusal);
-            Exit::Refused
-        }
-    }
+fn show_change((head, done): (EditionHead, String), output: Output) -> Exit {
+    say(&done);
+    // 0 means that there is no previous edition.
+    let previous = (head.previous > 0).then_some(head.previous);
+    output::rows(output, &["current", "previous"], &[vec![json!(head.current), json!(previous)]]);
+    Exit::Done
 }
 
-async fn list(place: &Place, output: Output) -> Result<Exit, String> {
+async fn list(place: &Place, output: Output) -> Result<Exit> {
     let head = reading::head(place).await?;
     let editions = reading::editions(place).await?;
     show_editions(&editions, head.current, output);
@@ -217,10 +204,11 @@ fn show_editions(editions: &[Edition], current: u64, output: Output) {
     output::rows(output, &["edition", "state", "items", "digest", "begun"], &rows);
 }
 
-async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
+async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit> {
     let key = json::item_to_string(&item_key::parse(key)?);
     fits_into_an_edition(&place.set, &key, None)
-        .map_err(|reason| format!("the item {key} does not fit into an edition: {reason}"))?;
+        .map_err(Failure::fatal)
+        .context(|| format!("the item {key} does not fit into an edition"))?;
     let found = match number {
         Some(number) => reading::item_of(place, number, &key).await?,
         None => reading::current_item(place, &key).await?,
@@ -230,7 +218,7 @@ async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, Stri
             show(&format!("{}\n", json::item_to_string(&image)));
             Ok(Exit::Done)
         }
-        None => Err(format!("no item has the key {key} in this edition")),
+        None => Err(fatal!("no item has the key {key} in this edition")),
     }
 }
 
@@ -258,7 +246,7 @@ mod tests {
             head_change::publish(&place, 1).await.unwrap_err(),
         ] {
             assert_eq!(
-                said,
+                said.to_string(),
                 "no table `editions`: create it with the partition key `edition` and the sort key `item`, both strings, or name another table with --table"
             );
         }

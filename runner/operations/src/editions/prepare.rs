@@ -23,15 +23,16 @@ use rules::versions::edition::{
 use rules::versions::version_text;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, Command};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendError};
 
 use super::head_change::put_head;
 use super::{Place, PrepareArguments, prune, reading};
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
+use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::item_key;
-use client::sdk_error::{error_text, is_condition_failed, is_throttle};
+use client::sdk_error::{is_condition_failed, is_throttle};
 use client::table_description::key_attributes;
 
 /// Maximum number of items in a request, set by DynamoDB.
@@ -51,7 +52,7 @@ const ATTEMPTS_MAX: u32 = 12;
 /// # Errors
 /// The message says what is wrong with the items, or what could not be written. The incomplete
 /// edition is never published; `weir editions prune` removes it.
-pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
+pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition> {
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
     // The current edition is read before any item. If another edition becomes current later, its
@@ -63,7 +64,7 @@ pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<E
             // As long as the edition has a record, `prune` can remove it.
             match left_behind(place, &edition).await {
                 Ok(_) => Err(reason),
-                Err(left) => Err(format!("{reason}; {left}")),
+                Err(left) => Err(reason.with(|reason| format!("{reason}; {left}"))),
             }
         }
     }
@@ -75,7 +76,7 @@ async fn fill(
     arguments: &PrepareArguments,
     edition: &Edition,
     current: u64,
-) -> Result<Digest, String> {
+) -> Result<Digest> {
     let (to_read, items) = mpsc::channel::<Item>(QUEUE_ITEMS);
     let read = read(place, arguments, current, to_read);
     Ok(match &arguments.through {
@@ -90,31 +91,24 @@ async fn fill(
 
 /// Cleans up after an edition that could not be finished. If the edition was pruned in the
 /// meantime, the items that were written since are removed.
-async fn left_behind(place: &Place, edition: &Edition) -> Result<Option<Edition>, String> {
+async fn left_behind(place: &Place, edition: &Edition) -> Result<Option<Edition>> {
     let number = edition.number;
     let found = reading::edition(place, number).await?;
     let found = found.filter(|found| found.state != EditionState::Pruned);
     if found.is_none() {
-        prune::remove(place, number).await.map_err(|reason| {
-            format!(
-                "edition {number} was pruned, and some of its items could not be removed: {reason}"
-            )
+        prune::remove(place, number).await.context(|| {
+            format!("edition {number} was pruned, and some of its items could not be removed")
         })?;
     }
     Ok(found)
 }
 
-async fn keys(
-    place: &Place,
-    arguments: &PrepareArguments,
-    current: u64,
-) -> Result<Vec<String>, String> {
+async fn keys(place: &Place, arguments: &PrepareArguments, current: u64) -> Result<Vec<String>> {
     let has_source = arguments.from_table.is_some() || arguments.from_file.is_some();
     if current == 0 && !has_source {
-        return Err(
+        return Err(fatal!(
             "there is no edition to take items from: use --from-table, or --from-file with --keys"
-                .to_owned(),
-        );
+        ));
     }
     if !arguments.keys.is_empty() {
         return Ok(arguments.keys.clone());
@@ -124,14 +118,14 @@ async fn keys(
         return Ok(keys.into_iter().map(|(name, _)| name).collect());
     }
     match current {
-        0 => Err("there is no edition yet: name the key attributes with --keys".to_owned()),
+        0 => Err(fatal!("there is no edition yet: name the key attributes with --keys")),
         current => Ok(reading::known_edition(place, current).await?.keys),
     }
 }
 
 /// Reserves the next number. Retries if another process changes the head at the same time, or the
 /// table is throttled.
-async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, String> {
+async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition> {
     let mut attempts = Attempts::first();
     loop {
         let head = reading::head(place).await?;
@@ -151,8 +145,7 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
             .set_item(Some(to_sdk_item(&edition.to_item(&place.set))))
             .condition_expression("attribute_not_exists(#state)")
             .expression_attribute_names("#state", EDITION_STATE)
-            .build()
-            .map_err(|error| error.to_string())?;
+            .build()?;
         let request = place
             .client
             .transact_write_items()
@@ -164,11 +157,11 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
             continue;
         }
         return Err(match why {
-            NotApplied::Changed => {
+            NotApplied::Changed => Failure::Retry(
                 "concurrent preparations or publications changed the head: run the command again"
-                    .to_owned()
-            }
-            _ => format!("cannot begin an edition: {}", error_text(&error)),
+                    .to_owned(),
+            ),
+            _ => Failure::from(&error).about("cannot begin an edition"),
         });
     }
 }
@@ -179,22 +172,21 @@ async fn read(
     arguments: &PrepareArguments,
     current: u64,
     to: mpsc::Sender<Item>,
-) -> Result<(), String> {
-    let gone = || "the writer stopped reading items".to_owned();
+) -> Result<()> {
     if let Some(table) = &arguments.from_table {
         let scan = place.client.scan().table_name(table).consistent_read(true);
         let mut items = scan.into_paginator().items().send();
         while let Some(item) = items.next().await {
-            let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
-            let item = item.map_err(|error| format!("cannot read table `{table}`: {error}"))?;
-            to.send(item).await.map_err(|_| gone())?;
+            let item = item.map_err(Failure::from).and_then(from_sdk_item);
+            let item = item.context(|| format!("cannot read table `{table}`"))?;
+            to.send(item).await.map_err(gone)?;
         }
         return Ok(());
     }
     if let Some(path) = &arguments.from_file {
         let place = path.display().to_string();
         let file = tokio::fs::File::open(path).await;
-        let file = file.map_err(|error| format!("cannot read `{place}`: {error}"))?;
+        let file = file.context(|| format!("cannot read `{place}`"))?;
         return send_lines(BufReader::new(file), &place, item_of_line, &to).await;
     }
     for part in 0..rules::versions::edition::EDITION_PARTS {
@@ -205,21 +197,25 @@ async fn read(
         })
         .await?;
         for item in items {
-            to.send(item).await.map_err(|_| gone())?;
+            to.send(item).await.map_err(gone)?;
         }
     }
     reading::was_there(place, current).await
 }
 
+fn gone(_: SendError<Item>) -> Failure {
+    fatal!("the writer stopped reading items")
+}
+
 /// Parses a line of a file: an item in DynamoDB JSON, or else in plain JSON.
-fn item_of_line(line: &str) -> Result<Item, String> {
+fn item_of_line(line: &str) -> Result<Item> {
     json::item_from_str(line).or_else(|_| item_key::attributes(line))
 }
 
 /// Parses a line that a command wrote: an item in DynamoDB JSON.
-fn item_of_command(line: &str) -> Result<Item, String> {
+fn item_of_command(line: &str) -> Result<Item> {
     json::item_from_str(line).map_err(|error| {
-        format!("{error}; write one item per line in DynamoDB JSON, as the command reads them")
+        fatal!("{error}; write one item per line in DynamoDB JSON, as the command reads them")
     })
 }
 
@@ -227,18 +223,18 @@ fn item_of_command(line: &str) -> Result<Item, String> {
 async fn send_lines(
     text: impl tokio::io::AsyncBufRead + Unpin,
     place: &str,
-    parse: fn(&str) -> Result<Item, String>,
+    parse: fn(&str) -> Result<Item>,
     to: &mpsc::Sender<Item>,
-) -> Result<(), String> {
+) -> Result<()> {
     let (mut lines, mut number) = (text.lines(), 0u64);
-    while let Some(line) = lines.next_line().await.map_err(|error| format!("{place}: {error}"))? {
+    while let Some(line) = lines.next_line().await.context(|| place)? {
         number += 1;
         if line.trim().is_empty() {
             continue;
         }
         let item = parse(&line);
-        let item = item.map_err(|error| format!("{place}, line {number}: {error}"))?;
-        to.send(item).await.map_err(|_| "the writer stopped reading items".to_owned())?;
+        let item = item.context(|| format!("{place}, line {number}"))?;
+        to.send(item).await.map_err(gone)?;
     }
     Ok(())
 }
@@ -248,22 +244,21 @@ async fn through(
     command: &str,
     mut from: mpsc::Receiver<Item>,
     to: mpsc::Sender<Item>,
-) -> Result<(), String> {
-    let failed = |reason: String| format!("--through `{command}`: {reason}");
+) -> Result<()> {
+    let doing = || format!("--through `{command}`");
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = platform::private_files::start_of_user(|| shell.spawn())
-        .map_err(|error| failed(error.to_string()))?;
+    let mut child = platform::private_files::start_of_user(|| shell.spawn()).context(doing)?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
-        return Err(failed("its input and output could not be opened".to_owned()));
+        return Err("its input and output could not be opened").context(doing);
     };
-    let feeding = async { feed(stdin, &mut from).await.map_err(|error| failed(error.to_string())) };
+    let feeding = async { feed(stdin, &mut from).await.context(doing) };
     let reading = send_lines(BufReader::new(stdout), "its output", item_of_command, &to);
-    let reading = async { reading.await.map_err(failed) };
+    let reading = async { reading.await.context(doing) };
     tokio::try_join!(feeding, reading)?;
-    let status = child.wait().await.map_err(|error| failed(error.to_string()))?;
-    if status.success() { Ok(()) } else { Err(failed(format!("it ended with {status}"))) }
+    let status = child.wait().await.context(doing)?;
+    if status.success() { Ok(()) } else { Err(format!("it ended with {status}")).context(doing) }
 }
 
 async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io::Result<()> {
@@ -284,11 +279,7 @@ async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io
 }
 
 /// Writes the items of the edition. Two items with the same key are an error.
-async fn write(
-    place: &Place,
-    edition: &Edition,
-    items: mpsc::Receiver<Item>,
-) -> Result<Digest, String> {
+async fn write(place: &Place, edition: &Edition, items: mpsc::Receiver<Item>) -> Result<Digest> {
     let template = "{spinner} {pos} items, {per_sec}";
     let progress = interruption::progress_bar(None, template, "items");
     let (mut digest, mut seen) = (Digest::default(), HashSet::new());
@@ -297,21 +288,22 @@ async fn write(
         let key = key_of(&item, &edition.keys);
         let key = key.ok_or_else(|| {
             let (text, keys) = (json::item_to_string(&item), edition.keys.join(", "));
-            format!("an item lacks a key attribute ({keys}): {text}")
+            fatal!("an item lacks a key attribute ({keys}): {text}")
         })?;
         fits_into_an_edition(&place.set, &key, Some(&item))
-            .map_err(|reason| format!("the item {key} does not fit into an edition: {reason}"))?;
+            .map_err(Failure::fatal)
+            .context(|| format!("the item {key} does not fit into an edition"))?;
         if !seen.insert(hash_of(&key)) {
-            return Err(format!("two items have the key {key}"));
+            return Err(fatal!("two items have the key {key}"));
         }
         digest.add(&item);
         if digest.items > ITEMS_MAX {
-            return Err(format!("the edition would have more than {ITEMS_MAX} items"));
+            return Err(fatal!("the edition would have more than {ITEMS_MAX} items"));
         }
         progress.inc(1);
         let item = item_of_edition(&place.set, edition.number, &key, &item);
         let put = PutRequest::builder().set_item(Some(to_sdk_item(&item))).build();
-        let put = put.map_err(|error| error.to_string())?;
+        let put = put?;
         Ok(WriteRequest::builder().put_request(put).build())
     });
     let written = requests
@@ -326,10 +318,7 @@ async fn write(
 }
 
 /// Writes a batch. Retries unprocessed items as long as attempts make progress.
-pub(super) async fn write_batch(
-    place: &Place,
-    mut requests: Vec<WriteRequest>,
-) -> Result<(), String> {
+pub(super) async fn write_batch(place: &Place, mut requests: Vec<WriteRequest>) -> Result<()> {
     let mut attempt = 0;
     while attempt < ATTEMPTS_MAX {
         let request = place.client.batch_write_item();
@@ -340,8 +329,7 @@ pub(super) async fn write_batch(
             }
             Err(error) if error.code().is_some_and(is_throttle) => requests.clone(),
             Err(error) => {
-                let (table, reason) = (&place.table, error_text(&error));
-                return Err(format!("cannot write table `{table}`: {reason}"));
+                return Err(error).context(|| format!("cannot write table `{}`", place.table));
             }
         };
         if left.is_empty() {
@@ -351,11 +339,11 @@ pub(super) async fn write_batch(
         requests = left;
         tokio::time::sleep(std::time::Duration::from_millis(10 << attempt.min(9))).await;
     }
-    Err(format!("table `{}` is throttled: some items were not written", place.table))
+    Err(fatal!("table `{}` is throttled: some items were not written", place.table))
 }
 
 /// Marks the edition as ready.
-async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Edition, String> {
+async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Edition> {
     let ready =
         Edition { state: EditionState::Ready, items: digest.items, digest: digest.sum, ..edition };
     let request = place
@@ -378,7 +366,7 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
                 Some(found) if (found.state, found.digest) == (ready.state, ready.digest) => {
                     Ok(ready)
                 }
-                _ => Err(format!(
+                _ => Err(fatal!(
                     "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`): prepare it again, and prune with a larger --days",
                     ready.number,
                     records_key(&place.set),
@@ -387,7 +375,7 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
             }
         }
         Err(error) => {
-            Err(format!("cannot mark edition {} as ready: {}", ready.number, error_text(&error)))
+            Err(error).context(|| format!("cannot mark edition {} as ready", ready.number))
         }
     }
 }
@@ -419,7 +407,7 @@ mod tests {
         assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(2, 0)]));
         let digest = fill(&place, &of_file(&items), &living, 0).await.unwrap();
         assert_eq!(entries(&place).await, 31, "the head and the items");
-        let said = finish(&place, living, digest).await.unwrap_err();
+        let said = finish(&place, living, digest).await.unwrap_err().to_string();
         assert!(said.starts_with("edition 2 was pruned while it was prepared"), "{said}");
         assert_eq!(entries(&place).await, 1);
     }
@@ -434,7 +422,7 @@ mod tests {
         prune::run(&place, 0, 0).await.unwrap();
         std::io::Write::write_all(&mut items, b"no item\n").unwrap();
         let failed = fill(&place, &of_file(&items), &living, 0).await.unwrap_err();
-        assert!(failed.contains("line 31"), "{failed}");
+        assert!(failed.to_string().contains("line 31"), "{failed}");
         assert_eq!(left_behind(&place, &living).await, Ok(None));
         assert_eq!(entries(&place).await, 1);
         // An edition that was not pruned keeps its items until a prune.
@@ -451,8 +439,10 @@ mod tests {
         ] {
             assert_eq!(json::item_to_string(&item_of_line(line).unwrap()), expected);
         }
-        assert!(item_of_line("7").unwrap_err().contains("not a JSON object"));
-        assert!(item_of_command(r#"{"id":7}"#).unwrap_err().contains("in DynamoDB JSON"));
+        assert!(item_of_line("7").unwrap_err().to_string().contains("not a JSON object"));
+        assert!(
+            item_of_command(r#"{"id":7}"#).unwrap_err().to_string().contains("in DynamoDB JSON")
+        );
     }
 
     fn deletes(count: usize) -> Vec<WriteRequest> {
@@ -497,7 +487,12 @@ mod tests {
         let answers = [(400, denied.as_str(), false)];
         let writing = write_batch(&place, deletes(2));
         let written = tokio::join!(serve(listener, &answers), writing).1;
-        assert!(written.unwrap_err().starts_with("cannot write table `editions`: AccessDenied"));
+        assert!(
+            written
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot write table `editions`: AccessDenied")
+        );
     }
 
     #[tokio::test]

@@ -21,9 +21,9 @@ use rules::versions::version_text;
 use super::prepare::{BATCHES_AT_ONCE, write_batch};
 use super::{Place, reading};
 use client::contention::{Attempts, NotApplied, why_not_applied};
+use client::failure::{Context, Failure, Result};
 use client::interruption;
 use client::output::say;
-use client::sdk_error::error_text;
 
 const DAY_SECONDS: u64 = 86_400;
 /// Maximum number of deletes in a request, set by DynamoDB.
@@ -33,7 +33,7 @@ const BATCH_DELETES: usize = 25;
 ///
 /// # Errors
 /// When the table cannot be read or written; removed items stay removed.
-pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u64, u64)>, String> {
+pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u64, u64)>> {
     let head = reading::head(place).await?;
     let editions = reading::editions(place).await?;
     // With zero days, every edition that was begun or replaced up to now is old enough.
@@ -57,7 +57,7 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
 
 /// Marks an edition as pruned. Returns `false` if the edition may be visible or no longer exists. If the
 /// edition has been current again since it was read, the time at which it was replaced differs.
-async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
+async fn mark(place: &Place, edition: &Edition) -> Result<bool> {
     let number = edition.number;
     let records = SdkValue::S(records_key(&place.set));
     let check = ConditionCheck::builder()
@@ -70,8 +70,7 @@ async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
         .expression_attribute_names("#current", EDITION_CURRENT)
         .expression_attribute_names("#previous", EDITION_PREVIOUS)
         .expression_attribute_values(":number", SdkValue::N(number.to_string()))
-        .build()
-        .map_err(|error| error.to_string())?;
+        .build()?;
     let update = Update::builder()
         .table_name(&place.table)
         .key(EDITION_PARTITION, records)
@@ -90,7 +89,7 @@ async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
             .condition_expression("attribute_exists(#state) AND #left_at = :left_at")
             .expression_attribute_values(":left_at", SdkValue::N(left.to_string())),
     };
-    let update = update.build().map_err(|error| error.to_string())?;
+    let update = update.build()?;
     let request = place
         .client
         .transact_write_items()
@@ -102,27 +101,24 @@ async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
         match why_not_applied(&error) {
             NotApplied::Changed => return Ok(false),
             why if attempts.after(why).await => {}
-            _ => return Err(format!("cannot prune edition {number}: {}", error_text(&error))),
+            _ => return Err(Failure::from(&error).about(format!("cannot prune edition {number}"))),
         }
     }
 }
 
 /// Removes the items and then the record.
-pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
+pub(super) async fn remove(place: &Place, number: u64) -> Result<u64> {
     let removed = remove_items(place, number).await?;
     let request = place.client.delete_item().table_name(&place.table);
     let request = request
         .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
         .key(EDITION_ITEM, SdkValue::S(version_text(number)));
-    request
-        .send()
-        .await
-        .map_err(|error| format!("cannot prune edition {number}: {}", error_text(&error)))?;
+    request.send().await.context(|| format!("cannot prune edition {number}"))?;
     Ok(removed)
 }
 
 /// Removes the items of an edition and returns their number.
-pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, String> {
+pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64> {
     let template = "{spinner} {msg}: {pos} items, {per_sec}";
     let progress = interruption::progress_bar(None, template, "items");
     progress.set_message(format!("removing edition {number}"));
@@ -132,12 +128,7 @@ pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, Stri
     removed.map(|()| progress.position())
 }
 
-async fn remove_part(
-    place: &Place,
-    number: u64,
-    part: u64,
-    progress: &ProgressBar,
-) -> Result<(), String> {
+async fn remove_part(place: &Place, number: u64, part: u64, progress: &ProgressBar) -> Result<()> {
     let partition = part_key(&place.set, number, part);
     let keys = reading::keys_of_part(place, number, part).await?;
     let batches = keys.chunks(BATCH_DELETES).map(|some| {
@@ -146,10 +137,10 @@ async fn remove_part(
                 .key(EDITION_PARTITION, SdkValue::S(partition.clone()))
                 .key(EDITION_ITEM, SdkValue::S(key.clone()))
                 .build();
-            let delete = delete.map_err(|error| error.to_string())?;
+            let delete = delete?;
             Ok(WriteRequest::builder().delete_request(delete).build())
         });
-        deletes.collect::<Result<Vec<_>, String>>()
+        deletes.collect::<Result<Vec<_>>>()
     });
     stream::iter(batches)
         .map_ok(|batch| async move {
@@ -180,7 +171,7 @@ mod tests {
         let (place, items) = (place(&store).await, items(1));
         for number in 1..=5 {
             prepare::run(&place, &of_file(&items)).await.unwrap();
-            head_change::publish(&place, number).await.unwrap().unwrap();
+            head_change::publish(&place, number).await.unwrap();
         }
         let editions = reading::editions(&place).await.unwrap();
         let [one, two, three, four, five] = editions.as_slice() else { panic!("{editions:?}") };
@@ -189,7 +180,6 @@ mod tests {
         for number in [2, 4, 5] {
             head_change::roll_back(&Place { now: place.now + 1, ..at(&place) }, None, Some(number))
                 .await
-                .unwrap()
                 .unwrap();
         }
         assert_eq!(mark(&place, one).await, Ok(true));

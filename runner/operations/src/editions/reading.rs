@@ -4,6 +4,7 @@
 //! sees one consistent edition even while others are published. Only a reader whose edition is
 //! pruned during the read has to start again. Nothing is written.
 
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item};
@@ -15,66 +16,68 @@ use rules::versions::version_text;
 
 use super::Place;
 use client::attribute::from_sdk_item;
-use client::sdk_error::{error_text, is_not_found};
+use client::failure::{Context, Failure, Result, fatal};
+use client::sdk_error::is_not_found;
 
 /// Maximum number of retries after an edition was pruned during a read.
 const ATTEMPTS_MAX: u32 = 5;
 
-async fn get(place: &Place, partition: &str, item: &str) -> Result<Option<Item>, String> {
+async fn get(place: &Place, partition: &str, item: &str) -> Result<Option<Item>> {
     let request = place.client.get_item().table_name(&place.table).consistent_read(true);
     let request = request
         .key(EDITION_PARTITION, SdkValue::S(partition.to_owned()))
         .key(EDITION_ITEM, SdkValue::S(item.to_owned()));
-    let answer = request.send().await;
-    let answer =
-        answer.map_err(|error| unread(place, is_not_found(&error), &error_text(&error)))?;
+    let answer = request.send().await.map_err(|error| unread(place, &error))?;
     answer.item.map(from_sdk_item).transpose()
 }
 
 /// Returns why the table could not be read, and how to create it if it does not exist.
-fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
+fn unread<E>(place: &Place, error: &SdkError<E>) -> Failure
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
     let table = &place.table;
-    match is_missing {
-        true => format!(
+    match is_not_found(error) {
+        true => fatal!(
             "no table `{table}`: create it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another table with --table"
         ),
-        false => format!("cannot read table `{table}`: {reason}"),
+        false => Failure::from(error).about(format!("cannot read table `{table}`")),
     }
 }
 
 /// Reads the head of the set. A set without a head has no current edition.
-pub(super) async fn head(place: &Place) -> Result<EditionHead, String> {
+pub(super) async fn head(place: &Place) -> Result<EditionHead> {
     let found = get(place, &records_key(&place.set), EDITION_HEAD).await?;
     let head = found.as_ref().map(EditionHead::from_item).transpose();
-    Ok(head.map_err(|error| error.to_string())?.unwrap_or_default())
+    Ok(head.map_err(Failure::fatal)?.unwrap_or_default())
 }
 
 /// Returns the number of the current edition.
-pub(super) async fn current(place: &Place) -> Result<u64, String> {
+pub(super) async fn current(place: &Place) -> Result<u64> {
     match head(place).await?.current {
-        0 => Err(format!("set `{}` has no current edition: publish one", place.set)),
+        0 => Err(fatal!("set `{}` has no current edition: publish one", place.set)),
         number => Ok(number),
     }
 }
 
 /// Reads the record of an edition.
-pub(super) async fn edition(place: &Place, number: u64) -> Result<Option<Edition>, String> {
+pub(super) async fn edition(place: &Place, number: u64) -> Result<Option<Edition>> {
     let found = get(place, &records_key(&place.set), &version_text(number)).await?;
-    found.as_ref().map(Edition::from_item).transpose().map_err(|error| error.to_string())
+    found.as_ref().map(Edition::from_item).transpose().map_err(Failure::fatal)
 }
 
 /// Reads the record of an edition that must exist.
-pub(super) async fn known_edition(place: &Place, number: u64) -> Result<Edition, String> {
+pub(super) async fn known_edition(place: &Place, number: u64) -> Result<Edition> {
     edition(place, number)
         .await?
-        .ok_or_else(|| format!("set `{}` has no edition {number}", place.set))
+        .ok_or_else(|| fatal!("set `{}` has no edition {number}", place.set))
 }
 
 /// Checks that an edition is complete, before its items are read.
-pub(super) async fn is_whole(place: &Place, number: u64) -> Result<(), String> {
+pub(super) async fn is_whole(place: &Place, number: u64) -> Result<()> {
     match known_edition(place, number).await?.state {
         EditionState::Ready => Ok(()),
-        state => Err(format!(
+        state => Err(fatal!(
             "edition {number} is {}, so it is not complete: name an edition that is ready (`weir editions ls`)",
             state.as_str()
         )),
@@ -82,12 +85,12 @@ pub(super) async fn is_whole(place: &Place, number: u64) -> Result<(), String> {
 }
 
 /// Returns all editions, by number.
-pub(super) async fn editions(place: &Place) -> Result<Vec<Edition>, String> {
+pub(super) async fn editions(place: &Place) -> Result<Vec<Edition>> {
     let mut editions = Vec::new();
     each_of_partition(place, &records_key(&place.set), |item| {
         let sort_key = item.get(EDITION_ITEM).and_then(AttributeValue::as_str);
         if sort_key != Some(EDITION_HEAD) {
-            editions.push(Edition::from_item(&item).map_err(|error| error.to_string())?);
+            editions.push(Edition::from_item(&item).map_err(Failure::fatal)?);
         }
         Ok(())
     })
@@ -96,15 +99,15 @@ pub(super) async fn editions(place: &Place) -> Result<Vec<Edition>, String> {
 }
 
 /// Reads an item of an edition.
-async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
+async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     let found = get(place, &part_key(&place.set, number, part_of(key)), key).await?;
-    found.as_ref().map(image_of).transpose().map_err(|error| error.to_string())
+    found.as_ref().map(image_of).transpose().map_err(Failure::fatal)
 }
 
 /// Reads an item of an edition. Only in a complete edition does a missing item mean that the
 /// edition has no such key. An item that is found belongs to the edition, even if the edition was
 /// pruned during the read.
-pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
+pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     is_whole(place, number).await?;
     let found = item(place, number, key).await?;
     if found.is_none() {
@@ -115,7 +118,7 @@ pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Opt
 
 /// Reads an item of the current edition. If the item is missing because the edition was pruned
 /// during the read, the read is repeated with the new current edition.
-pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item>, String> {
+pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item>> {
     for _ in 0..ATTEMPTS_MAX {
         let number = current(place).await?;
         if let Some(found) = item(place, number, key).await? {
@@ -126,7 +129,7 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
             return Ok(None);
         }
     }
-    Err("editions are pruned faster than they can be read: prune with a larger --days".to_owned())
+    Err(fatal!("editions are pruned faster than they can be read: prune with a larger --days"))
 }
 
 /// Visits every item of a complete edition with its key, part by part, ordered by key. At the end, checks
@@ -134,8 +137,8 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
 pub(super) async fn each(
     place: &Place,
     number: u64,
-    mut visit: impl FnMut(String, Item) -> Result<(), String>,
-) -> Result<(), String> {
+    mut visit: impl FnMut(String, Item) -> Result<()>,
+) -> Result<()> {
     is_whole(place, number).await?;
     for part in 0..EDITION_PARTS {
         each_of_part(place, number, part, &mut visit).await?;
@@ -144,15 +147,15 @@ pub(super) async fn each(
 }
 
 /// Checks that an edition is still complete after it was read.
-pub(super) async fn was_there(place: &Place, number: u64) -> Result<(), String> {
+pub(super) async fn was_there(place: &Place, number: u64) -> Result<()> {
     match edition(place, number).await?.map(|edition| edition.state) {
         Some(EditionState::Ready) => Ok(()),
-        Some(EditionState::Preparing) => Err(format!(
+        Some(EditionState::Preparing) => Err(fatal!(
             "edition {number} is still being prepared, so its items may be incomplete: run the command again when the edition is ready"
         )),
         // The record is removed last, so a missing record means that the edition was pruned.
         Some(EditionState::Pruned) | None => {
-            Err(format!("edition {number} was pruned while it was read: run the command again"))
+            Err(fatal!("edition {number} was pruned while it was read: run the command again"))
         }
     }
 }
@@ -162,22 +165,18 @@ pub(super) async fn each_of_part(
     place: &Place,
     number: u64,
     part: u64,
-    visit: &mut impl FnMut(String, Item) -> Result<(), String>,
-) -> Result<(), String> {
+    visit: &mut impl FnMut(String, Item) -> Result<()>,
+) -> Result<()> {
     each_of_partition(place, &part_key(&place.set, number, part), |item| {
         let key = item.get(EDITION_ITEM).and_then(AttributeValue::as_str).unwrap_or_default();
-        let image = image_of(&item).map_err(|error| error.to_string())?;
+        let image = image_of(&item).map_err(Failure::fatal)?;
         visit(key.to_owned(), image)
     })
     .await
 }
 
 /// Returns the keys of the items of one part of an edition, without their images.
-pub(super) async fn keys_of_part(
-    place: &Place,
-    number: u64,
-    part: u64,
-) -> Result<Vec<String>, String> {
+pub(super) async fn keys_of_part(place: &Place, number: u64, part: u64) -> Result<Vec<String>> {
     let query = of_partition(place, &part_key(&place.set, number, part));
     let query =
         query.projection_expression("#item").expression_attribute_names("#item", EDITION_ITEM);
@@ -194,8 +193,8 @@ pub(super) async fn keys_of_part(
 async fn each_of_partition(
     place: &Place,
     partition: &str,
-    visit: impl FnMut(Item) -> Result<(), String>,
-) -> Result<(), String> {
+    visit: impl FnMut(Item) -> Result<()>,
+) -> Result<()> {
     each_found(place, of_partition(place, partition), visit).await
 }
 
@@ -213,13 +212,13 @@ fn of_partition(place: &Place, partition: &str) -> QueryFluentBuilder {
 async fn each_found(
     place: &Place,
     query: QueryFluentBuilder,
-    mut visit: impl FnMut(Item) -> Result<(), String>,
-) -> Result<(), String> {
+    mut visit: impl FnMut(Item) -> Result<()>,
+) -> Result<()> {
     let mut items = query.into_paginator().items().send();
     while let Some(item) = items.next().await {
-        let item =
-            item.map_err(|error| unread(place, is_not_found(&error), &error_text(&error)))?;
-        visit(from_sdk_item(item).map_err(|error| unread(place, false, &error))?)?;
+        let item = item.map_err(|error| unread(place, &error))?;
+        let item = from_sdk_item(item);
+        visit(item.context(|| format!("cannot read table `{}`", place.table))?)?;
     }
     Ok(())
 }

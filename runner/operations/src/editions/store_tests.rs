@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use client::attribute::to_sdk_item;
+use client::failure::fatal;
 use testing::store::TestStore;
 
 /// The time at which a test begins. Later times are counted from it in days.
@@ -64,7 +65,7 @@ pub(super) fn of_file(file: &NamedTempFile) -> PrepareArguments {
 
 async fn prepare_and_publish(place: &Place, items: &NamedTempFile) {
     let edition = prepare::run(place, &of_file(items)).await.unwrap();
-    head_change::publish(place, edition.number).await.unwrap().unwrap();
+    head_change::publish(place, edition.number).await.unwrap();
 }
 
 #[tokio::test]
@@ -84,9 +85,9 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     assert_eq!(prune::run(&at(&store, later.now + DAY), 0, 1).await, Ok(vec![]));
     assert_eq!(prune::run(&at(&store, later.now + DAY + 1), 0, 1).await, Ok(vec![(2, 3)]));
     // After a rollback to an edition, its age counts from when it was replaced again.
-    head_change::roll_back(&later, None, None).await.unwrap().unwrap();
+    head_change::roll_back(&later, None, None).await.unwrap();
     let back = at(&store, later.now + 9 * DAY);
-    head_change::roll_back(&back, None, Some(4)).await.unwrap().unwrap();
+    head_change::roll_back(&back, None, Some(4)).await.unwrap();
     assert_eq!(reading::known_edition(&back, 3).await.unwrap().left_at, Some(back.now));
 }
 
@@ -102,7 +103,7 @@ async fn a_missing_record_is_neither_needed_nor_recreated() {
     let request = place.client.delete_item().table_name("editions");
     let request = request.key("edition", key("main#")).key("item", key("v0000000001"));
     request.send().await.unwrap();
-    head_change::publish(&place, second.number).await.unwrap().unwrap();
+    head_change::publish(&place, second.number).await.unwrap();
     let numbers: Vec<u64> =
         reading::editions(&place).await.unwrap().iter().map(|edition| edition.number).collect();
     assert_eq!(numbers, [2]);
@@ -128,7 +129,7 @@ async fn an_unready_edition_does_not_appear_whole() {
         let checked = compare::run(&place, number, Output::Json).await;
         assert_eq!(checked, Ok(Exit::Differences), "{number}");
         let state = record.state.as_str();
-        let not_whole = format!(
+        let not_whole = fatal!(
             "edition {number} is {state}, so it is not complete: name an edition that is ready (`weir editions ls`)"
         );
         let mut seen = 0;
@@ -145,10 +146,10 @@ async fn an_unready_edition_does_not_appear_whole() {
     }
     assert_eq!(get(&place, r#"{"id":1}"#, Some(1)).await, Ok(Exit::Done));
     assert_eq!(compare::run(&place, 1, Output::Json).await, Ok(Exit::Done));
-    let nothing = Err("set `main` has no edition 9".to_owned());
+    let nothing = Err(fatal!("set `main` has no edition 9"));
     assert_eq!(get(&place, r#"{"id":1}"#, Some(9)).await, nothing);
     let gone = reading::was_there(&place, 9).await.unwrap_err();
-    assert_eq!(gone, "edition 9 was pruned while it was read: run the command again");
+    assert_eq!(gone.to_string(), "edition 9 was pruned while it was read: run the command again");
 }
 
 async fn set_state(place: &Place, number: u64, state: &str) {
@@ -175,13 +176,13 @@ async fn an_item_too_large_for_an_edition_is_named_with_its_limit() {
     ] {
         let mut file = items(2);
         writeln!(file, "{item}").unwrap();
-        let said = prepare::run(&place, &of_file(&file)).await.unwrap_err();
+        let said = prepare::run(&place, &of_file(&file)).await.unwrap_err().to_string();
         assert!(
             said.starts_with(&format!("the item {key} does not fit into an edition: ")),
             "{said}"
         );
         assert!(said.contains(limit) && said.contains("--through"), "{said}");
     }
-    let said = get(&place, &long, Some(1)).await.unwrap_err();
+    let said = get(&place, &long, Some(1)).await.unwrap_err().to_string();
     assert!(said.contains("does not fit into an edition"), "{said}");
 }

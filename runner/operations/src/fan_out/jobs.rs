@@ -13,8 +13,9 @@ use serde_json::json;
 
 use client::attribute::from_sdk_item;
 use client::exit::Exit;
+use client::failure::{Context, Failure, Result, fatal};
 use client::output::{self, Output, counted, say};
-use client::sdk_error::{error_text, is_not_found};
+use client::sdk_error::is_not_found;
 
 /// Advice on how to name a different table of jobs.
 const JOBS_FLAG: &str =
@@ -30,7 +31,7 @@ pub(super) async fn list(
     only_open: bool,
     (rule, rules): (Option<&str>, &[String]),
     output: Output,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let (mut rows, mut damaged) = (Vec::new(), 0);
     let mut known: BTreeSet<String> = rules.iter().cloned().collect();
     each(client, table, |key, job| {
@@ -59,7 +60,7 @@ pub(super) async fn list(
     if let Some(rule) = rule.filter(|rule| !known.contains(*rule)) {
         let known: Vec<String> = known.into_iter().collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(format!("unknown rule `{rule}`; rules are: {known}"));
+        return Err(fatal!("unknown rule `{rule}`; rules are: {known}"));
     }
     let headings =
         ["rule", "origin", "event", "stamp", "done", "copies written", "refused", "revision"];
@@ -71,7 +72,7 @@ pub(super) async fn list(
 ///
 /// # Errors
 /// When the table cannot be read.
-pub(super) async fn status(client: &Client, table: &str, output: Output) -> Result<Exit, String> {
+pub(super) async fn status(client: &Client, table: &str, output: Output) -> Result<Exit> {
     #[derive(Default)]
     struct Count {
         jobs: u64,
@@ -121,32 +122,28 @@ pub(super) async fn each(
     client: &Client,
     table: &str,
     mut visit: impl FnMut(&str, Option<Job>),
-) -> Result<(), String> {
+) -> Result<()> {
     let mut items =
         client.scan().table_name(table).consistent_read(true).into_paginator().items().send();
     while let Some(item) = items.next().await {
-        let (key, job) = item
-            .map_err(|error| unread(&error))
-            .and_then(entry)
-            .map_err(|error| format!("cannot read table `{table}`: {error}"))?;
+        let read = item.map_err(unread).and_then(entry);
+        let (key, job) = read.context(|| format!("cannot read table `{table}`"))?;
         visit(&key, job);
     }
     Ok(())
 }
 
 /// Returns why the table of jobs cannot be read.
-fn unread<E>(error: &SdkError<E>) -> String
+fn unread<E>(error: SdkError<E>) -> Failure
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
-    match is_not_found(error) {
-        true => format!("{}; {JOBS_FLAG}", error_text(error)),
-        false => error_text(error),
-    }
+    let is_missing = is_not_found(&error);
+    Failure::from(error).with(|text| if is_missing { format!("{text}; {JOBS_FLAG}") } else { text })
 }
 
 /// Returns the key of an item of the table, and its job.
-fn entry(item: HashMap<String, SdkValue>) -> Result<(String, Option<Job>), String> {
+fn entry(item: HashMap<String, SdkValue>) -> Result<(String, Option<Job>)> {
     let item: Item = from_sdk_item(item)?;
     let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
     Ok((key.to_owned(), Job::from_item(&item).ok()))
@@ -191,16 +188,16 @@ pub async fn page(
     table: &str,
     after: Option<&str>,
     at_most: u16,
-) -> Result<JobPage, String> {
-    let failed = |error: String| format!("cannot read table `{table}`: {error}");
+) -> Result<JobPage> {
+    let doing = || format!("cannot read table `{table}`");
     let start =
         after.map(|after| HashMap::from([(JOB_KEY.to_owned(), SdkValue::S(after.to_owned()))]));
     let request = client.scan().table_name(table).consistent_read(true).limit(at_most.into());
     let answer = request.set_exclusive_start_key(start).send().await;
-    let answer = answer.map_err(|error| failed(unread(&error)))?;
+    let answer = answer.map_err(unread).context(doing)?;
     let mut page = JobPage::default();
     for item in answer.items.unwrap_or_default() {
-        let (key, job) = entry(item).map_err(failed)?;
+        let (key, job) = entry(item).context(doing)?;
         let Some((origin, job)) = Origin::from_job_key(&key).zip(job) else {
             page.damaged += 1;
             continue;
@@ -235,9 +232,9 @@ mod tests {
         let list =
             async |rule| list(&store.client, "jobs", false, (rule, &rules), Output::Json).await;
         assert!(list(Some("products")).await.is_ok() && list(None).await.is_ok());
-        let said = list(Some("nosuch")).await.unwrap_err();
+        let said = list(Some("nosuch")).await.unwrap_err().to_string();
         assert_eq!(said, "unknown rule `nosuch`; rules are: products");
-        let said = status(&store.client, "nowhere", Output::Json).await.unwrap_err();
+        let said = status(&store.client, "nowhere", Output::Json).await.unwrap_err().to_string();
         assert!(said.starts_with("cannot read table `nowhere`: "), "{said}");
         assert!(
             said.ends_with(

@@ -15,6 +15,7 @@ use rules::fan_out::{CopyRule, parse_and_check};
 
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Context, Result, fatal};
 use client::output::Output;
 use template::Stack;
 
@@ -139,11 +140,11 @@ impl FanOutArguments {
 pub async fn run(
     arguments: FanOutArguments,
     output: Output,
-    stack: impl Fn() -> Result<Stack, String>,
-) -> Result<Exit, String> {
+    stack: impl Fn() -> Result<Stack>,
+) -> Result<Exit> {
     let setting = |variable: &str, flag: &str| {
-        let found = stack().and_then(|stack| setting(&stack, variable));
-        found.map_err(|reason| format!("{reason}\n  = help: or name it with {flag}"))
+        let help = |reason: String| format!("{reason}\n  = help: or name it with {flag}");
+        stack().and_then(|stack| setting(&stack, variable)).map_err(|failure| failure.with(help))
     };
     let jobs_table = |flag: JobsFlag| {
         let name = || setting("JOBS_TABLE", "--jobs-table, for example --jobs-table fan-out-jobs");
@@ -151,14 +152,14 @@ pub async fn run(
     };
     // The text is read first and interpreted later: an unreadable file is an error, an invalid rule
     // is a finding.
-    let rules_text = |flag: &RulesFlag| -> Result<(String, String), String> {
+    let rules_text = |flag: &RulesFlag| -> Result<(String, String)> {
         let Some(path) = &flag.rules else {
             let flag = "--rules, for example --rules rules.yaml";
             return Ok((setting("FAN_OUT_RULES", flag)?, "FAN_OUT_RULES".to_owned()));
         };
         let place = path.display().to_string();
         let text = std::fs::read_to_string(path);
-        Ok((text.map_err(|error| format!("cannot read `{place}`: {error}"))?, place))
+        Ok((text.context(|| format!("cannot read `{place}`"))?, place))
     };
     let client = |flag: EndpointFlag| {
         endpoint::find(flag.endpoint.as_deref()).map(|url| endpoint::client(&url))
@@ -207,23 +208,23 @@ pub async fn run(
     }
 }
 
-fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>, String> {
-    parse_and_check(text).map_err(|error| format!("{place}: {error}"))
+fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>> {
+    parse_and_check(text).map_err(|error| fatal!("{place}: {error}"))
 }
 
 /// Returns the table of jobs that the functions of a template use.
 ///
 /// # Errors
 /// When no function names one.
-pub fn jobs_table(stack: &Stack) -> Result<String, String> {
+pub fn jobs_table(stack: &Stack) -> Result<String> {
     setting(stack, "JOBS_TABLE")
 }
 
 /// Returns an environment variable of the first function in the template that has it.
-fn setting(stack: &Stack, variable: &str) -> Result<String, String> {
+fn setting(stack: &Stack, variable: &str) -> Result<String> {
     let mut found =
         stack.functions.iter().filter_map(|function| function.environment.get(variable));
-    found.next().cloned().ok_or_else(|| format!("no function of the template has {variable}"))
+    found.next().cloned().ok_or_else(|| fatal!("no function of the template has {variable}"))
 }
 
 #[cfg(test)]
@@ -246,16 +247,16 @@ mod tests {
                     endpoint: EndpointFlag { endpoint: None },
                 },
             };
-            run(arguments, Output::Table, || Err("there is no template".to_owned())).await
+            run(arguments, Output::Table, || Err(fatal!("there is no template"))).await
         };
         assert_eq!(check(Some("right.yaml")).await, Ok(Exit::Done));
         assert_eq!(check(Some("wrong.yaml")).await, Ok(Exit::Differences));
-        let said = check(None).await.unwrap_err();
+        let said = check(None).await.unwrap_err().to_string();
         assert_eq!(
             said,
             "there is no template\n  = help: or name it with --rules, for example --rules rules.yaml"
         );
-        let said = check(Some("nope.yaml")).await.unwrap_err();
+        let said = check(Some("nope.yaml")).await.unwrap_err().to_string();
         assert!(said.starts_with("cannot read `") && said.contains("nope.yaml`: "), "{said}");
     }
 }

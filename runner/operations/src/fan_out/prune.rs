@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::jobs;
 use client::exit::Exit;
+use client::failure::{Context, Result, was_applied};
 use client::interruption;
 use client::output::{self, Output, counted, say};
-use client::sdk_error::{error_text, is_condition_failed};
 
 /// Number of concurrent deletes.
 const AT_ONCE: usize = 16;
@@ -33,7 +33,7 @@ pub(super) async fn run(
     rule: Option<&str>,
     dry_run: bool,
     output: Output,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let (mut meant, mut open) = (Vec::new(), 0_u64);
     jobs::each(client, table, |key, job| {
         let Some((origin, job)) = Origin::from_job_key(key).zip(job) else { return };
@@ -75,7 +75,7 @@ pub(super) async fn run(
 }
 
 /// Removes a job if it still has this revision. Returns whether it was removed.
-async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Result<bool, String> {
+async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Result<bool> {
     let request = client
         .delete_item()
         .table_name(table)
@@ -83,11 +83,7 @@ async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Res
         .condition_expression("#revision = :revision")
         .expression_attribute_names("#revision", JOB_REVISION)
         .expression_attribute_values(":revision", SdkValue::N(revision.to_string()));
-    match request.send().await {
-        Ok(_) => Ok(true),
-        Err(error) if is_condition_failed(&error) => Ok(false),
-        Err(error) => Err(format!("cannot remove job `{key}`: {}", error_text(&error))),
-    }
+    was_applied(request.send().await).context(|| format!("cannot remove job `{key}`"))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use model::json;
 use serde_json::{Value, json};
 
 use client::exit::Exit;
+use client::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::invocation::invoke;
 use client::output::{self, Output, counted, say};
@@ -24,19 +25,19 @@ pub(super) async fn run(
     rules: &[String],
     after: Option<&str>,
     output: Output,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let running = Running::read()?;
     let function = running.function(function)?;
     let mut after: Option<Value> = match after {
         None => None,
         Some(text) => {
             let key = json::item_from_str(text).map_err(|error| {
-                format!(
+                fatal!(
                     "--after `{text}` is not a key in DynamoDB JSON ({error}); use the one that a stopped repair shows, for example \
                      --after '{{\"orderID\":{{\"N\":\"7\"}}}}'"
                 )
             })?;
-            Some(serde_json::from_str(&json::item_to_string(&key)).map_err(|e| e.to_string())?)
+            Some(serde_json::from_str(&json::item_to_string(&key)).map_err(Failure::fatal)?)
         }
     };
     let (mut rows, mut is_left, mut broken) = (Vec::new(), false, None);
@@ -57,10 +58,7 @@ pub(super) async fn run(
     if !rows.is_empty() || broken.is_none() {
         output::rows(output, &["rule", "copies", "repaired", "postponed", "refused"], &rows);
     }
-    match broken {
-        Some(reason) => Err(reason),
-        None => Ok(if is_left { Exit::Differences } else { Exit::Done }),
-    }
+    broken.map_or(Ok(if is_left { Exit::Differences } else { Exit::Done }), Err)
 }
 
 /// Describes the copies that were not corrected; `None` if there are none. The counts are those of
@@ -94,7 +92,7 @@ async fn repair_rule(
     function: &str,
     rule: &str,
     mut after: Option<Value>,
-) -> ([u64; 4], Result<(), String>) {
+) -> ([u64; 4], Result<()>) {
     let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
     // The loop ends, because only [`STALLS_MAX`] consecutive responses may be without progress.
     loop {
@@ -104,7 +102,7 @@ async fn repair_rule(
             // A faulty deployment fails at the first call. A later failure comes from a throttled
             // table or a stopped instance, so it is retried.
             Err(reason) if !has_answered || stalls >= STALLS_MAX => {
-                return (sums, Err(go_on(rule, &after, &reason)));
+                return (sums, Err(reason.with(|reason| go_on(rule, &after, &reason))));
             }
             Err(reason) => {
                 say(&format!("{rule}: {reason}; retrying"));
@@ -155,12 +153,12 @@ fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
     }
 }
 
-async fn asked(running: &Running, function: &str, event: String) -> Result<Value, String> {
+async fn asked(running: &Running, function: &str, event: String) -> Result<Value> {
     let invoked = invoke(running, function, Bytes::from(event)).await?;
     let answer: Value = serde_json::from_slice(&invoked.body).unwrap_or_default();
     if invoked.failed {
         let reason = answer.get("errorMessage").and_then(Value::as_str).unwrap_or("no reason");
-        return Err(format!("`{function}` failed: {reason}"));
+        return Err(fatal!("`{function}` failed: {reason}"));
     }
     Ok(answer)
 }

@@ -11,8 +11,9 @@ use rules::fan_out::{CopyRule, TableShape, check_jobs_table, check_tables};
 use serde_json::{Value, json};
 
 use client::exit::Exit;
+use client::failure::{Context, Failure, Result, fatal};
 use client::output::{self, Output, counted, say};
-use client::sdk_error::{error_text, is_not_found};
+use client::sdk_error::is_not_found;
 use template::diagnostic::similar;
 
 /// The columns of the report.
@@ -33,25 +34,25 @@ pub(super) struct CheckScope {
 /// # Errors
 /// When the endpoint does not respond.
 pub(super) async fn run(
-    rules: Result<Vec<CopyRule>, String>,
+    rules: Result<Vec<CopyRule>>,
     asked: Option<&CheckScope>,
     output: Output,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let rules = match rules {
         Ok(rules) => rules,
         Err(problem) => {
             match output {
-                Output::Table => say(&problem),
+                Output::Table => say(&problem.to_string()),
                 // The rules cannot be parsed, so their names are unknown.
                 Output::Json | Output::Ndjson => {
-                    let row = [Value::Null, Value::Null, Value::Null, json!(problem)];
+                    let row = [Value::Null, Value::Null, Value::Null, json!(problem.to_string())];
                     output::rows(output, &HEADINGS, &[row.to_vec()]);
                 }
             }
             return Ok(Exit::Differences);
         }
     };
-    let mut shapes: BTreeMap<String, Result<TableShape, String>> = BTreeMap::new();
+    let mut shapes: BTreeMap<String, Result<TableShape>> = BTreeMap::new();
     let (mut rows, mut is_wrong) = (Vec::new(), false);
     for rule in &rules {
         let verdict = match asked {
@@ -85,7 +86,7 @@ pub(super) async fn run(
         match jobs_table {
             Some(table) => {
                 let shape = shape_of(client, table).await?;
-                let verdict = shape.and_then(|shape| check_jobs_table(&shape));
+                let verdict = shape.and_then(|shape| Ok(check_jobs_table(&shape)?));
                 is_wrong |= verdict.is_err();
                 let finding = json!(finding(verdict.map(|()| Vec::new())));
                 rows.push(vec![Value::Null, json!(table), Value::Null, finding]);
@@ -98,23 +99,20 @@ pub(super) async fn run(
 }
 
 /// Describes the result for a rule: its problem, or advice about its copies.
-fn finding(verdict: Result<Vec<String>, String>) -> String {
+fn finding(verdict: Result<Vec<String>>) -> String {
     match verdict {
-        Err(wrong) => wrong,
+        Err(wrong) => wrong.to_string(),
         Ok(advice) if advice.is_empty() => "ok".to_owned(),
         Ok(advice) => format!("ok; {}", advice.join("; ")),
     }
 }
 
-fn check(
-    rule: &CopyRule,
-    shapes: &BTreeMap<String, Result<TableShape, String>>,
-) -> Result<Vec<String>, String> {
+fn check(rule: &CopyRule, shapes: &BTreeMap<String, Result<TableShape>>) -> Result<Vec<String>> {
     let shape = |table: &String| match shapes.get(table) {
         Some(shape) => shape.as_ref().map_err(Clone::clone),
-        None => Err(format!("table `{table}` was not checked")),
+        None => Err(fatal!("table `{table}` was not checked")),
     };
-    check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)
+    Ok(check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)?)
 }
 
 /// An attribute that a rule copies, but that no origin in the sample has.
@@ -146,10 +144,9 @@ fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
 ///
 /// # Errors
 /// When the table cannot be read.
-async fn sample(client: &Client, table: &str) -> Result<Vec<Vec<String>>, String> {
+async fn sample(client: &Client, table: &str) -> Result<Vec<Vec<String>>> {
     let answer = client.scan().table_name(table).limit(SAMPLED).send().await;
-    let answer =
-        answer.map_err(|error| format!("cannot scan table `{table}`: {}", error_text(&error)))?;
+    let answer = answer.context(|| format!("cannot scan table `{table}`"))?;
     let items = answer.items.unwrap_or_default().into_iter();
     Ok(items.map(|item| item.into_keys().collect()).collect())
 }
@@ -158,17 +155,18 @@ async fn sample(client: &Client, table: &str) -> Result<Vec<Vec<String>>, String
 ///
 /// # Errors
 /// When the table cannot be described for another reason.
-async fn shape_of(client: &Client, table: &str) -> Result<Result<TableShape, String>, String> {
+async fn shape_of(client: &Client, table: &str) -> Result<Result<TableShape>> {
     let answer = match client.describe_table().table_name(table).send().await {
         Ok(answer) => answer,
         Err(error) => {
-            let said = format!("cannot describe table `{table}`: {}", error_text(&error));
-            return if is_not_found(&error) { Ok(Err(said)) } else { Err(said) };
+            let is_missing = is_not_found(&error);
+            let failure = Failure::from(error).about(format!("cannot describe table `{table}`"));
+            return if is_missing { Ok(Err(failure)) } else { Err(failure) };
         }
     };
     let described = answer
         .table
-        .ok_or_else(|| format!("DescribeTable returned no description of table `{table}`"))?;
+        .ok_or_else(|| fatal!("DescribeTable returned no description of table `{table}`"))?;
     Ok(Ok(shape(&described)))
 }
 
@@ -260,7 +258,7 @@ mod tests {
             let rules = parse_and_check(&format!(
                 "- {{name: r, from: products, to: {target}, index: by-product, key: {{productID: id}}, attributes: {{n: name}}, on-delete: keep}}"
             ));
-            let rules = rules.map_err(|error| error.to_string());
+            let rules = rules.map_err(Failure::fatal);
             let asked =
                 CheckScope { client: store.client.clone(), jobs_table: jobs.map(str::to_owned) };
             let found = run(rules, Some(&asked), Output::Json).await;
@@ -298,8 +296,8 @@ mod tests {
             "- {name: r, from: one, to: two, index: by-id, key: {p: id}, attributes: {n: name}, on-delete: keep}",
         );
         let asked = CheckScope { client: client::endpoint::client(&url), jobs_table: None };
-        let rules = rules.map_err(|error| error.to_string());
-        let said = run(rules, Some(&asked), Output::Json).await.unwrap_err();
+        let rules = rules.map_err(Failure::fatal);
+        let said = run(rules, Some(&asked), Output::Json).await.unwrap_err().to_string();
         assert!(said.contains("does not answer"), "{said}");
     }
 }

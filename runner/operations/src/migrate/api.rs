@@ -14,7 +14,7 @@ pub use crate::migrate::adjust::{Adjusted, limit_backfill, pause_backfill, resum
 use crate::migrate::context::Context;
 use crate::migrate::drain::stream_lag::{Watcher, look_limit};
 pub use crate::migrate::failure::Failure;
-use crate::migrate::failure::Result;
+use crate::migrate::failure::{Result, is_of_missing_table};
 use crate::migrate::plan::tables;
 pub use crate::migrate::report::actions::Action;
 use crate::migrate::report::backfill::{advance, is_due};
@@ -84,7 +84,7 @@ pub async fn states(context: &Context) -> Result<Vec<State>> {
 /// When the control table cannot be read.
 pub async fn is_known(context: &Context, name: &str) -> Result<bool> {
     match context.control.get::<State>(name, State::NAME).await {
-        Err(failure) if failure.is_of_missing_table() => Ok(false),
+        Err(failure) if is_of_missing_table(&failure) => Ok(false),
         found => found.map(|state| state.is_some()),
     }
 }
@@ -141,7 +141,7 @@ pub async fn overview(
 /// Returns a snapshot of a migration, after its backfill was moved on if it is done and the context may write.
 async fn snapshot(context: &Context, name: &str) -> Result<Option<Context>> {
     let found = match context.snapshot(name).await {
-        Err(failure) if failure.is_of_missing_table() => return Ok(None),
+        Err(failure) if is_of_missing_table(&failure) => return Ok(None),
         found => found?,
     };
     if found.control.get::<State>(name, State::NAME).await?.is_none() {

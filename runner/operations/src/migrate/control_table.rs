@@ -22,7 +22,7 @@ use rules::migration::Phase;
 use rules::migration::plan::Plan;
 
 use crate::migrate::attempts::{WriteResult, pause};
-use crate::migrate::failure::{Failure, Result};
+use crate::migrate::failure::{Failure, Result, of_broken, of_request};
 use crate::migrate::operator;
 use client::contention::Attempts;
 use client::sdk_error::{is_not_found, is_throttle};
@@ -82,8 +82,7 @@ impl Control {
         let request = self.client.get_item().table_name(&self.table).consistent_read(true);
         let request = request.key(PARTITION_KEY, s(partition)).key(SORT_KEY, s(name));
         let answer = request.send().await;
-        let answer =
-            answer.map_err(|error| Failure::of_request("cannot read the control table", &error))?;
+        let answer = answer.map_err(|error| of_request("cannot read the control table", &error))?;
         answer.item.map(decoded).transpose()
     }
 
@@ -138,8 +137,7 @@ impl Control {
         let mut pages = query.into_paginator().items().send();
         let mut entries = Entries::new();
         while let Some(item) = pages.next().await {
-            let item =
-                item.map_err(|error| Failure::of_request("cannot read the control table", &error))?;
+            let item = item.map_err(|error| of_request("cannot read the control table", &error))?;
             let name = item.get(SORT_KEY).and_then(|name| name.as_s().ok()).cloned();
             entries.insert(name.unwrap_or_default(), item);
         }
@@ -165,7 +163,7 @@ impl Control {
                 Ok(item) => states.push(decoded(item)?),
                 Err(error) if is_not_found(&error) => break,
                 Err(error) => {
-                    return Err(Failure::of_request("cannot read the control table", &error));
+                    return Err(of_request("cannot read the control table", &error));
                 }
             }
         }
@@ -176,7 +174,7 @@ impl Control {
     pub(crate) async fn put<E: Entry>(&self, entry: &E) -> Result<()> {
         let request = self.client.put_item().table_name(&self.table);
         let sent = request.set_item(Some(encoded(entry)?)).send().await;
-        sent.map(drop).map_err(|error| Failure::of_request(&what(entry), &error))
+        sent.map(drop).map_err(|error| of_request(&what(entry), &error))
     }
 
     /// Writes an entry with the next revision, on the condition that the stored revision is unchanged.
@@ -199,9 +197,9 @@ impl Control {
                 Some("ConditionalCheckFailedException") => return Ok(false),
                 Some("TransactionConflictException") => WriteResult::Changed,
                 Some(code) if is_throttle(code) => WriteResult::Throttled(
-                    Failure::of_request("cannot write the control table", &error).to_string(),
+                    of_request("cannot write the control table", &error).to_string(),
                 ),
-                _ => return Err(Failure::of_request("cannot write the control table", &error)),
+                _ => return Err(of_request("cannot write the control table", &error)),
             };
             pause(&mut attempts, in_vain, &what).await?;
         }
@@ -347,8 +345,7 @@ impl Control {
     async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<WriteResult> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let Err(error) = request.send().await else { return Ok(WriteResult::Done) };
-        let failed =
-            || Failure::of_request("cannot commit a transaction on the control table", &error);
+        let failed = || of_request("cannot commit a transaction on the control table", &error);
         let Some(service) = error.as_service_error() else { return Err(failed()) };
         if service.is_transaction_in_progress_exception()
             || service.code() == Some("TransactionConflictException")
@@ -535,7 +532,7 @@ impl Control {
 /// # Errors
 /// When the state is not the expected one; the message says how it differs.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
-    expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
+    expect.check(state).map_err(|broken| of_broken(&state.migration, &broken))
 }
 
 /// Describes an entry for messages.

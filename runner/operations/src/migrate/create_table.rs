@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
 };
 
 use crate::migrate::control_table::Control;
-use crate::migrate::failure::{Failure, Result, fatal};
+use crate::migrate::failure::{Result, fatal, of_request};
 use client::aws_host;
 use client::sdk_error::is_not_found;
 
@@ -60,7 +60,7 @@ impl Control {
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => {
                 let doing = format!("cannot describe the control table `{}`", self.table);
-                Err(Failure::of_request(&doing, &error))
+                Err(of_request(&doing, &error))
             }
         }
     }
@@ -108,7 +108,7 @@ impl Control {
             }
             created => created
                 .map(drop)
-                .map_err(|error| Failure::of_request("cannot create the control table", &error)),
+                .map_err(|error| of_request("cannot create the control table", &error)),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use client::failure::Result;
 use mapping::ShardId;
 
 /// Options of local workers.
@@ -63,7 +64,7 @@ pub trait StartWorkers: Sync {
     ///
     /// # Errors
     /// When the function cannot be built, or a table has no stream.
-    async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, String>;
+    async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>>;
 }
 
 /// Workers that run in this process.

@@ -73,6 +73,9 @@ enum MigrateVerb {
         /// Number of items of each table to try
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
+        /// A file of prices, in the form of runner/design/src/prices.json
+        #[arg(long, value_name = "FILE")]
+        prices: Option<PathBuf>,
     },
     /// Start or resume: follow the stream, then backfill
     Start(command::StartArguments),
@@ -169,21 +172,6 @@ pub async fn run(
     arguments: MigrateArguments,
     output: Output,
     workers: &dyn StartWorkers,
-) -> std::result::Result<Exit, String> {
-    match in_time(arguments, output, workers).await {
-        Ok(exit) => Ok(exit),
-        Err(Failure::Refused(why)) => {
-            say(&why);
-            Ok(Exit::Refused)
-        }
-        Err(failure) => Err(failure.to_string()),
-    }
-}
-
-async fn in_time(
-    arguments: MigrateArguments,
-    output: Output,
-    workers: &dyn StartWorkers,
 ) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let mut context = Context::new(&endpoint, &arguments.control_table, output);
@@ -224,7 +212,10 @@ async fn carry_out(
     workers: &dyn StartWorkers,
 ) -> Result<Exit> {
     match verb {
-        MigrateVerb::Plan { file, samples } => estimate::run(context, &file, samples).await,
+        MigrateVerb::Plan { file, samples, prices } => {
+            let prices = estimate::read_prices(prices.as_deref())?;
+            estimate::run(context, &file, samples, &prices).await
+        }
         MigrateVerb::Start(start) => command::run(context, &start, workers).await,
         MigrateVerb::Work(work) => command::work(context, &work, workers).await,
         MigrateVerb::Status { name, exit_code, look } => {

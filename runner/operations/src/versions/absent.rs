@@ -12,7 +12,7 @@ use rules::versions::{ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, history_key};
 use super::reading::failed;
 use super::{Place, history_of};
 use crate::archive::versions::check_key;
-use client::sdk_error::error_text;
+use client::failure::{Context, Failure, Result, fatal};
 use client::table_description::key_attributes;
 
 /// Maximum number of tables that are listed. Source: DynamoDB quotas, tables for each account and
@@ -22,11 +22,11 @@ const TABLES_MAX: usize = 10_000;
 const NAMED_MAX: usize = 10;
 
 /// Returns why a key has no history: it is not a key of the table, or its history has not begun.
-pub(super) async fn no_history(place: &Place, key: &Item) -> String {
+pub(super) async fn no_history(place: &Place, key: &Item) -> Failure {
     let Place { table, history, .. } = place;
     let none = format!("table `{history}` has no history of the item {}", history_key(key));
     // Without the table there is no item whose history could begin.
-    let Ok(known) = key_attributes(&place.client, table).await else { return none };
+    let Ok(known) = key_attributes(&place.client, table).await else { return none.into() };
     if let Err(misfit) = check_key(key, &known) {
         return misfit;
     }
@@ -34,7 +34,7 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
         true => String::new(),
         false => format!(" --history {history}"),
     };
-    format!(
+    fatal!(
         "{none}; if the item exists, `weir versions backfill --table {table}{flag}` begins its history"
     )
 }
@@ -43,11 +43,11 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
 ///
 /// # Errors
 /// When the tables cannot be listed.
-pub(super) async fn table_names(client: &Client) -> Result<BTreeSet<String>, String> {
+pub(super) async fn table_names(client: &Client) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let mut listed = client.list_tables().into_paginator().items().send();
     while let Some(name) = listed.next().await {
-        names.insert(name.map_err(|error| format!("ListTables: {}", error_text(&error)))?);
+        names.insert(name.context(|| "ListTables")?);
         if names.len() >= TABLES_MAX {
             break;
         }
@@ -62,9 +62,9 @@ pub(super) fn versioned(names: &BTreeSet<String>) -> impl Iterator<Item = &Strin
 
 /// Returns the message for a missing table of histories. The message lists the tables that have versions;
 /// `reason` is the store's error.
-pub(super) async fn no_table(place: &Place, reason: &str) -> String {
+pub(super) async fn no_table(place: &Place, reason: Failure) -> Failure {
     match table_names(&place.client).await {
-        Ok(names) => not_versioned(&place.table, &place.history, &names),
+        Ok(names) => not_versioned(&place.table, &place.history, &names).into(),
         Err(_) => failed(place, reason),
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         ];
         for ((table, history, key), expected) in cases {
             let found = kept(&place(table, history), &item_key::parse(key).unwrap()).await;
-            assert_eq!(found.unwrap_err(), expected);
+            assert_eq!(found.unwrap_err().to_string(), expected);
         }
         let place = place("nope", "nope-history");
         for said in [
@@ -154,7 +154,7 @@ mod tests {
             check::run(&place, 0).await.unwrap_err(),
             backfill::run(&place, true).await.unwrap_err(),
         ] {
-            assert_eq!(said, nope);
+            assert_eq!(said.to_string(), nope);
         }
     }
 

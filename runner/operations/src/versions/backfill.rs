@@ -22,9 +22,10 @@ use super::reading::stored_head;
 use super::{Place, absent};
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::contention::{Attempts, NotApplied, why_not_applied};
+use client::failure::{Context, Failure, Result};
 use client::interruption;
 use client::output::{Output, counted};
-use client::sdk_error::{error_text, is_not_found};
+use client::sdk_error::is_not_found;
 use client::table_description::key_attributes;
 
 /// Number of concurrent transactions.
@@ -109,27 +110,28 @@ impl Report {
 /// # Errors
 /// The message says what could not be read or written. Begun histories stay; run the backfill
 /// again.
-pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> {
+pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report> {
     // Without this check, a whole page of items would be read before the first write fails.
     let histories = place.client.describe_table().table_name(&place.history).send().await;
     if let Err(error) = histories
         && is_not_found(&error)
     {
-        return Err(absent::no_table(place, &error_text(&error)).await);
+        return Err(absent::no_table(place, error.into()).await);
     }
     let keys = key_attributes(&place.client, &place.table).await?;
+    let doing = || format!("cannot read table `{}`", place.table);
     let progress = interruption::progress_bar(None, "{elapsed} {msg}", "");
     let scan = place.client.scan().table_name(&place.table).consistent_read(true);
     let pages = scan.into_paginator().send();
     let items = stream::unfold(pages, async |mut pages| {
-        let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
+        let page = pages.next().await?.context(doing);
         // One time, taken after the read, serves all items of a page.
         let now = place.now().await;
         let items = page.map(|page| page.items.unwrap_or_default().into_iter());
         Some((items.map(|items| stream::iter(items.map(move |item| Ok((item, now))))), pages))
     });
     let outcomes = items.try_flatten().map_ok(|(item, now)| {
-        let item = from_sdk_item(item).map_err(|error| unread(place, &error));
+        let item = from_sdk_item(item).context(doing);
         let keys = &keys;
         async move {
             let item = item?;
@@ -156,10 +158,6 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     report
 }
 
-fn unread(place: &Place, reason: &str) -> String {
-    format!("cannot read table `{}`: {reason}", place.table)
-}
-
 /// Returns the key of the item's history.
 pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> String {
     let key: Item =
@@ -169,26 +167,19 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
 
 /// Begins the history of an item, if it has none. The item had this state at `now`; the time at
 /// which it got this state is unknown.
-async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
+async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome> {
     // The read saves cost, because a cancelled transaction costs as much as a successful one.
     if stored_head(place, &text).await?.is_some() {
         return Ok(Outcome::WasThere);
     }
     let put =
         |item: Item| Put::builder().table_name(&place.history).set_item(Some(to_sdk_item(&item)));
-    let failed = |reason: String| {
-        format!(
-            "cannot begin the history of {text}: {reason}; begun histories stay, run the command again"
-        )
-    };
     let head = put(Head::of_base().to_item(&text))
         .condition_expression("attribute_not_exists(#item)")
         .expression_attribute_names("#item", ITEM_ATTRIBUTE)
-        .build()
-        .map_err(|error| failed(error.to_string()))?;
+        .build()?;
     let base = Version { at_seconds: Some(now), ..Version::base(item) };
-    let base = put(base.to_item(&text)).build();
-    let base = base.map_err(|error| failed(error.to_string()))?;
+    let base = put(base.to_item(&text)).build()?;
     let request = place
         .client
         .transact_write_items()
@@ -208,7 +199,9 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
             return Ok(Outcome::LeftOut(format!("{text}: {reason}")));
         }
         if !attempts.after(why).await {
-            return Err(failed(error_text(&error)));
+            return Err(Failure::from(error).with(|reason| {
+                format!("cannot begin the history of {text}: {reason}; begun histories stay, run the command again")
+            }));
         }
     }
 }

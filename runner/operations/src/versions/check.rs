@@ -19,9 +19,9 @@ use super::backfill::key_text;
 use super::reading::{Entry, each_entry};
 use super::{Place, recheck};
 use client::attribute::from_sdk_item;
+use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::output::{Output, counted};
-use client::sdk_error::error_text;
 use client::table_description::key_attributes;
 
 /// Maximum number of histories in memory. Each takes about 200 bytes.
@@ -137,7 +137,7 @@ impl History {
 ///
 /// # Errors
 /// When a table cannot be read.
-pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
+pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report> {
     let mut report = look(place).await?;
     if report.is_clean() {
         return Ok(report);
@@ -181,7 +181,7 @@ pub(super) fn verdict(
     compared.or_else(|| history.and_then(gap)).or_else(|| history.and_then(|it| it.lacks))
 }
 
-async fn look(place: &Place) -> Result<Report, String> {
+async fn look(place: &Place) -> Result<Report> {
     let mut histories: BTreeMap<String, History> = BTreeMap::new();
     let mut report = Report::default();
     let now = place.now().await;
@@ -202,7 +202,7 @@ async fn look(place: &Place) -> Result<Report, String> {
     })
     .await?;
     if histories.len() >= HISTORIES_MAX {
-        return Err(format!(
+        return Err(fatal!(
             "table `{}` has {HISTORIES_MAX} histories or more, which do not fit into memory",
             place.history
         ));
@@ -213,8 +213,8 @@ async fn look(place: &Place) -> Result<Report, String> {
     let scan = place.client.scan().table_name(&place.table).consistent_read(true);
     let mut items = scan.into_paginator().items().send();
     while let Some(item) = items.next().await {
-        let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
-        let item = item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?;
+        let item = item.map_err(Failure::from).and_then(from_sdk_item);
+        let item = item.context(|| format!("cannot read table `{}`", place.table))?;
         report.items += 1;
         interruption::reached(format!("{} items of `{}` compared", report.items, place.table));
         let text = key_text(&keys, &item);

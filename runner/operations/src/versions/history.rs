@@ -5,6 +5,7 @@ pub use rules::versions::Version;
 
 pub use super::difference::Difference;
 use super::{Place, absent, difference, kept, missing, numbered, reading};
+use client::failure::Result;
 use client::item_key;
 
 /// The history of an item.
@@ -31,7 +32,7 @@ pub fn place(client: &Client, endpoint: &str, table: &str) -> Place {
 ///
 /// # Errors
 /// When the tables cannot be listed.
-pub async fn versioned_tables(client: &Client) -> Result<Vec<String>, String> {
+pub async fn versioned_tables(client: &Client) -> Result<Vec<String>> {
     let names = absent::table_names(client).await?;
     Ok(absent::versioned(&names).cloned().collect())
 }
@@ -40,7 +41,7 @@ pub async fn versioned_tables(client: &Client) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// When the table of histories cannot be read.
-pub async fn some_items(place: &Place, at_most: usize) -> Result<Vec<String>, String> {
+pub async fn some_items(place: &Place, at_most: usize) -> Result<Vec<String>> {
     let mut items = Vec::new();
     if at_most == 0 {
         return Ok(items);
@@ -57,7 +58,7 @@ pub async fn some_items(place: &Place, at_most: usize) -> Result<Vec<String>, St
 ///
 /// # Errors
 /// When the key is malformed, it has no history, or the history cannot be read.
-pub async fn history(place: &Place, key: &str) -> Result<History, String> {
+pub async fn history(place: &Place, key: &str) -> Result<History> {
     let versions = kept(place, &item_key::parse(key)?).await?;
     let missing = missing(&versions);
     Ok(History { versions, missing })
@@ -67,11 +68,7 @@ pub async fn history(place: &Place, key: &str) -> Result<History, String> {
 ///
 /// # Errors
 /// When the history has no such version.
-pub fn difference(
-    history: &History,
-    from: u64,
-    to: Option<u64>,
-) -> Result<Vec<Difference>, String> {
+pub fn difference(history: &History, from: u64, to: Option<u64>) -> Result<Vec<Difference>> {
     let earlier = numbered(&history.versions, Some(from))?;
     let later = numbered(&history.versions, to)?;
     Ok(difference::between(earlier.image.as_ref(), later.image.as_ref()))

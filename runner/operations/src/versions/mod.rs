@@ -24,6 +24,7 @@ use self::reading::HEAD_DAMAGED;
 use crate::archive::cell::parse_time;
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Result, fatal, refused};
 use client::item_key;
 use client::output::{self, Output, say, show};
 
@@ -139,7 +140,7 @@ impl Place {
 ///
 /// # Errors
 /// The message says what could not be read or written, and what to do about it.
-pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
     let history = arguments.history.unwrap_or_else(|| history_of(&table));
@@ -161,7 +162,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             let image = version
                 .image
                 .as_ref()
-                .ok_or_else(|| format!("version {} is the deletion of the item", version.number))?;
+                .ok_or_else(|| fatal!("version {} is the deletion of the item", version.number))?;
             if let Some(doubt) = doubt(&versions, version, &which) {
                 say(&doubt);
             }
@@ -181,10 +182,9 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             let version = choose(&versions, &which)?;
             if let Some(doubt) = doubt(&versions, version, &which) {
                 let number = version.number;
-                say(&format!(
+                return Err(refused!(
                     "refused: {doubt}; to use this version anyway, add --number {number}"
                 ));
-                return Ok(Exit::Refused);
             }
             return restore::run(&place, &key, &versions, version, &without, dry_run).await;
         }
@@ -208,12 +208,12 @@ fn history_of(table: &str) -> String {
 }
 
 /// Returns the versions of a key that have not expired. TTL may delete expired ones late.
-async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
+async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>> {
     let now = place.now().await;
     let text = history_key(key);
     // DynamoDB would reject a key of this length with a less clear message.
     fits_into_a_version(&text, None)
-        .map_err(|reason| format!("this item does not fit into a version: {reason}"))?;
+        .map_err(|refusal| fatal!("this item does not fit into a version: {refusal}"))?;
     let mut versions = reading::versions_of(place, &text).await?;
     versions.retain(|version| version.expires_at.is_none_or(|at| at > now));
     if versions.is_empty() {
@@ -222,22 +222,22 @@ async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
     Ok(versions)
 }
 
-fn numbered(versions: &[Version], number: Option<u64>) -> Result<&Version, String> {
+fn numbered(versions: &[Version], number: Option<u64>) -> Result<&Version> {
     let (first, last) = (versions.first(), versions.last());
     let wanted = number.or(last.map(|version| version.number)).unwrap_or(0);
     versions.iter().find(|version| version.number == wanted).ok_or_else(|| {
         let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
-        format!("no version {wanted}; versions are {} to {}", number(first), number(last))
+        fatal!("no version {wanted}; versions are {} to {}", number(first), number(last))
     })
 }
 
-fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, String> {
+fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version> {
     let Some(text) = &which.as_of else { return numbered(versions, which.number) };
     // Records have whole seconds, so the time is rounded down to a second.
     let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
     as_of(versions, seconds).map_err(|not_known| match not_known {
-        UnknownVersion::BeforeHistory => begins_later(versions, text),
-        UnknownVersion::Missing(..) => format!(
+        UnknownVersion::BeforeHistory => begins_later(versions, text).into(),
+        UnknownVersion::Missing(..) => fatal!(
             "the item at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
         ),
     })
@@ -306,7 +306,7 @@ fn missing(versions: &[Version]) -> Vec<String> {
 }
 
 /// Shows all histories, including those with unreadable heads.
-async fn list_histories(place: &Place, output: Output) -> Result<Exit, String> {
+async fn list_histories(place: &Place, output: Output) -> Result<Exit> {
     let mut damaged = 0;
     let mut rows = Vec::new();
     let mut more = false;
@@ -375,18 +375,22 @@ mod tests {
         };
         assert_eq!(choose(None, None), Ok(5));
         assert_eq!(choose(Some(4), None), Ok(4));
-        assert_eq!(choose(Some(2), None), Err("no version 2; versions are 3 to 5".to_owned()));
+        assert_eq!(choose(Some(2), None), Err(fatal!("no version 2; versions are 3 to 5")));
         assert_eq!(choose(None, Some("1700000004")), Ok(4));
         assert_eq!(choose(None, Some("2023-11-14T22:13:25.900Z")), Ok(5));
         assert_eq!(
             choose(None, Some("1700000002")),
-            Err("the history begins after 1700000002: the first kept version is 3, from 2023-11-14T22:13:23Z".to_owned())
+            Err(fatal!(
+                "the history begins after 1700000002: the first kept version is 3, from 2023-11-14T22:13:23Z"
+            ))
         );
         let first = [Version { number: 1, ..versions[0].clone() }];
         let early = Which { number: None, as_of: Some("2023-11-14".to_owned()) };
         assert_eq!(
             super::choose(&first, &early).map(|version| version.number),
-            Err("the history begins after 2023-11-14: the item's first version is from 2023-11-14T22:13:23Z".to_owned())
+            Err(fatal!(
+                "the history begins after 2023-11-14: the item's first version is from 2023-11-14T22:13:23Z"
+            ))
         );
         assert!(choose(None, Some("yesterday")).is_err());
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
@@ -401,7 +405,9 @@ mod tests {
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
-            Err("the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be the version of that time; name a version with --number (`weir versions ls`)".to_owned())
+            Err(fatal!(
+                "the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be the version of that time; name a version with --number (`weir versions ls`)"
+            ))
         );
     }
 }

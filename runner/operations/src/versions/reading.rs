@@ -14,7 +14,8 @@ use rules::versions::{
 
 use super::{Place, absent};
 use client::attribute::{from_sdk_item, to_sdk_item};
-use client::sdk_error::{error_text, is_not_found};
+use client::failure::{Context, Failure, Result, fatal};
+use client::sdk_error::is_not_found;
 
 /// Maximum bytes of images of one history in memory.
 const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -38,9 +39,9 @@ pub(super) const VERSION_DAMAGED: &str = "has a version that cannot be read";
 ///
 /// # Errors
 /// When the versions cannot be read, or do not fit into memory.
-pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, String> {
+pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>> {
     let stored = stored_versions(place, item).await?;
-    stored.map_err(|error| failed(place, &format!("history of {item}: {error}")))
+    stored.map_err(|error| failed(place, fatal!("history of {item}: {error}")))
 }
 
 /// Returns all versions of an item, ordered by number, or why one is unreadable.
@@ -50,7 +51,7 @@ pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, Stri
 pub(super) async fn stored_versions(
     place: &Place,
     item: &str,
-) -> Result<Result<Vec<Version>, DamagedHistory>, String> {
+) -> Result<Result<Vec<Version>, DamagedHistory>> {
     let mut pages = place
         .client
         .query()
@@ -68,11 +69,11 @@ pub(super) async fn stored_versions(
     while let Some(item) = pages.next().await {
         let item = match item {
             Ok(item) => from_sdk_item(item)?,
-            Err(error) => return Err(unread(place, &error).await),
+            Err(error) => return Err(unread(place, error).await),
         };
         bytes += item.size();
         if bytes > HISTORY_BYTES_MAX {
-            return Err(format!("the history has more than {HISTORY_BYTES_MAX} bytes"));
+            return Err(fatal!("the history has more than {HISTORY_BYTES_MAX} bytes"));
         }
         // A stub without a stamp is left if TTL deletes a version before its expiry is set.
         if item.contains_key("stamp") {
@@ -89,10 +90,7 @@ pub(super) async fn stored_versions(
 ///
 /// # Errors
 /// When the table cannot be read.
-pub(crate) async fn each_entry(
-    place: &Place,
-    visit: impl FnMut(Entry) -> bool,
-) -> Result<(), String> {
+pub(crate) async fn each_entry(place: &Place, visit: impl FnMut(Entry) -> bool) -> Result<()> {
     let scan = place.client.scan().table_name(&place.history).consistent_read(true);
     each_found(place, scan, visit).await
 }
@@ -104,7 +102,7 @@ pub(crate) async fn each_entry(
 pub(crate) async fn each_head(
     place: &Place,
     mut visit: impl FnMut(String, Result<Head, DamagedHistory>) -> bool,
-) -> Result<(), String> {
+) -> Result<()> {
     let scan = place
         .client
         .scan()
@@ -124,14 +122,14 @@ async fn each_found(
     place: &Place,
     scan: ScanFluentBuilder,
     mut visit: impl FnMut(Entry) -> bool,
-) -> Result<(), String> {
+) -> Result<()> {
     let mut items = scan.into_paginator().items().send();
     while let Some(item) = items.next().await {
         let item = match item {
             Ok(item) => item,
-            Err(error) => return Err(unread(place, &error).await),
+            Err(error) => return Err(unread(place, error).await),
         };
-        let entry = entry_of(item).map_err(|error| failed(place, &error))?;
+        let entry = entry_of(item).map_err(|failure| failed(place, failure))?;
         if entry.is_some_and(|entry| !visit(entry)) {
             break;
         }
@@ -143,30 +141,29 @@ async fn each_found(
 ///
 /// # Errors
 /// When the table cannot be read.
-pub(super) async fn stored_head(place: &Place, item: &str) -> Result<Option<Item>, String> {
+pub(super) async fn stored_head(place: &Place, item: &str) -> Result<Option<Item>> {
     let request = place.client.get_item().table_name(&place.history).consistent_read(true);
     let answer = request
         .key(ITEM_ATTRIBUTE, SdkValue::S(item.to_owned()))
         .key(VERSION_ATTRIBUTE, SdkValue::S(HEAD_VERSION.to_owned()))
         .send()
         .await
-        .map_err(|error| failed(place, &error_text(&error)))?;
-    answer.item.map(from_sdk_item).transpose().map_err(|error| failed(place, &error))
+        .map_err(|error| failed(place, error.into()))?;
+    answer.item.map(from_sdk_item).transpose().map_err(|failure| failed(place, failure))
 }
 
 /// Returns an item of the versioned table, as it is now.
 ///
 /// # Errors
 /// When the table cannot be read.
-pub(super) async fn current_item(place: &Place, key: &Item) -> Result<Option<Item>, String> {
-    let unread = |error: String| format!("cannot read table `{}`: {error}", place.table);
+pub(super) async fn current_item(place: &Place, key: &Item) -> Result<Option<Item>> {
+    let doing = || format!("cannot read table `{}`", place.table);
     let request = place.client.get_item().table_name(&place.table).consistent_read(true);
     let answer = request.set_key(Some(to_sdk_item(key))).send().await;
-    let answer = answer.map_err(|error| unread(error_text(&error)))?;
-    answer.item.map(from_sdk_item).transpose().map_err(unread)
+    answer.context(doing)?.item.map(from_sdk_item).transpose().context(doing)
 }
 
-fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
+fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>> {
     let item: Item = from_sdk_item(item)?;
     let text = |name: &str| item.get(name).and_then(AttributeValue::as_str).map(str::to_owned);
     let key = text(ITEM_ATTRIBUTE).ok_or("an entry has no key `item`")?;
@@ -187,16 +184,16 @@ fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
 }
 
 /// Returns why a read failed. For a missing table, the message lists the tables that have versions.
-async fn unread<E>(place: &Place, error: &SdkError<E>) -> String
+async fn unread<E>(place: &Place, error: SdkError<E>) -> Failure
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
-    match is_not_found(error) {
-        true => absent::no_table(place, &error_text(error)).await,
-        false => failed(place, &error_text(error)),
+    match is_not_found(&error) {
+        true => absent::no_table(place, error.into()).await,
+        false => failed(place, error.into()),
     }
 }
 
-pub(super) fn failed(place: &Place, reason: &str) -> String {
-    format!("cannot read the histories in table `{}`: {reason}", place.history)
+pub(super) fn failed(place: &Place, reason: Failure) -> Failure {
+    reason.about(format!("cannot read the histories in table `{}`", place.history))
 }

@@ -16,6 +16,7 @@ use super::check::{History, verdict};
 use super::reading::{
     HEAD_DAMAGED, VERSION_DAMAGED, current_item, failed, stored_head, stored_versions,
 };
+use client::failure::{Failure, Result};
 
 /// Maximum number of histories that are checked again. If there are more, the function is behind or
 /// not running.
@@ -36,7 +37,7 @@ pub(super) async fn retain_wrong(
     place: &Place,
     wrong: BTreeMap<String, &'static str>,
     grace: Duration,
-) -> Result<BTreeMap<String, &'static str>, String> {
+) -> Result<BTreeMap<String, &'static str>> {
     let pause = grace.min(PAUSE_MAX);
     let now = place.now().await;
     let looks = stream::iter(wrong).map(|(item, before)| async move {
@@ -50,30 +51,26 @@ pub(super) async fn retain_wrong(
                 break;
             }
         }
-        Ok::<_, String>(found.map(|what| (item, what)))
+        Ok::<_, Failure>(found.map(|what| (item, what)))
     });
     let left: Vec<_> = looks.buffer_unordered(LOOKERS).try_collect().await?;
     Ok(left.into_iter().flatten().collect())
 }
 
 /// Returns what is wrong with one history; `None` if it is correct. Reads are strongly consistent.
-async fn check_history(
-    place: &Place,
-    text: &str,
-    now: u64,
-) -> Result<Option<&'static str>, String> {
+async fn check_history(place: &Place, text: &str, now: u64) -> Result<Option<&'static str>> {
     // DynamoDB would reject the read of a key that is too long for any history.
     let history = match fits_into_a_version(text, None) {
         Ok(()) => history_of(place, text, now).await?,
         Err(_) => None,
     };
-    let key = json::item_from_str(text).map_err(|error| failed(place, &error.to_string()))?;
+    let key = json::item_from_str(text).map_err(|error| failed(place, Failure::fatal(error)))?;
     let item = current_item(place, &key).await?;
     Ok(verdict(text, history.as_ref(), item.as_ref()))
 }
 
 /// Reads the history under a key, if there is one.
-async fn history_of(place: &Place, text: &str, now: u64) -> Result<Option<History>, String> {
+async fn history_of(place: &Place, text: &str, now: u64) -> Result<Option<History>> {
     let head = stored_head(place, text).await?;
     let Ok(head) = head.as_ref().map(Head::from_item).transpose() else {
         return Ok(Some(History::damaged(HEAD_DAMAGED)));

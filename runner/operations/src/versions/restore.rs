@@ -18,8 +18,8 @@ use super::reading::current_item;
 use crate::unchanged::Unchanged;
 use client::attribute::to_sdk_item;
 use client::exit::Exit;
+use client::failure::{Context, Result, fatal, refused, was_applied};
 use client::output::{say, show};
-use client::sdk_error::{error_text, is_condition_failed};
 use client::table_description::ttl_attribute;
 
 /// Restores `version`; with a dry run, shows what would be written.
@@ -33,9 +33,9 @@ pub(super) async fn run(
     version: &Version,
     without: &[String],
     dry_run: bool,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     if let Some(name) = without.iter().find(|name| key.contains_key(*name)) {
-        return Err(format!("--without {name}: it is a key attribute, which an item must have"));
+        return Err(fatal!("--without {name}: it is a key attribute, which an item must have"));
     }
     let mut wanted = version.image.as_ref().map(without_marks);
     if let Some(image) = &mut wanted {
@@ -54,56 +54,48 @@ pub(super) async fn run(
     }
     let item = current_item(place, key).await?;
     if item.as_ref().map(without_marks) != current {
-        say(
-            "refused: the item differs from its current version, so it was just changed; run the command again",
-        );
-        return Ok(Exit::Refused);
+        return Err(refused!(
+            "refused: the item differs from its current version, so it was just changed; run the command again"
+        ));
     }
     if wanted == current {
         say("the item already equals the version");
         return Ok(Exit::Done);
     }
-    if let Some(image) = &wanted
-        && let Some(refusal) = expired(place, image).await?
-    {
-        say(&refusal);
-        return Ok(Exit::Refused);
+    if let Some(image) = &wanted {
+        check_expiry(place, image).await?;
     }
     // A missing item has no key attribute, so one absent key attribute is enough.
     let attribute = key.keys().next().map_or("", String::as_str);
-    let unchanged = match Unchanged::of(attribute, item.as_ref(), wanted.as_ref()) {
-        Ok(unchanged) => unchanged,
-        Err(attributes) => {
-            say(&format!(
-                "refused: the item and the version have {attributes} attributes together, more than a condition can compare, so a concurrent change would go unnoticed; stop its writers, and put the item that `--dry-run` shows yourself"
-            ));
-            return Ok(Exit::Refused);
-        }
-    };
+    let unchanged = Unchanged::of(attribute, item.as_ref(), wanted.as_ref());
+    let unchanged = unchanged.map_err(|attributes| {
+        refused!(
+            "refused: the item and the version have {attributes} attributes together, more than a condition can compare, so a concurrent change would go unnoticed; stop its writers, and put the item that `--dry-run` shows yourself"
+        )
+    })?;
     let written = match &wanted {
         Some(image) => put(place, image, unchanged).await?,
         None => delete(place, key, unchanged).await?,
     };
     // If the response to the write was lost, the SDK's retry fails although the write was applied.
     if !written && current_item(place, key).await?.as_ref().map(without_marks) != wanted {
-        say(
-            "refused: the item was changed concurrently; nothing was written, run the command again",
-        );
-        return Ok(Exit::Refused);
+        return Err(refused!(
+            "refused: the item was changed concurrently; nothing was written, run the command again"
+        ));
     }
     say(&format!("restored version {} of {}", version.number, rules::versions::history_key(key)));
     Ok(Exit::Done)
 }
 
-/// Returns why TTL would delete the restored item at once; `None` if it would not.
-async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
-    let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
-    let now = place.now().await;
-    Ok(is_over(image.get(&name), now).then(|| {
-        format!(
+/// Refuses to restore an item that TTL would delete at once.
+async fn check_expiry(place: &Place, image: &Item) -> Result<()> {
+    let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(()) };
+    match is_over(image.get(&name), place.now().await) {
+        true => Err(refused!(
             "refused: the version's `{name}` is in the past, so TTL would delete the item at once; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
-        )
-    }))
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Returns true if TTL deletes an item with this value of the TTL attribute. TTL ignores values
@@ -114,32 +106,24 @@ fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
     expiry.is_some_and(|expiry| time_to_live::is_over(expiry, now))
 }
 
-async fn put(place: &Place, image: &Item, unchanged: Unchanged) -> Result<bool, String> {
+async fn put(place: &Place, image: &Item, unchanged: Unchanged) -> Result<bool> {
     let request = place.client.put_item().table_name(&place.table);
     let request = request
         .set_item(Some(to_sdk_item(image)))
         .condition_expression(unchanged.expression)
         .set_expression_attribute_names(Some(unchanged.names))
         .set_expression_attribute_values(unchanged.values);
-    match request.send().await {
-        Ok(_) => Ok(true),
-        Err(error) if is_condition_failed(&error) => Ok(false),
-        Err(error) => Err(format!("cannot write the item: {}", error_text(&error))),
-    }
+    was_applied(request.send().await).context(|| "cannot write the item")
 }
 
-async fn delete(place: &Place, key: &Item, unchanged: Unchanged) -> Result<bool, String> {
+async fn delete(place: &Place, key: &Item, unchanged: Unchanged) -> Result<bool> {
     let request = place.client.delete_item().table_name(&place.table);
     let request = request
         .set_key(Some(to_sdk_item(key)))
         .condition_expression(unchanged.expression)
         .set_expression_attribute_names(Some(unchanged.names))
         .set_expression_attribute_values(unchanged.values);
-    match request.send().await {
-        Ok(_) => Ok(true),
-        Err(error) if is_condition_failed(&error) => Ok(false),
-        Err(error) => Err(format!("cannot delete the item: {}", error_text(&error))),
-    }
+    was_applied(request.send().await).context(|| "cannot delete the item")
 }
 
 #[cfg(test)]
@@ -155,6 +139,10 @@ mod tests {
     use crate::counters::testing::serve;
     use client::endpoint;
     use testing::store::TestStore;
+
+    fn exit_of(ended: Result<Exit>) -> Exit {
+        ended.unwrap_or_else(|failure| failure.exit())
+    }
 
     #[tokio::test]
     async fn marks_are_neither_compared_nor_put_back() {
@@ -191,8 +179,8 @@ mod tests {
         };
         let restored = async |item: Item| {
             stands(item).await;
-            let exit = run(&place, &key, &versions, &versions[0], &[], false).await.unwrap();
-            (exit, current_item(&place, &key).await.unwrap())
+            let ended = run(&place, &key, &versions, &versions[0], &[], false).await;
+            (exit_of(ended), current_item(&place, &key).await.unwrap())
         };
         let done = (Exit::Done, Some(film(2013)));
         assert_eq!(restored(film(2014).with(TOUCH, "new")).await, done);
@@ -239,7 +227,7 @@ mod tests {
             ];
             let restoring = run(&place, &key, &versions, &versions[0], &[], false);
             let (_, restored) = tokio::join!(serve(listener, &answers), restoring);
-            assert_eq!(restored, Ok(expected), "{then}");
+            assert_eq!(exit_of(restored), expected, "{then}");
         }
     }
 
@@ -264,7 +252,7 @@ mod tests {
         let versions = [until(1, now - 60), until(2, now + 3600), gone];
         let restored = async |version: usize, without: &[String]| {
             let exit = run(&place, &key, &versions, &versions[version], without, false).await;
-            (exit.unwrap(), current_item(&place, &key).await.unwrap())
+            (exit_of(exit), current_item(&place, &key).await.unwrap())
         };
         assert_eq!(restored(0, &[]).await, (Exit::Refused, None));
         let whole = versions[1].image.clone();
@@ -272,7 +260,9 @@ mod tests {
         let unchanged = Unchanged::of("p", versions[1].image.as_ref(), None).unwrap();
         delete(&place, &key, unchanged).await.unwrap();
         let key_less = run(&place, &key, &versions, &versions[0], &["p".to_owned()], false).await;
-        assert!(key_less.unwrap_err().starts_with("--without p: it is a key attribute"));
+        assert!(
+            key_less.unwrap_err().to_string().starts_with("--without p: it is a key attribute")
+        );
         assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
     }
 

@@ -60,7 +60,7 @@ async fn compressed_requests_are_decompressed_within_bounds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_have_at_most_16_kb() {
+async fn paths_and_headers_have_at_most_16_kb() {
     let server = Server::start().await;
     for (bytes, status) in [(15 * 1024, 200), (17 * 1024, 400)] {
         // The limit counts the sum of many lines.
@@ -68,6 +68,9 @@ async fn headers_have_at_most_16_kb() {
             (0..bytes / 1024).map(|line| format!("\r\nX-Line-{line}: {}", "x".repeat(1000)));
         let answer = server.send(&format!("{LIST}{}", lines.collect::<String>()), "{}").await;
         assert_eq!(answer.status, status, "{bytes}: {}", answer.text());
+        let path = LIST.replacen("POST /", &format!("POST /{}", "x".repeat(bytes)), 1);
+        let answer = server.send(&path, "{}").await;
+        assert_eq!(answer.status, status, "path of {bytes}: {}", answer.text());
     }
     assert_eq!(server.send(LIST, "{}").await.status, 200, "the store goes on");
 }

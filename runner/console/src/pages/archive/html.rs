@@ -139,7 +139,7 @@ fn rows(view: &View, found: &Rows) -> Markup {
         .iter()
         .map(|row| {
             vec![
-                html! { (row.deleted_at) },
+                html! { span.time { (row.deleted_at) } },
                 html! { (row.deleted_by) },
                 html! { code { (cell::cut(row.columns.get(), Some(&whole))) } },
             ]

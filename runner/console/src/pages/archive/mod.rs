@@ -9,6 +9,7 @@ mod view;
 use std::time::Duration;
 
 use client::aws_host;
+use client::failure::{Failure, fatal};
 use operations::archive::contents::{Archive, ArchivePlace};
 use serde_json::value::RawValue;
 
@@ -88,11 +89,11 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
 /// Reads the archive.
 async fn read(asked: Asked, view: View) -> Result<View, PageError> {
     let Asked { place, endpoint, table, day: wanted, skipped, preview } = asked;
-    let archive = match Archive::find(&place).await.map_err(PageError::Store)? {
+    let archive = match Archive::find(&place).await? {
         Ok(archive) => archive,
-        Err(why) => return Ok(View { nothing: Some(why), ..view }),
+        Err(why) => return Ok(View { nothing: Some(why.to_string()), ..view }),
     };
-    let days = archive.days(table.as_deref(), skipped, DAYS).await.map_err(PageError::Store)?;
+    let days = archive.days(table.as_deref(), skipped, DAYS).await?;
     let rows = match (&table, &wanted) {
         (Some(table), Some(day)) => Some(rows(&archive, table, day).await?),
         _ => None,
@@ -146,7 +147,7 @@ fn day(day: operations::archive::contents::ArchiveDay) -> Day {
 }
 
 async fn rows(archive: &Archive, table: &str, day: &str) -> Result<Rows, PageError> {
-    let found = archive.rows(table, day, ROWS).await.map_err(PageError::Store)?;
+    let found = archive.rows(table, day, ROWS).await?;
     if found.rows.is_empty() {
         let what = format!("the day `{day}` of `{table}` in the archive");
         return Err(PageError::NotFound { what });
@@ -180,7 +181,7 @@ async fn preview_restore(archive: &Archive, endpoint: &str, form: RestoreForm) -
         Err(problem) => Restore {
             counts: None,
             notes: Vec::new(),
-            problem: Some(problem),
+            problem: Some(problem.to_string()),
             button: false,
             form,
             command,
@@ -189,9 +190,9 @@ async fn preview_restore(archive: &Archive, endpoint: &str, form: RestoreForm) -
 }
 
 /// Ends a preview that takes too long.
-async fn in_time<T>(preview: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+async fn in_time<T>(preview: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(PREVIEW_LIMIT, preview).await.unwrap_or_else(|_| {
-        Err(format!(
+        Err(fatal!(
             "the preview takes longer than {} s; run the command with --dry-run",
             PREVIEW_LIMIT.as_secs()
         ))
@@ -217,7 +218,8 @@ async fn preview_erasure(archive: &Archive, form: EraseForm, is_changeable: bool
             command,
         },
         Err(problem) => {
-            Erasure { rows: None, objects: None, text: problem, button: false, form, command }
+            let text = problem.to_string();
+            Erasure { rows: None, objects: None, text, button: false, form, command }
         }
     }
 }

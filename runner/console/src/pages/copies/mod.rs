@@ -30,7 +30,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     let view = View { table: Some(table), ..view };
     Ok(match page {
         Ok(page) => of(page, view),
-        Err(problem) => View { problem: Some(problem), ..view },
+        Err(problem) => View { problem: Some(problem.to_string()), ..view },
     })
 }
 

@@ -3,6 +3,7 @@
 mod html;
 mod view;
 
+use client::failure::Failure;
 use operations::counters::totals::{self, CounterPlace};
 
 pub(crate) use self::html::html;
@@ -21,7 +22,7 @@ const COUNTERS: u16 = 20;
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
     let stack = context.stack();
     let place = CounterPlace::of(context.dynamodb(), context.endpoint(), stack.as_deref());
-    let place = place.map_err(PageError::Store)?;
+    let place = place?;
     let (slots_table, totals_table) = place.tables();
     let view = View {
         schema: "weir.console.counters/v1",
@@ -42,14 +43,17 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
             View { counters, next: page.next, ..view }
         }
         // A store without counters has no such table.
-        Err(problem) => View { problem: Some(problem), ..view },
+        Err(problem) => View { problem: Some(problem.to_string()), ..view },
     })
 }
 
-fn shown(name: String, counter: Result<totals::Counter, String>) -> Counter {
+fn shown(name: String, counter: Result<totals::Counter, Failure>) -> Counter {
     let counter = match counter {
         Ok(counter) => counter,
-        Err(problem) => return Counter { name, problem: Some(problem), ..Counter::default() },
+        Err(problem) => {
+            let problem = Some(problem.to_string());
+            return Counter { name, problem, ..Counter::default() };
+        }
     };
     let total = counter.total.unwrap_or(model::Number::ZERO);
     let difference = counter.sum.checked_sub(total).ok();

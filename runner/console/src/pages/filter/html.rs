@@ -55,7 +55,7 @@ fn row(row: &Row, table: &str) -> Vec<Markup> {
         html! { (row.event_name) },
         key(&row.keys),
         html! { span class=(class) { (word) } },
-        cell::cut(&why, None),
+        cell::reason(&why),
     ]
 }
 

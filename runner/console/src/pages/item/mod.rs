@@ -89,7 +89,7 @@ pub(crate) async fn get(
         true => PageError::NotFound { what: format!("table `{table}`") },
         false => PageError::Store(error_text(&error)),
     })?;
-    answer.item.map(from_sdk_item).transpose().map_err(PageError::Store)
+    answer.item.map(from_sdk_item).transpose().map_err(PageError::from)
 }
 
 /// Returns the error of an item that does not exist.

@@ -9,7 +9,7 @@ pub(crate) mod watch;
 
 use std::time::Instant;
 
-use operations::migrate::api::{self, Failure, Overview};
+use operations::migrate::api::{self, Overview};
 use serde_json::Value;
 
 pub(crate) use self::html::html;
@@ -32,7 +32,7 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     let seen = context.watches().seen(name);
     let observation = seen.as_ref().and_then(|seen| seen.found.as_ref().ok());
     let overview = api::overview(&migrate, name, observation.map(AsRef::as_ref)).await;
-    let Some(overview) = overview.map_err(failed)? else {
+    let Some(overview) = overview? else {
         return Err(PageError::NotFound { what: format!("the migration `{name}`") });
     };
     context.watches().ask(&migrate, name);
@@ -50,14 +50,6 @@ pub(crate) async fn view(context: &Context, name: &str) -> Result<View, PageErro
     view.stream_note = problem.or(view.stream_note);
     view.backfill.items_per_second = context.watches().note(name, view.backfill.read, now);
     Ok(View { samples, samples_problem, ..view })
-}
-
-/// Converts the failure of a migration call into the page's error.
-pub(crate) fn failed(failure: Failure) -> PageError {
-    match failure {
-        Failure::Refused(why) => PageError::Refused(why),
-        Failure::Retry(why) | Failure::Unknown(why) | Failure::Fatal(why) => PageError::Store(why),
-    }
 }
 
 /// Returns the facts about a migration as the page shows them, without samples.

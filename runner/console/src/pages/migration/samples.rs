@@ -28,7 +28,7 @@ pub(super) async fn read(migrate: &Migrate, plan: &Plan) -> (Vec<Sample>, Option
 fn shown(sample: api::Sample) -> Sample {
     let (after, refused) = match sample.after {
         Ok(made) => (made.into_iter().map(shown_target).collect(), None),
-        Err(reason) => (Vec::new(), Some(reason)),
+        Err(failure) => (Vec::new(), Some(failure.to_string())),
     };
     Sample { table: sample.table, before: json(&sample.before), after, refused }
 }

@@ -7,7 +7,6 @@ use operations::migrate::api;
 
 pub(crate) use self::html::html;
 use self::view::{Listed, View};
-use super::migration::failed;
 use crate::context::Context;
 use crate::error::PageError;
 
@@ -20,7 +19,7 @@ const SHOWN_MAX: usize = 100;
 /// # Errors
 /// The store does not answer.
 pub(crate) async fn view(context: &Context) -> Result<View, PageError> {
-    let mut states = api::states(&context.migrate()).await.map_err(failed)?;
+    let mut states = api::states(&context.migrate()).await?;
     states.sort_by_key(|state| (state.phase.has_ended(), std::cmp::Reverse(state.since)));
     let left_out = states.len().saturating_sub(SHOWN_MAX);
     let migrations = states.iter().take(SHOWN_MAX).map(|state| Listed {

@@ -70,7 +70,7 @@ pub(crate) async fn view(context: &Context, table: &str, query: &Query) -> Resul
     let described = match client::partitions::describe(context.endpoint(), table).await {
         Ok(described) => serde_json::from_value::<Described>(described),
         // The table is there, so this is a store of another kind, or one that just went away.
-        Err(reason) => return Ok(View { unavailable: Some(reason), ..view }),
+        Err(reason) => return Ok(View { unavailable: Some(reason.to_string()), ..view }),
     };
     let described = described.map_err(|error| {
         PageError::Store(format!("the store describes partitions in an unknown form: {error}"))

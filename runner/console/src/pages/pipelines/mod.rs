@@ -97,7 +97,7 @@ fn failing_batches(directory: &Path, mappings: Vec<String>) -> Vec<Failing> {
 
 /// Returns the streams of a store whose mappings are not known here.
 async fn streams(context: &Context) -> Result<Vec<Stream>, PageError> {
-    let arns = client::shards::arns(context.streams(), None).await.map_err(PageError::Store)?;
+    let arns = client::shards::arns(context.streams(), None).await?;
     let of_arn = |arn: &String| {
         let table = arn.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
         Stream { table: table.unwrap_or_default().to_owned(), arn: arn.clone() }

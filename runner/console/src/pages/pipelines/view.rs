@@ -138,7 +138,7 @@ impl Mapping {
 
     /// Returns a mapping with `Enabled: false`.
     pub(super) fn disabled(other: &OtherMapping) -> Self {
-        let sentence = "disabled in the template (`Enabled: false`), so nothing is read for it";
+        let sentence = "disabled in the template (Enabled: false), so nothing is read for it";
         Self::idle(other, State::Disabled, sentence.to_owned())
     }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::view::{Attempt, Mapping, View};
 use crate::context::Writes;
 use crate::pages::stream::{class, key};
-use crate::parts::{form, message, table, time};
+use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
 /// The maximum number of attempts that are shown for a mapping: the last ones. The JSON twin has all of them.
@@ -64,8 +64,8 @@ fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str, left: &mut usize) 
         section aria-label=(mapping.mapping) {
             h2 { (mapping.function) " " span class=(class(&mapping.outcome)) { (mapping.outcome) } }
             p.absent { "mapping " (mapping.mapping) }
-            @if !mapping.detail.is_empty() { p { (mapping.detail) } }
-            @if mapping.filter.len() > 1 { ul { @for line in &mapping.filter { li { (line) } } } }
+            @if !mapping.detail.is_empty() { p { (cell::marked(&mapping.detail)) } }
+            @if mapping.filter.len() > 1 { ul { @for line in &mapping.filter { li { (cell::marked(line)) } } } }
             @if let Some(object) = &mapping.redrive {
                 (form::button(writes, "/stream/redrive", back, "Redrive", &[("object", object)]))
             }

@@ -36,7 +36,7 @@ pub(crate) async fn view(
     };
     let explanation = explain(&question).await.map_err(|error| match error {
         ExplainError::NoRecord(_) => PageError::NotFound { what: format!("the record `{record}`") },
-        ExplainError::Unreadable(reason) => PageError::Store(reason),
+        ExplainError::Unreadable(failure) => failure.into(),
     })?;
     let mut view = View::of(&explanation);
     let folder = running.directory.join("logs");

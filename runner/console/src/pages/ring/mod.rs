@@ -38,7 +38,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         }),
         // A store that answers to DynamoDB's own protocol is one of another kind.
         Err(reason) => match context.dynamodb().list_tables().limit(1).send().await {
-            Ok(_) => Ok(View { unavailable: Some(reason), ..empty }),
+            Ok(_) => Ok(View { unavailable: Some(reason.to_string()), ..empty }),
             Err(error) => Err(PageError::Store(error_text(&error))),
         },
     }

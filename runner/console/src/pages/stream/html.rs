@@ -115,15 +115,17 @@ pub(crate) fn class(outcome: &str) -> &'static str {
 fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str) -> Markup {
     html! {
         li {
-            span class=(class(&mapping.outcome)) { (mapping.outcome) } " "
-            span { (mapping.function) } " "
-            @if !mapping.detail.is_empty() { (cell::cut(&mapping.detail, None)) " " }
+            span class=(format!("outcome {}", class(&mapping.outcome))) { (mapping.outcome) } " "
+            strong { (mapping.function) }
+            @if !mapping.detail.is_empty() { ": " (cell::reason(&mapping.detail)) }
             @if mapping.attempts > 0 {
                 span.absent {
+                    @if mapping.detail.is_empty() { ": " } @else { "; " }
                     (client::output::counted(mapping.attempts, "attempt", "attempts"))
                     @if let Some(last) = &mapping.last_attempt { ", last: " (cell::cut(last, None)) }
-                } " "
+                }
             }
+            " "
             @if let Some(object) = &mapping.redrive {
                 (form::button(writes, "/stream/redrive", back, "Redrive", &[("object", object)]))
             }

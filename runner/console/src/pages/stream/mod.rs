@@ -87,7 +87,7 @@ pub(crate) fn check_table(tables: &[String], chosen: Option<&str>) -> Result<(),
 
 /// Returns the names of the tables with a stream.
 pub(crate) async fn tables(context: &Context) -> Result<Vec<String>, PageError> {
-    let arns = client::shards::arns(context.streams(), None).await.map_err(PageError::Store)?;
+    let arns = client::shards::arns(context.streams(), None).await?;
     let name = |arn: &String| arn.split_once(":table/")?.1.split('/').next().map(str::to_owned);
     let mut names: Vec<String> = arns.iter().filter_map(name).collect();
     names.sort();

@@ -160,9 +160,8 @@ fn page(
     read: i32,
     capacity: Option<Capacity>,
 ) -> Result<Items, Failure> {
-    let convert = |item| {
-        from_sdk_item(item).map(ItemJson).map_err(|text| Failure::Page(PageError::Store(text)))
-    };
+    let convert =
+        |item| from_sdk_item(item).map(ItemJson).map_err(|failure| Failure::Page(failure.into()));
     Ok(Items {
         items: items.into_iter().map(convert).collect::<Result<_, _>>()?,
         read: read.into(),

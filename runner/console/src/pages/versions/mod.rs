@@ -27,7 +27,7 @@ const ITEMS_LIMIT: Duration = Duration::from_millis(500);
 /// # Errors
 /// The query is wrong, or the store does not answer.
 pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageError> {
-    let tables = history::versioned_tables(context.dynamodb()).await.map_err(PageError::Store)?;
+    let tables = history::versioned_tables(context.dynamodb()).await?;
     let only = (tables.len() == 1).then(|| tables.first().cloned()).flatten();
     let table = query.get("table").map(str::to_owned).or(only);
     let key = query.get("key").map(str::to_owned);
@@ -39,14 +39,14 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         let items = tokio::time::timeout(ITEMS_LIMIT, history::some_items(&place, ITEMS)).await;
         return Ok(match items {
             Ok(Ok(items)) => View { items, ..view },
-            Ok(Err(problem)) => View { problem: Some(problem), ..view },
+            Ok(Err(problem)) => View { problem: Some(problem.to_string()), ..view },
             // The table is large, or has few histories: the form still finds each item.
             Err(_) => view,
         });
     };
     let found = match history::history(&place, key).await {
         Ok(found) => found,
-        Err(problem) => return Ok(View { problem: Some(problem), ..view }),
+        Err(problem) => return Ok(View { problem: Some(problem.to_string()), ..view }),
     };
     let skipped = query.number("skip", 0, 10_000_000)?;
     let (difference, problem) = difference(&found, query)?;
@@ -84,7 +84,7 @@ fn difference(
     let last = history.versions.last().map_or(0, |version| version.number);
     let attributes = match history::difference(history, from, to) {
         Ok(differences) => differences,
-        Err(problem) => return Ok((None, Some(problem))),
+        Err(problem) => return Ok((None, Some(problem.to_string()))),
     };
     let json = |value: &Option<model::AttributeValue>| {
         value.as_ref().map(|value| {

@@ -19,7 +19,7 @@ use super::newest::{KeepReason, RowDecision, RowResult, verdict};
 use super::{Target, too_many};
 use crate::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_value};
-use client::sdk_error::error_text;
+use client::failure::{Context, Failure, Result};
 
 /// The rows that the restore would put: a hash of the key and the row's position in time. A key
 /// takes some hundred bytes.
@@ -38,7 +38,7 @@ impl DryRun {
         target: &Target,
         origin: Origin<'_>,
         item: &Item,
-    ) -> Result<RowResult, String> {
+    ) -> Result<RowResult> {
         if let Some(reason) = refusal(item, &target.definitions) {
             return Ok(RowResult::Skipped(reason));
         }
@@ -48,9 +48,9 @@ impl DryRun {
         if let Some(fate) = self.beside_planned(hash, origin.stamp) {
             return Ok(fate);
         }
-        let live = match live(target, &key).await? {
-            Ok(live) => live,
-            Err(reason) => return Ok(RowResult::Skipped(reason)),
+        let live = match live(target, &key).await {
+            Err(Failure::Refused(reason)) => return Ok(RowResult::Skipped(reason)),
+            live => live?,
         };
         // Another row of the same key may have been planned since the first check.
         if let Some(fate) = self.beside_planned(hash, origin.stamp) {
@@ -113,22 +113,20 @@ fn refusal(item: &Item, definitions: &[AttributeDefinition]) -> Option<String> {
     })
 }
 
-/// Reads the item under a key. If the key is invalid, returns the reason.
-async fn live(target: &Target, key: &Item) -> Result<Result<Option<Item>, String>, String> {
-    let failed = |reason: &dyn std::fmt::Display| {
-        format!("cannot read an item of `{}`: {reason}", target.table)
-    };
+/// Reads the item under a key.
+///
+/// # Errors
+/// When it cannot be read; a refusal if the key is invalid.
+async fn live(target: &Target, key: &Item) -> Result<Option<Item>> {
+    let doing = || format!("cannot read an item of `{}`", target.table);
     let request = target.client.get_item().table_name(&target.table).consistent_read(true);
     let request =
         key.iter().fold(request, |request, (name, value)| request.key(name, to_sdk_value(value)));
     match request.send().await {
-        Ok(answer) => {
-            let item = answer.item.map(from_sdk_item).transpose();
-            item.map(Ok).map_err(|reason| failed(&reason))
-        }
+        Ok(answer) => answer.item.map(from_sdk_item).transpose().context(doing),
         Err(SdkError::ServiceError(error)) if error.err().code() == Some("ValidationException") => {
-            Ok(Err(error.err().message().unwrap_or_default().to_owned()))
+            Err(Failure::Refused(error.err().message().unwrap_or_default().to_owned()))
         }
-        Err(error) => Err(failed(&error_text(&error))),
+        Err(error) => Err(error).context(doing),
     }
 }

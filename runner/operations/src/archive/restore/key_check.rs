@@ -12,6 +12,7 @@ use super::super::cell::{Cell, Row};
 use super::super::reading::Reading;
 use super::super::source::{Part, Source};
 use super::{Target, part_key};
+use client::failure::{Result, fatal};
 use client::table_description::key_attributes;
 
 /// The key attributes with their types, partition key first.
@@ -28,7 +29,7 @@ pub(super) async fn check(
     source: &Source,
     wanted: &[Part],
     is_whole: bool,
-) -> Result<(), String> {
+) -> Result<()> {
     let Target { client, table, archived, .. } = target;
     if table == archived {
         return Ok(());
@@ -65,7 +66,7 @@ pub(super) async fn check(
         }
         Err(_) => format!("{of}, and no selected archived item of `{archived}` has such a key"),
     };
-    Err(format!(
+    Err(fatal!(
         "cannot restore into table `{table}`: {wrong}; nothing was written. Restore into a table with the items' own key, then change the key with a migration (`weir migrate`)"
     ))
 }
@@ -88,7 +89,7 @@ async fn from_before(
     source: &Source,
     wanted: &[Part],
     made_ms: i64,
-) -> Result<DeletedBefore, String> {
+) -> Result<DeletedBefore> {
     let made = Timestamp::from_millisecond(made_ms).unwrap_or(Timestamp::MAX);
     let day = made.to_zoned(TimeZone::UTC).date().to_string();
     let older: Vec<Part> = wanted.iter().filter(|part| part.date <= day).cloned().collect();
@@ -136,7 +137,7 @@ async fn has_item_with(
     source: &Source,
     parts: &[Part],
     is_meant: impl Fn(&Row) -> bool,
-) -> Result<Option<bool>, String> {
+) -> Result<Option<bool>> {
     let mut reading = Reading::newest_first(source, parts.to_vec());
     let mut found = None;
     while let Some((part, batches)) = reading.next(Some(&["_item", "_deleted_at"])).await? {
@@ -183,7 +184,7 @@ mod tests {
                     "that of `movies` is `title` (S) and `year` (N)"
                 };
                 for flags in [&["--into", table][..], &["--into", table, "--dry-run"]] {
-                    let refused = run(&source, &store, flags).await.unwrap_err();
+                    let refused = run(&source, &store, flags).await.unwrap_err().to_string();
                     let expected =
                         format!("cannot restore into table `{table}`: {key}, and {other}; nothing");
                     assert!(refused.starts_with(&expected), "{refused}");
@@ -222,7 +223,7 @@ mod tests {
         super::super::tests::table_by_year(&store, "movies_old").await;
         let answer = run(&source, &store, &["--into", "movies_old"]).await.unwrap();
         assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
-        let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err();
+        let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err().to_string();
         assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
         // Deletes from now on have the key of the current table, whatever their other attributes
         // are.
@@ -230,7 +231,8 @@ mod tests {
         std::fs::create_dir_all(days.join("dt=9000-01-01")).unwrap();
         let part = days.join("dt=1970-01-01/part-1.parquet");
         std::fs::copy(part, days.join("dt=9000-01-01/part-9.parquet")).unwrap();
-        let refused = run(&source, &store, &["--into", "movies_old"]).await.unwrap_err();
+        let refused =
+            run(&source, &store, &["--into", "movies_old"]).await.unwrap_err().to_string();
         assert!(refused.contains("exclude them with --where \"dt <= '"), "{refused}");
         let old = ["--into", "movies_old", "--dt", "1970-01-01"];
         assert_eq!(run(&source, &store, &old).await.unwrap()["skipped"], json!(1));
@@ -250,6 +252,8 @@ mod tests {
         let flags = ["--into", "films", "--dt", "1970-01-01"];
         let answer = run(&source, &store, &flags).await.unwrap();
         assert_eq!(answer["restored"], json!(3), "{answer}");
-        assert!(run(&source, &store, &flags[..2]).await.unwrap_err().contains("z.parquet"));
+        assert!(
+            run(&source, &store, &flags[..2]).await.unwrap_err().to_string().contains("z.parquet")
+        );
     }
 }

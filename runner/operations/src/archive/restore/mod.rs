@@ -44,9 +44,9 @@ use crate::unchanged::Unchanged;
 use client::attribute::{from_sdk_item, to_sdk_item};
 use client::endpoint;
 use client::exit::Exit;
+use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::item_key;
-use client::sdk_error::error_text;
 
 /// Number of concurrent puts. Each batch of rows is complete before the next one begins.
 const PUTS_AT_ONCE: usize = 32;
@@ -99,7 +99,7 @@ pub(super) struct RestoreArguments {
 
 impl RestoreArguments {
     /// Returns the key of `--key`.
-    pub(super) fn key(&self) -> Result<Option<Item>, String> {
+    pub(super) fn key(&self) -> Result<Option<Item>> {
         self.key.as_deref().map(item_key::parse).transpose()
     }
 }
@@ -140,9 +140,9 @@ pub(super) async fn restore(
     conditions: &[Condition],
     arguments: &RestoreArguments,
     progress: &ProgressBar,
-) -> Result<Restored, String> {
+) -> Result<Restored> {
     let Some(first) = parts.first() else {
-        return Err("the archive has no parts of the selected table".to_owned());
+        return Err(fatal!("the archive has no parts of the selected table"));
     };
     let selection = Selection::read(conditions, arguments)?;
     let mut notes = Vec::new();
@@ -208,7 +208,7 @@ impl Run<'_> {
         archive: Option<&str>,
         (part, content): (&Part, &Content),
         mut is_turn: impl FnMut(&Selected) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         for rows in selected(part, content, self.selection)? {
             let mut rows = rows?;
             rows.retain(&mut is_turn);
@@ -219,7 +219,7 @@ impl Run<'_> {
     }
 
     /// Puts a row; a dry run only predicts the result.
-    async fn put(&self, archive: Option<&str>, row: &Row, archived: &Item) -> Result<(), String> {
+    async fn put(&self, archive: Option<&str>, row: &Row, archived: &Item) -> Result<()> {
         let (target, counts) = (self.target, self.counts);
         counts.selected();
         let event_id = row.text("_event_id");
@@ -255,41 +255,38 @@ impl Run<'_> {
     }
 }
 
-async fn target(
-    source: &Source,
-    arguments: &RestoreArguments,
-    archived: &str,
-) -> Result<Target, String> {
+async fn target(source: &Source, arguments: &RestoreArguments, archived: &str) -> Result<Target> {
     let url = super::store_for(source.is_on_aws(), arguments.endpoint.as_deref())?;
     let client = endpoint::client(&url);
     let table = arguments.into.clone().unwrap_or_else(|| archived.to_owned());
-    let failed = |reason: String| format!("cannot restore into table `{table}`: {reason}");
+    let doing = || format!("cannot restore into table `{table}`");
     let described = client.describe_table().table_name(&table).send().await;
-    let described = described.map_err(|error| failed(error_text(&error)))?.table;
+    let described = described.context(doing)?.table;
     let stream = described.as_ref().and_then(|table| table.latest_stream_arn.clone());
     let definitions = described.as_ref().map(|table| table.attribute_definitions().to_vec());
     let keys = described.and_then(|table| table.key_schema).unwrap_or_default();
     let keys: Vec<String> = keys.into_iter().map(|key| key.attribute_name).collect();
     if keys.is_empty() {
-        return Err(failed("it has no key".to_owned()));
+        return Err("it has no key").context(doing);
     }
     let ttl = client.describe_time_to_live().table_name(&table).send().await;
-    let ttl = ttl.map_err(|error| failed(error_text(&error)))?;
-    let ttl_attribute = ttl.time_to_live_description.and_then(|ttl| ttl.attribute_name);
+    let ttl_attribute =
+        ttl.context(doing)?.time_to_live_description.and_then(|ttl| ttl.attribute_name);
     let mut form = Form { keys, ttl_attribute, expires_at: None };
     form.expires_at = match arguments.ttl.as_str() {
         "strip" => None,
         seconds => {
             let seconds: u32 = seconds.parse().map_err(|_| {
-                format!("--ttl `{seconds}`: write `strip`, or a number of seconds, for example 604800 for a week")
+                fatal!("--ttl `{seconds}`: write `strip`, or a number of seconds, for example 604800 for a week")
             })?;
             if let Some(name) = form.kept_ttl_attribute() {
-                return Err(failed(format!(
+                return Err(format!(
                     "its TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
-                )));
+                ))
+                .context(doing);
             }
             if form.ttl_attribute.is_none() {
-                return Err(failed("TTL is not enabled on it; remove --ttl".to_owned()));
+                return Err("TTL is not enabled on it; remove --ttl").context(doing);
             }
             let now = endpoint::store_seconds(&url, &client).await;
             Some(now.saturating_add(i64::from(seconds)))
@@ -302,7 +299,7 @@ async fn target(
 }
 
 /// Puts one item under the condition that the current item is still `live`.
-async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<PutResult, String> {
+async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<PutResult> {
     let unchanged = match Unchanged::of(target.form.partition_key(), live, Some(item)) {
         Ok(unchanged) => unchanged,
         Err(attributes) => return Ok(PutResult::Refused(too_many(attributes))),
@@ -329,13 +326,13 @@ fn too_many(attributes: usize) -> String {
 fn outcome(
     target: &Target,
     answer: Result<PutItemOutput, SdkError<PutItemError>>,
-) -> Result<PutResult, String> {
+) -> Result<PutResult> {
     match answer {
         Ok(_) => Ok(PutResult::Put),
         Err(SdkError::ServiceError(error)) => match error.err() {
             PutItemError::ConditionalCheckFailedException(failed) => {
                 let live = failed.item().cloned().map(from_sdk_item).transpose();
-                Ok(PutResult::GuardFailed(live.map_err(|reason| cannot_put(target, &reason))?))
+                Ok(PutResult::GuardFailed(live.map_err(|failure| cannot_put(target, failure))?))
             }
             other if other.code() == Some("ValidationException") => {
                 Ok(PutResult::Refused(other.message().unwrap_or_default().to_owned()))
@@ -343,18 +340,20 @@ fn outcome(
             other => {
                 let code = other.code().unwrap_or("the store gave no reason");
                 let message = other.message().unwrap_or_default();
-                Err(cannot_put(target, &format!("{code}: {message}")))
+                Err(cannot_put(target, fatal!("{code}: {message}")))
             }
         },
-        Err(error) => Err(cannot_put(target, &error_text(&error))),
+        Err(error) => Err(cannot_put(target, error.into())),
     }
 }
 
-fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
-    format!(
-        "cannot put an item into `{}`: {reason}; items restored so far are kept; run the command again to resume",
-        target.table
-    )
+fn cannot_put(target: &Target, failure: Failure) -> Failure {
+    failure.with(|reason| {
+        format!(
+            "cannot put an item into `{}`: {reason}; items restored so far are kept; run the command again to resume",
+            target.table
+        )
+    })
 }
 
 /// Returns a progress bar on the terminal, which a later signal reads.
@@ -389,7 +388,7 @@ pub(super) mod tests {
             let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
             let hidden = ProgressBar::hidden();
             let refused = restore(&source, &parts, &[], &arguments, &hidden).await;
-            let refused = refused.err().unwrap();
+            let refused = refused.err().unwrap().to_string();
             assert_eq!(
                 refused,
                 format!("--dt `{day}` is not a day: write, for example, 2026-11-21")
@@ -414,7 +413,7 @@ pub(super) mod tests {
         source: &Source,
         store: &TestStore,
         flags: &[&str],
-    ) -> Result<serde_json::Value, String> {
+    ) -> Result<serde_json::Value> {
         let words = ["restore", "--all", "--endpoint", &store.url].into_iter();
         let arguments = CommandLine::try_parse_from(words.chain(flags.iter().copied()));
         let parts = source.parts(None, None).await.unwrap();
@@ -435,7 +434,7 @@ pub(super) mod tests {
         let folder = super::super::tests::archive();
         let source = Source::Folder(folder.path().to_owned());
         let store = movies_by_year().await;
-        let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err();
+        let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err().to_string();
         assert!(refused.contains("its TTL attribute `year` is part of the key"), "{refused}");
         let answer = run(&source, &store, &[]).await.unwrap();
         let counts = ["restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());

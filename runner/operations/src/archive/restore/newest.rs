@@ -11,6 +11,7 @@ use rules::migration::is_bare_tombstone_of;
 
 use super::PUTS_AT_ONCE;
 use super::form::Form;
+use client::failure::{Failure, Result};
 
 /// Maximum number of comparisons for a row. Each comparison after the first follows a put of
 /// another row of the key. A batch has at most [`PUTS_AT_ONCE`] such rows; more changes of the item
@@ -68,8 +69,8 @@ pub(super) enum RowDecision {
 pub(super) async fn put_newest(
     origin: Origin<'_>,
     form: &Form,
-    attempt: impl AsyncFn(Option<&Item>) -> Result<PutResult, String>,
-) -> Result<RowResult, String> {
+    attempt: impl AsyncFn(Option<&Item>) -> Result<PutResult>,
+) -> Result<RowResult> {
     let mut live: Option<Item> = None;
     for _ in 0..LOOKS_MAX {
         match attempt(live.as_ref()).await? {
@@ -84,10 +85,10 @@ pub(super) async fn put_newest(
             PutResult::GuardFailed(None) => return Ok(RowResult::Kept(KeepReason::Written)),
         }
     }
-    Err(format!(
+    Err(Failure::Retry(format!(
         "the item of event `{}` changed at each of {LOOKS_MAX} attempts; stop the other restore, and run the command again",
         origin.event_id
-    ))
+    )))
 }
 
 /// Decides whether a row replaces `live`. The row replaces it in three cases: there is no item;

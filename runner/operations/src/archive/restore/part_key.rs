@@ -16,6 +16,7 @@ use rules::archive::{ColumnType, SYSTEM_COLUMNS, is_discovered};
 use super::super::reading::{READS_AT_ONCE, while_parts_change};
 use super::super::schema::told_columns;
 use super::super::source::{Part, Source};
+use client::failure::Result;
 
 /// The key of the other table, partition key first.
 type Key = [(String, KeyAttributeType)];
@@ -80,7 +81,7 @@ pub(super) async fn joined(
     wanted: &[Part],
     key: &Key,
     is_whole: bool,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>> {
     let Some(table) = wanted.first().map(|part| part.table.as_str()) else { return Ok(None) };
     let days: BTreeSet<&str> = wanted.iter().map(|part| part.date.as_str()).collect();
     let list = async || {
@@ -97,7 +98,7 @@ async fn joined_in(
     parts: &[Part],
     key: &Key,
     is_whole: bool,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>> {
     for some in parts.chunks(READS_AT_ONCE) {
         let footers = try_join_all(some.iter().map(|part| source.footer(part))).await?;
         for (part, footer) in some.iter().zip(footers) {
@@ -118,12 +119,7 @@ async fn joined_in(
 
 /// Returns true if items of a part have the other key, and their own key may have a further
 /// attribute.
-async fn are_joined(
-    source: &Source,
-    part: &Part,
-    of_part: &PartKey,
-    key: &Key,
-) -> Result<bool, String> {
+async fn are_joined(source: &Source, part: &Part, of_part: &PartKey, key: &Key) -> Result<bool> {
     let batches = source.open(part, Some(&["_item"])).await?;
     let mut has_key = false;
     for row in part.rows(batches) {
@@ -222,7 +218,7 @@ mod tests {
             ("by_year", "it lacks `title`, which was in the key of archived items"),
         ] {
             for flags in [&["--into", into][..], &["--into", into, "--dry-run"]] {
-                let refused = run(&source, &store, flags).await.unwrap_err();
+                let refused = run(&source, &store, flags).await.unwrap_err().to_string();
                 assert!(refused.contains(words) && refused.contains("nothing was"), "{refused}");
             }
             let scanned = store.client.scan().table_name(into).send().await.unwrap();
@@ -230,7 +226,7 @@ mod tests {
         }
         // The operator may assert that the key is whole, but not if the archive shows the contrary.
         let refused = run(&source, &store, &["--into", "by_year", "--whole-key"]).await;
-        assert!(refused.unwrap_err().contains("it lacks `title`"));
+        assert!(refused.unwrap_err().to_string().contains("it lacks `title`"));
         let answer = run(&source, &store, &["--into", "by_title", "--whole-key"]).await.unwrap();
         assert_eq!(answer["restored"], json!(3), "{answer}");
     }

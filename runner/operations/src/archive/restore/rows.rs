@@ -11,6 +11,7 @@ use super::super::cell::{Row, rows_of};
 use super::super::source::{Content, Part};
 use super::form::{Conversion, Form};
 use super::selection::Selection;
+use client::failure::Result;
 
 /// A selected row and its item.
 pub(super) type Selected = (Row, Item);
@@ -23,7 +24,7 @@ pub(super) fn selected<'a>(
     part: &'a Part,
     content: &Content,
     selection: &'a Selection<'_>,
-) -> Result<impl Iterator<Item = Result<Vec<Selected>, String>>, String> {
+) -> Result<impl Iterator<Item = Result<Vec<Selected>>>> {
     let batches = content.rows(None).map_err(|error| part.failed(error))?;
     Ok(batches.map(move |batch| {
         let batch = batch.map_err(|error| part.failed(error))?;
@@ -61,7 +62,7 @@ impl Newest {
         content: &Content,
         selection: &Selection<'_>,
         form: &Form,
-    ) -> Result<Self, String> {
+    ) -> Result<Self> {
         let mut newest = Self::default();
         for rows in selected(part, content, selection)? {
             for (row, item) in rows? {

@@ -6,6 +6,7 @@ use super::super::cell::{Row, parse_time};
 use super::super::condition::{Condition, are_met_by};
 use super::super::item_match::{BeginsWith, ItemMatch};
 use super::RestoreArguments;
+use client::failure::{Result, fatal};
 
 /// The conditions that a row must meet.
 pub(super) struct Selection<'s> {
@@ -20,17 +21,16 @@ impl<'s> Selection<'s> {
     ///
     /// # Errors
     /// When a flag is wrong, or nothing is selected.
-    pub(super) fn read(
-        conditions: &'s [Condition],
-        arguments: &RestoreArguments,
-    ) -> Result<Self, String> {
+    pub(super) fn read(conditions: &'s [Condition], arguments: &RestoreArguments) -> Result<Self> {
         let selects = arguments.key.is_some()
             || !arguments.conditions.is_empty()
             || arguments.begins_with.is_some()
             || arguments.dt.is_some()
             || arguments.as_of.is_some();
         if !selects && !arguments.all {
-            return Err("no rows are selected: use --key, --where, --begins-with, --dt or --as-of, or --all to restore everything".to_owned());
+            return Err(fatal!(
+                "no rows are selected: use --key, --where, --begins-with, --dt or --as-of, or --all to restore everything"
+            ));
         }
         let equals = arguments.key()?.unwrap_or_default();
         let as_of = arguments.as_of.as_deref().map(parse_time).transpose()?;
@@ -42,7 +42,7 @@ impl<'s> Selection<'s> {
     ///
     /// # Errors
     /// When an item cannot be read.
-    pub(super) fn item_of(&self, row: &Row) -> Result<Option<Item>, String> {
+    pub(super) fn item_of(&self, row: &Row) -> Result<Option<Item>> {
         if self.as_of.is_some_and(|as_of| row.deleted_at() > as_of)
             || !are_met_by(self.conditions, row)?
         {

@@ -29,6 +29,7 @@ use rules::versions::edition::Digest;
 use super::Place;
 use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::contention::{Attempts, is_contended};
+use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 use client::sdk_error::error_text;
@@ -102,7 +103,7 @@ impl Sums {
         let added = add(&mut seen.ballots, ballot.points);
         // A counter with an empty name cannot be compared, because no reader finds its slots.
         let named = if ballot.counter.is_empty() {
-            Err("its name is empty; withdraw these votes".to_owned())
+            Err(fatal!("its name is empty; withdraw these votes"))
         } else {
             added
         };
@@ -147,7 +148,7 @@ impl Sums {
     }
 
     /// Adds a slot's value, or the reason why the slot has none.
-    fn add_slot(&mut self, counter: &str, slot: u32, value: Result<Number, String>) {
+    fn add_slot(&mut self, counter: &str, slot: u32, value: Result<Number>) {
         let added = value.and_then(|value| {
             let seen = self.of(counter);
             seen.every_slot.insert(slot, value);
@@ -173,8 +174,8 @@ fn is_meant(counter: &str, prefix: Option<&str>) -> bool {
     prefix.is_none_or(|prefix| counter.starts_with(prefix))
 }
 
-fn add(sum: &mut Number, more: Number) -> Result<(), String> {
-    *sum = sum.checked_add(more).map_err(|error| error.to_string())?;
+fn add(sum: &mut Number, more: Number) -> Result<()> {
+    *sum = sum.checked_add(more).map_err(Failure::fatal)?;
     Ok(())
 }
 
@@ -205,11 +206,11 @@ impl Ballots<'_> {
         poll: &str,
         voter: &str,
         vote: Option<(&str, Number)>,
-    ) -> Result<bool, String> {
-        let key = ballot_key(poll, voter).map_err(|refusal| refusal.to_string())?;
+    ) -> Result<bool> {
+        let key = ballot_key(poll, voter).map_err(Failure::fatal)?;
         let after =
             vote.map(|(counter, points)| Ballot::cast(&self.place.rule, voter, counter, points));
-        let after = after.transpose().map_err(|refusal| refusal.to_string())?;
+        let after = after.transpose().map_err(Failure::fatal)?;
         let mut attempts = Attempts::first();
         loop {
             let before = self.ballot(&key).await?;
@@ -225,21 +226,21 @@ impl Ballots<'_> {
                 return Ok(true);
             }
             if !attempts.next().await {
-                return Err(format!(
+                return Err(Failure::Retry(format!(
                     "ballot `{key}`: nothing was counted, because of concurrent writes to the ballot or its slot; run the command again"
-                ));
+                )));
             }
         }
     }
 
-    async fn ballot(&self, key: &str) -> Result<Option<Ballot>, String> {
+    async fn ballot(&self, key: &str) -> Result<Option<Ballot>> {
         let request = self.place.client.get_item().table_name(&self.table).consistent_read(true);
         let answer = request.key(&self.key, SdkValue::S(key.to_owned())).send().await;
-        let unread = |error| format!("ballot `{key}`: {}", self.unread(&self.table, &error));
-        let answer = answer.map_err(unread)?;
+        let answer = answer.map_err(|error| self.unread(&self.table, error));
+        let answer = answer.context(|| format!("ballot `{key}`"))?;
         let Some(item) = answer.item else { return Ok(None) };
         let ballot = Ballot::from_item(&from_sdk_item(item)?);
-        ballot.map(Some).ok_or_else(|| format!("ballot `{key}`: {NO_BALLOT}"))
+        ballot.map(Some).ok_or_else(|| fatal!("ballot `{key}`: {NO_BALLOT}"))
     }
 
     /// Runs one transaction. Returns `false` if the ballot changed since it was read, or if another
@@ -249,11 +250,11 @@ impl Ballots<'_> {
         key: &str,
         before: Option<&Ballot>,
         after: Option<&Ballot>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool> {
         let mut request = self.place.client.transact_write_items();
         request = request.transact_items(self.change_of_ballot(key, before, after)?);
         let additions = additions(before, after, self.place.rule.slot_count);
-        let additions = additions.map_err(|error| error.to_string())?;
+        let additions = additions.map_err(Failure::fatal)?;
         let slots: Vec<String> = additions.keys().cloned().collect();
         // A stored ballot may have points that do not fit into a slot. Its slot is unreadable until
         // that vote is withdrawn.
@@ -264,14 +265,14 @@ impl Ballots<'_> {
         }
         let Err(error) = request.send().await else { return Ok(true) };
         if let Some(slot) = slot_without_room(&error, &slots) {
-            return Err(format!(
+            return Err(fatal!(
                 "ballot `{key}`: nothing was counted, because slot `{slot}` is not a number, or would leave the range that totals hold exactly ({SUMMABLE}); check it with `weir counters recount`"
             ));
         }
         if is_contended(error.code(), &error_text(&error)) {
             return Ok(false);
         }
-        Err(format!("ballot `{key}`: {}", error_text(&error)))
+        Err(error).context(|| format!("ballot `{key}`"))
     }
 
     /// Returns the update that adds points to a slot if the slot's current value is within `room`.
@@ -280,7 +281,7 @@ impl Ballots<'_> {
         slot: String,
         points: Number,
         room: Option<(Number, Number)>,
-    ) -> Result<TransactWriteItem, String> {
+    ) -> Result<TransactWriteItem> {
         let number = |number: Number| to_sdk_value(&AttributeValue::N(number));
         let update = UpdateSlot::builder()
             .table_name(&self.place.slots_table)
@@ -299,7 +300,7 @@ impl Ballots<'_> {
                 .expression_attribute_values(":high", number(high)),
             None => update,
         };
-        let update = update.build().map_err(|error| error.to_string())?;
+        let update = update.build()?;
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
@@ -308,7 +309,7 @@ impl Ballots<'_> {
         key: &str,
         before: Option<&Ballot>,
         after: Option<&Ballot>,
-    ) -> Result<TransactWriteItem, String> {
+    ) -> Result<TransactWriteItem> {
         let (mut names, mut values) = (BTreeMap::new(), BTreeMap::new());
         let condition = match before {
             None => {
@@ -342,7 +343,7 @@ impl Ballots<'_> {
                     .set_expression_attribute_names(names)
                     .set_expression_attribute_values(values)
                     .build();
-                item.put(put.map_err(|error| error.to_string())?).build()
+                item.put(put?).build()
             }
             None => {
                 let delete = Delete::builder()
@@ -352,7 +353,7 @@ impl Ballots<'_> {
                     .set_expression_attribute_names(names)
                     .set_expression_attribute_values(values)
                     .build();
-                item.delete(delete.map_err(|error| error.to_string())?).build()
+                item.delete(delete?).build()
             }
         })
     }
@@ -368,7 +369,7 @@ impl Ballots<'_> {
         prefix: Option<&str>,
         grace: Duration,
         repair: bool,
-    ) -> Result<Recount, String> {
+    ) -> Result<Recount> {
         let (mut recount, first) = self.look(prefix).await?;
         if first.is_empty() {
             return Ok(recount);
@@ -394,10 +395,7 @@ impl Ballots<'_> {
         Ok(recount)
     }
 
-    async fn look(
-        &self,
-        prefix: Option<&str>,
-    ) -> Result<(Recount, BTreeMap<String, CounterRead>), String> {
+    async fn look(&self, prefix: Option<&str>) -> Result<(Recount, BTreeMap<String, CounterRead>)> {
         let mut recount = Recount::default();
         let mut sums = Sums::default();
         self.scan(&self.table, |item| match Ballot::from_item(&item) {
@@ -422,7 +420,7 @@ impl Ballots<'_> {
                 without_ballots += u64::from(prefix.is_none());
                 return;
             }
-            let value = rule.value_of_slot(&item).map_err(|refusal| refusal.to_string());
+            let value = rule.value_of_slot(&item).map_err(Failure::fatal);
             sums.add_slot(counter, slot, value);
         })
         .await?;
@@ -434,15 +432,15 @@ impl Ballots<'_> {
         Ok((recount, sums.differing()))
     }
 
-    async fn scan(&self, table: &str, mut visit: impl FnMut(Item)) -> Result<(), String> {
+    async fn scan(&self, table: &str, mut visit: impl FnMut(Item)) -> Result<()> {
         let scan = self.place.client.scan().table_name(table).consistent_read(true);
         let mut items = scan.into_paginator().items().send();
         let mut read = 0_u64;
         while let Some(item) = items.next().await {
-            let item = item.map_err(|error| self.unread(table, &error)).and_then(from_sdk_item);
+            let item = item.map_err(|error| self.unread(table, error)).and_then(from_sdk_item);
             read += 1;
             interruption::reached(format!("{read} items of `{table}` read"));
-            visit(item.map_err(|error| format!("cannot read table `{table}`: {error}"))?);
+            visit(item.context(|| format!("cannot read table `{table}`"))?);
         }
         Ok(())
     }
@@ -450,7 +448,7 @@ impl Ballots<'_> {
     /// Adds the difference to slot 0, on the condition that every slot is unchanged. Without the
     /// condition, a concurrent recount or a vote in flight would be added too. If the response is
     /// lost, the SDK retries with the same token, so the transaction runs once.
-    async fn repair(&self, counter: &str, seen: &CounterRead) -> Result<bool, String> {
+    async fn repair(&self, counter: &str, seen: &CounterRead) -> Result<bool> {
         let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
         let held = seen.every_slot.get(&REPAIRED_SLOT).copied();
         let missing = seen.ballots.checked_sub(seen.slots);
@@ -475,12 +473,11 @@ impl Ballots<'_> {
         parts.push(self.repair_of_slot(slot, held, sum)?);
         let request = self.place.client.transact_write_items().set_transact_items(Some(parts));
         let Err(error) = request.send().await else { return Ok(true) };
-        let reason = error_text(&error);
         // Nothing was applied; the next recount repairs the difference.
-        if is_contended(error.code(), &reason) {
+        if is_contended(error.code(), &error_text(&error)) {
             return Ok(false);
         }
-        Err(format!("cannot repair counter `{counter}`: {reason}"))
+        Err(error).context(|| format!("cannot repair counter `{counter}`"))
     }
 
     /// Returns the update of a slot to `sum`, on the condition that the slot is unchanged.
@@ -489,7 +486,7 @@ impl Ballots<'_> {
         slot: String,
         held: Option<Number>,
         sum: Number,
-    ) -> Result<TransactWriteItem, String> {
+    ) -> Result<TransactWriteItem> {
         let number = |number: Number| to_sdk_value(&AttributeValue::N(number));
         let update = UpdateSlot::builder()
             .table_name(&self.place.slots_table)
@@ -503,17 +500,12 @@ impl Ballots<'_> {
                 .condition_expression("#value = :seen")
                 .expression_attribute_values(":seen", number(held)),
         };
-        let update = update.build().map_err(|error| error.to_string())?;
+        let update = update.build()?;
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
     /// Returns the condition check that a slot is unchanged.
-    fn check_of_slot(
-        &self,
-        counter: &str,
-        slot: u32,
-        value: Number,
-    ) -> Result<TransactWriteItem, String> {
+    fn check_of_slot(&self, counter: &str, slot: u32, value: Number) -> Result<TransactWriteItem> {
         let key = SdkValue::S(Counters::slot_key_text(counter, slot));
         let check = ConditionCheck::builder()
             .table_name(&self.place.slots_table)
@@ -521,8 +513,7 @@ impl Ballots<'_> {
             .condition_expression("#value = :seen")
             .expression_attribute_names("#value", &self.place.rule.slot_value)
             .expression_attribute_values(":seen", to_sdk_value(&AttributeValue::N(value)))
-            .build()
-            .map_err(|error| error.to_string())?;
+            .build()?;
         Ok(TransactWriteItem::builder().condition_check(check).build())
     }
 }

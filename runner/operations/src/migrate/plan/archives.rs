@@ -4,6 +4,7 @@
 //! For tables on AWS nothing is checked: the operator sends the event to the function.
 
 use client::aws_host::is_on_aws;
+use client::failure::Result;
 use client::running::Running;
 use rules::migration::plan::Plan;
 
@@ -27,7 +28,7 @@ pub(crate) fn unreachable(plan: &Plan, endpoint: &str) -> Vec<String> {
 }
 
 /// Checks that a running system has the function.
-fn check(running: &Running) -> Result<(), String> {
+fn check(running: &Running) -> Result<()> {
     running.function(FUNCTION).map(drop)
 }
 

@@ -6,16 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::Item;
+use design::capacity::{READ_UNIT_BYTES, float, read_units, write_units};
+use model::{Item, KeySchema};
 use rules::Stamp;
 use rules::migration::plan::{Backfill, Kind, Plan};
 use rules::migration::{Migration, Register, Registers, Rewrite, TOUCH, Target, key_of};
 use serde_json::{Value, json};
 
-use crate::migrate::plan::indexes::write_units;
 use crate::migrate::plan::tables::TableFacts;
 
-const READ_UNIT_BYTES: f64 = 4_096.0;
 /// Items per page of the workers' scans.
 const PAGE_ITEMS: f64 = 500.0;
 /// Maximum bytes per page of a scan.
@@ -88,8 +87,9 @@ impl Phase {
     ) {
         self.writes += write_units(before, after) * times;
         let Some(facts) = facts else { return };
+        let key = key_names(&facts.schema);
         for index in &facts.indexes {
-            let units = index.write_units(&facts.schema, before, after) * times;
+            let units = index.write_units(&key, before, after) * times;
             *self.indexes.entry((table.to_owned(), index.name.clone())).or_default() += units;
         }
     }
@@ -278,16 +278,12 @@ fn changed(marked: &Item) -> Item {
     changed
 }
 
-/// Returns the units of a strongly consistent read of one item.
-fn read_units(item: &Item) -> f64 {
-    float(item.size().div_ceil(4096).max(1))
+/// Returns the names of the key attributes.
+fn key_names(key: &KeySchema) -> Vec<&str> {
+    let sort = key.sort.iter().map(|sort| sort.name.as_str());
+    std::iter::once(key.partition.name.as_str()).chain(sort).collect()
 }
 
 fn size(item: &Item) -> f64 {
     float(item.size())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "estimates do not need more than 52 bits")]
-fn float(number: usize) -> f64 {
-    number as f64
 }

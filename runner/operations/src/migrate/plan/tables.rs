@@ -7,13 +7,14 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
 };
+use design::capacity::IndexShape;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
 
 use crate::migrate::failure::{Result, fatal};
-use crate::migrate::plan::indexes::IndexFacts;
+use crate::migrate::plan::indexes;
 use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::sdk_error::{error_text, is_not_found};
 
@@ -40,7 +41,7 @@ pub(crate) struct TableFacts {
     pub(crate) stream: Option<String>,
     pub(crate) provisioned_write_units: u64,
     /// The indexes of the table, global and local.
-    pub(crate) indexes: Vec<IndexFacts>,
+    pub(crate) indexes: Vec<IndexShape>,
 }
 
 /// Describes every table of a plan; missing tables are left out.
@@ -121,7 +122,7 @@ fn facts(table: &TableDescription) -> Option<TableFacts> {
         bytes: u64::try_from(table.table_size_bytes().unwrap_or(0)).unwrap_or(0),
         stream: view.map(|view| view.as_str().to_owned()),
         provisioned_write_units: units.and_then(|units| u64::try_from(units).ok()).unwrap_or(0),
-        indexes: IndexFacts::of_table(table),
+        indexes: indexes::of_table(table),
     })
 }
 
@@ -186,7 +187,7 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     let answer = answer.map_err(|error| {
         format!("cannot read an item of table `{table}`: {}", error_text(&error))
     })?;
-    Ok(answer.item.map(from_sdk_item).transpose()?)
+    answer.item.map(from_sdk_item).transpose()
 }
 
 /// Reads items by their keys, strongly consistent. Missing items are left out.

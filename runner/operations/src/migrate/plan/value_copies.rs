@@ -8,9 +8,9 @@ use rules::fan_out::Job;
 use serde_json::{Value, json};
 
 use crate::migrate::context::Context;
-use crate::migrate::failure::Result;
+use crate::migrate::failure::{Failure, Result};
 use client::attribute::from_sdk_item;
-use client::sdk_error::{error_text, is_not_found};
+use client::sdk_error::is_not_found;
 
 /// The control table's name in the template, after the prefix.
 const CONTROL_TABLE: &str = "weir-migrations";
@@ -130,7 +130,7 @@ async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
     while let Some(item) = items.next().await {
         let item = match item {
             Err(error) if is_not_found(&error) => return Ok(None),
-            Err(error) => Err(error_text(&error)),
+            Err(error) => Err(Failure::from(error)),
             Ok(item) => from_sdk_item(item),
         };
         let item = item.map_err(|error| format!("cannot read table `{table}`: {error}"))?;

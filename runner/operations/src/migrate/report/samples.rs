@@ -25,8 +25,8 @@ pub struct Sample {
     pub table: String,
     /// The source item.
     pub before: Item,
-    /// What the plan makes of the item, or why it cannot be transformed.
-    pub after: std::result::Result<Vec<Made>, String>,
+    /// What the plan makes of the item, or the refusal of an item that it cannot transform.
+    pub after: Result<Vec<Made>>,
 }
 
 /// An item that the plan makes of a source item.
@@ -74,20 +74,22 @@ async fn first_of(
         found.iter().filter_map(|item| migration.visible(table, item)).map(|before| async move {
             let after = match migration.kind().is_in_place() {
                 true => rewritten(migration, table, &before),
-                false => made(context, migration, table, &before).await?,
+                false => made(context, migration, table, &before).await,
             };
-            Ok::<_, Failure>(Sample { table: table.to_owned(), before, after })
+            match after {
+                Ok(_) | Err(Failure::Refused(_)) => {
+                    Ok(Sample { table: table.to_owned(), before, after })
+                }
+                Err(failure) => Err(failure),
+            }
         });
     try_join_all(samples).await
 }
 
 /// Returns what a change in place makes of an item. The item itself shows whether that was done.
-fn rewritten(
-    migration: &Migration,
-    table: &str,
-    item: &Item,
-) -> std::result::Result<Vec<Made>, String> {
-    let (made, stands) = match migration.rewrite(table, item)? {
+fn rewritten(migration: &Migration, table: &str, item: &Item) -> Result<Vec<Made>> {
+    let rewrite = migration.rewrite(table, item).map_err(Failure::Refused)?;
+    let (made, stands) = match rewrite {
         Rewrite::Keep => (Some(item.clone()), Stands::Equal),
         Rewrite::Change(made) => (Some(made), Stands::Different(item.clone())),
         Rewrite::Delete => (None, Stands::Different(item.clone())),
@@ -101,11 +103,8 @@ async fn made(
     migration: &Migration,
     table: &str,
     item: &Item,
-) -> Result<std::result::Result<Vec<Made>, String>> {
-    let outputs = match migration.outputs(table, item) {
-        Ok(outputs) => outputs,
-        Err(reason) => return Ok(Err(reason)),
-    };
+) -> Result<Vec<Made>> {
+    let outputs = migration.outputs(table, item).map_err(Failure::Refused)?;
     let mut keys: BTreeMap<&str, Vec<&PrimaryKey>> = BTreeMap::new();
     for target in outputs.keys() {
         keys.entry(&target.table).or_default().push(&target.key);
@@ -126,7 +125,7 @@ async fn made(
         };
         Made { table: target.table.clone(), item: Some(item.clone()), stands }
     });
-    Ok(Ok(made.collect()))
+    Ok(made.collect())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rules::migration::{Migration, Phase};
 
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::drain::trimmed;
-use crate::migrate::failure::{Failure, Result, refused};
+use crate::migrate::failure::{Failure, Result, fatal, refused};
 use crate::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
 use crate::migrate::plan::check::{PlanErrors, check, followed};
 use crate::migrate::plan::plan_file::PlanFile;
@@ -58,9 +58,9 @@ pub(crate) struct StartArguments {
 ///
 /// # Errors
 /// When the text is not a whole number.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64> {
     text.parse().map_err(|_| {
-        "a rate is a whole positive number of items per second, or 0 for no limit".to_owned()
+        fatal!("a rate is a whole positive number of items per second, or 0 for no limit")
     })
 }
 

@@ -28,7 +28,7 @@ use crate::migrate::drain::lost;
 use crate::migrate::drain::proof::gap::{gap, has_child};
 use crate::migrate::drain::proof::refusals::{Refusals, Refused, as_told, not_made};
 use crate::migrate::drain::shard_end::{CLOCKS_SECONDS, ShardEnd};
-use crate::migrate::failure::{Result, fatal};
+use crate::migrate::failure::{Failure, Result, fatal};
 use crate::migrate::plan::tables;
 use crate::migrate::report::documents;
 use client::shards::{self, Place, Refusal, Start, Stream};
@@ -425,7 +425,7 @@ impl Drain {
         let looks = folded.assemblies.into_iter().map(|(document, joined)| async move {
             let (client, migration) = (&self.client, &self.migration);
             let what = documents::unassembled(client, migration, &document, &joined.value).await?;
-            Ok::<_, String>((joined.records, what))
+            Ok::<_, Failure>((joined.records, what))
         });
         let looks: Vec<_> = looks.collect();
         let looks: Vec<_> =
@@ -487,11 +487,12 @@ impl Drain {
     }
 
     /// Returns the targets of an item; for a change in place, only the item itself.
-    fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
+    fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>> {
         if self.migration.kind().is_in_place() {
-            return self.migration.rewrite(table, item).map(|_| BTreeMap::new());
+            self.migration.rewrite(table, item)?;
+            return Ok(BTreeMap::new());
         }
-        self.migration.outputs(table, item)
+        Ok(self.migration.outputs(table, item)?)
     }
 
     /// Returns what is still wrong because of a refused item; `None` if a later version corrected

@@ -10,6 +10,8 @@ use model::Item;
 use model::json::item_to_string;
 use rules::migration::Target;
 
+use crate::migrate::failure::Failure;
+
 /// Maximum number of items that are kept for another check. If there are more, the plan is probably
 /// wrong.
 const ITEMS_MAX: usize = 1_000;
@@ -108,7 +110,7 @@ impl Refusals {
 }
 
 /// Returns the message that an item cannot be transformed.
-pub(crate) fn not_made(reason: &str) -> String {
+pub(crate) fn not_made(reason: &Failure) -> String {
     format!("cannot be transformed ({reason})")
 }
 

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use design::Prices;
 use model::KeyValue;
 use model::json::item_to_string;
 use rules::migration::plan::{Direction, Kind, Plan};
 use rules::migration::{Migration, Rewrite};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::sizes::Sizes;
@@ -31,8 +31,6 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{self, Output, show};
 
-/// Prices in US dollars. They are data, because they change and depend on the region.
-const PRICES: &str = include_str!("../prices.json");
 /// Write units per second that a new on-demand table accepts immediately. Source: DynamoDB
 /// developer guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
@@ -46,40 +44,6 @@ const HOT_WRITES_MIN: u64 = 40;
 const HOT_SOURCES_MIN: u64 = 40;
 /// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
-
-#[derive(Deserialize)]
-struct Prices {
-    region: String,
-    of: String,
-    on_demand: OnDemand,
-    provisioned: Provisioned,
-}
-
-#[derive(Deserialize)]
-struct OnDemand {
-    million_writes: f64,
-    million_reads: f64,
-}
-
-#[derive(Deserialize)]
-struct Provisioned {
-    write_unit_hour: f64,
-    read_unit_hour: f64,
-}
-
-impl Prices {
-    fn on_demand(&self, writes: f64, reads: f64) -> f64 {
-        (writes * self.on_demand.million_writes + reads * self.on_demand.million_reads) / 1e6
-    }
-
-    /// Returns the price of provisioned units for the time in which they are used. One unit serves
-    /// one request per second.
-    fn provisioned(&self, writes: f64, reads: f64) -> f64 {
-        let hours = |units: f64| units / 3600.0;
-        hours(writes) * self.provisioned.write_unit_hour
-            + hours(reads) * self.provisioned.read_unit_hour
-    }
-}
 
 impl SampleResults {
     /// Counts the bytes of an item that the migration writes into a table.
@@ -137,7 +101,12 @@ struct SampleResults {
 }
 
 /// Checks a plan, transforms samples, and reports the result.
-pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<Exit> {
+pub(crate) async fn run(
+    context: &Context,
+    file: &Path,
+    samples: u64,
+    prices: &Prices,
+) -> Result<Exit> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
     let file = PlanFile::read(&name, &text)?;
@@ -163,14 +132,10 @@ pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         whole.add(basis, table, &sample, all.bytes - bytes);
     }
     whole.cost.per_source(all.sources);
-    if let Some(inverse) = &inverse {
-        whole.add_inverse(inverse, &all);
-    }
+    inverse.iter().for_each(|inverse| whole.add_inverse(inverse, &all));
     whole.occupied = targets::occupied(client, &file.plan, &found).await?;
     whole.archives = archives::unreachable(&file.plan, &context.endpoint);
-    let prices: Prices = serde_json::from_str(PRICES)
-        .map_err(|error| format!("cannot parse the list of prices: {error}"))?;
-    let report = report(&file, &all, &found, &whole, &prices);
+    let report = report(&file, &all, &found, &whole, prices);
     match context.output {
         Output::Table => show(&as_text(&report)),
         _ => show(&format!("{report}\n")),
@@ -238,6 +203,14 @@ impl EstimatedTotals {
             }
         }
     }
+}
+
+/// Returns the prices of a file, or those that Weir brings along.
+pub(crate) fn read_prices(file: Option<&Path>) -> Result<Prices> {
+    let Some(file) = file else { return Ok(Prices::own().map_err(|error| error.to_string())?) };
+    let name = file.display();
+    let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
+    Ok(Prices::parse(&text).map_err(|error| format!("`{name}`: {error}"))?)
 }
 
 /// Returns the migration of the way back; `None` if the plan has none.

@@ -31,7 +31,7 @@ fn said(plan: &str, items: &[&str]) -> (Value, String) {
     let basis = Basis { plan: &file.plan, migration: &migration, tables: &BTreeMap::new() };
     whole.add(basis, "orders", &items, all.bytes);
     inverse.iter().for_each(|inverse| whole.add_inverse(inverse, &all));
-    let prices: Prices = serde_json::from_str(PRICES).unwrap();
+    let prices = Prices::own().unwrap();
     let report = report(&file, &all, &BTreeMap::new(), &whole, &prices);
     let text = as_text(&report);
     (report, text)
@@ -231,17 +231,4 @@ fn a_document_of_many_parts_makes_a_hot_partition() {
     let told = hot[0].as_str().unwrap();
     assert!(told.contains("O#7") && told.ends_with("gets 101 of 199 writes"), "{told}");
     assert!(text.contains(told), "{text}");
-}
-
-#[test]
-fn a_million_of_each_costs_the_list_price() {
-    let prices: Prices = serde_json::from_str(PRICES).unwrap();
-    let near = |dollars: f64, expected: f64| (dollars - expected).abs() < 1e-9;
-    assert!(near(prices.on_demand(1e6, 0.0), prices.on_demand.million_writes));
-    assert!(near(prices.on_demand(0.0, 2e6), 2.0 * prices.on_demand.million_reads));
-    // 3,600 requests are one provisioned unit for an hour.
-    assert!(near(prices.provisioned(3600.0, 0.0), prices.provisioned.write_unit_hour));
-    assert!(near(prices.provisioned(0.0, 7200.0), 2.0 * prices.provisioned.read_unit_hour));
-    let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());
-    assert!(day.count() == 3, "{}", prices.of);
 }

@@ -144,8 +144,7 @@ impl<'c> RecordTime<'c> {
 }
 
 async fn listed(context: &Context) -> Result<Stream> {
-    let stream = shards::stream_of(&context.endpoint, &context.control.table).await;
-    stream.map_err(Failure::from)
+    shards::stream_of(&context.endpoint, &context.control.table).await
 }
 
 fn shard_ids(stream: &Stream) -> Vec<String> {

@@ -137,8 +137,8 @@ struct NoWorkers;
 
 #[async_trait::async_trait]
 impl StartWorkers for NoWorkers {
-    async fn start(&self, _: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, String> {
-        Err("no workers here".to_owned())
+    async fn start(&self, _: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, Failure> {
+        Err(client::fatal!("no workers here"))
     }
 }
 

@@ -1,5 +1,6 @@
-//! Tests of the endpoint through the unchanged AWS SDK for S3, and through plain HTTP for requests that the
-//! SDK would not send.
+//! Tests of the endpoint through the unchanged AWS SDK for S3. [`raw`] sends what the SDK would not send.
+
+mod raw;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,10 +13,6 @@ use aws_sdk_s3::{
     types::{CompletedMultipartUpload, CompletedPart, Delete, ObjectIdentifier},
 };
 use futures::future::join_all;
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper_util::{client::legacy, rt::TokioExecutor};
 use server::gate::{AllowList, BoundListener};
 use tempfile::TempDir;
 
@@ -461,48 +458,6 @@ async fn a_body_from_a_file_comes_through_the_sdk() {
     let put = fixture.client.put_object().bucket(BUCKET).key("file").body(body);
     put.send().await.unwrap();
     assert_eq!(fixture.get("file").await.unwrap(), content);
-}
-
-#[tokio::test]
-async fn contents_with_trailers_are_decoded_and_checked() {
-    let fixture = Fixture::start().await;
-    let http = legacy::Client::builder(TokioExecutor::new()).build_http();
-    let put = |coded: &'static [u8], length: u32, declared: Option<u32>| {
-        let declared = declared.unwrap_or(length);
-        let request = Request::put(format!("{}/{BUCKET}/k", fixture.endpoint.url()))
-            .header("authorization", "AWS4-HMAC-SHA256 Credential=any, Signature=any")
-            .header("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")
-            .header("content-encoding", "aws-chunked")
-            .header("x-amz-trailer", "x-amz-checksum-crc32")
-            .header("x-amz-decoded-content-length", declared)
-            .body(Full::new(Bytes::from_static(coded)))
-            .unwrap();
-        let sent = http.request(request);
-        async move {
-            let (parts, body) = sent.await.unwrap().into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            (parts.status.as_u16(), String::from_utf8(body.to_vec()).unwrap())
-        }
-    };
-    let cases: [(&[u8], Option<u32>, u16, &str); 4] = [
-        (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n", None, 400, "BadDigest"),
-        (b"5\r\nhello\r\n0\r\n\r\n", Some(6), 400, "IncompleteBody"),
-        (b"5\r\nhel", None, 400, "IncompleteBody"),
-        (b"zz\r\nhello\r\n0\r\n\r\n", None, 400, "InvalidArgument"),
-    ];
-    for (coded, declared, status, code) in cases {
-        let (answered, body) = put(coded, 5, declared).await;
-        assert_eq!(answered, status, "{body}");
-        assert!(body.contains(code), "{body}");
-        assert_eq!(fixture.get("k").await.unwrap_err(), "NoSuchKey", "nothing was written");
-    }
-    let (status, body) =
-        put(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n", 5, None).await;
-    assert_eq!(status, 200, "{body}");
-    assert_eq!(fixture.get("k").await.unwrap(), "hello");
-    let head = fixture.client.head_object().bucket(BUCKET).key("k").send().await.unwrap();
-    assert_eq!(head.content_encoding(), None);
-    assert!(files(&fixture.folder.path().join("s3/.tmp")).is_empty());
 }
 
 /// Returns every file with its content, and every folder.

@@ -1,0 +1,77 @@
+//! The threads of a program: one worker for each processor, and a bounded number for what blocks.
+//!
+//! The threads that a store starts for each of its nodes are not here; they are in `node`, `storage`
+//! and `server`.
+
+use std::future::Future;
+use std::io;
+use std::process::ExitCode;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// The maximum number of threads that wait for a file or read one. More such work waits for a thread. A
+/// process with 1,024 descriptors has 216 connections, and each of their requests may wait for a file,
+/// so these do not keep the consensus from the processors.
+const BLOCKING_THREADS_MAX: usize = 256;
+
+/// Runs a program to its end. Returns a failure if the system refuses the runtime.
+#[expect(clippy::print_stderr, reason = "the program cannot begin, so it has no log or output")]
+pub fn run(program: impl Future<Output = ExitCode>) -> ExitCode {
+    match runtime() {
+        Ok(runtime) => runtime.block_on(program),
+        Err(error) => {
+            eprintln!("error: the program cannot start: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread().enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Goal: however much work blocks at once, the number of threads stays at its bound, other tasks
+    /// go on, and all work is done in the end.
+    #[test]
+    fn work_that_blocks_waits_for_a_thread() {
+        let runtime = runtime().unwrap();
+        let (running, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let is_open = Arc::new(AtomicBool::new(false));
+        let begun = Instant::now();
+        let is_late = move || begun.elapsed() > Duration::from_secs(60);
+        let total = BLOCKING_THREADS_MAX + 100;
+        let tasks: Vec<_> = (0..total)
+            .map(|_| {
+                let (running, done) = (Arc::clone(&running), Arc::clone(&done));
+                let is_open = Arc::clone(&is_open);
+                runtime.spawn_blocking(move || {
+                    running.fetch_add(1, Ordering::SeqCst);
+                    while !is_open.load(Ordering::SeqCst) && !is_late() {
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                    done.fetch_add(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        while running.load(Ordering::SeqCst) < BLOCKING_THREADS_MAX && !is_late() {
+            thread::sleep(Duration::from_millis(2));
+        }
+        runtime.block_on(runtime.spawn(async {})).unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(running.load(Ordering::SeqCst), BLOCKING_THREADS_MAX);
+        is_open.store(true, Ordering::SeqCst);
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+        assert_eq!(done.load(Ordering::SeqCst), total);
+    }
+}

@@ -1,0 +1,174 @@
+//! The kinds of failure of a verb, by what the caller must do.
+
+use std::fmt::{Debug, Display};
+
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use aws_smithy_types::error::operation::BuildError;
+use thiserror::Error;
+
+use crate::exit::Exit;
+use crate::sdk_error::{error_text, is_condition_failed, is_throttle};
+
+/// The reason why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// Nothing was done, or a retry resumes. A retry may succeed soon, because DynamoDB throttled the request
+    /// or another process wrote at the same time.
+    #[error("{0}")]
+    Retry(String),
+    /// Nothing was done. A retry fails until the operator changes what the text names.
+    #[error("{0}")]
+    Refused(String),
+    /// No response came, so the operation may have been done. The caller has to check.
+    #[error("{0}")]
+    Unknown(String),
+    /// The operation failed, and the same call would fail again. The text says what to correct.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// The result of a step of a verb.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Returns a [`Failure::Fatal`] with this text.
+#[macro_export]
+macro_rules! fatal {
+    ($($part:tt)*) => { $crate::failure::Failure::Fatal(format!($($part)*)) };
+}
+/// Returns a [`Failure::Refused`] with this text.
+#[macro_export]
+macro_rules! refused {
+    ($($part:tt)*) => { $crate::failure::Failure::Refused(format!($($part)*)) };
+}
+pub use crate::{fatal, refused};
+
+impl Failure {
+    /// Returns a [`Failure::Fatal`] with the text of an error.
+    pub fn fatal(error: impl Display) -> Self {
+        Self::Fatal(error.to_string())
+    }
+
+    /// Returns the failure with a changed text and the same kind.
+    #[must_use]
+    pub fn with(self, words: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Retry(text) => Self::Retry(words(text)),
+            Self::Refused(text) => Self::Refused(words(text)),
+            Self::Unknown(text) => Self::Unknown(words(text)),
+            Self::Fatal(text) => Self::Fatal(words(text)),
+        }
+    }
+
+    /// Returns the failure with the text "`what`: text", of the same kind.
+    #[must_use]
+    pub fn about(self, what: impl Display) -> Self {
+        self.with(|text| format!("{what}: {text}"))
+    }
+
+    /// Returns the result of the command that failed.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Refused(_) => Exit::Refused,
+            Self::Retry(_) | Self::Unknown(_) | Self::Fatal(_) => Exit::Failed,
+        }
+    }
+}
+
+impl<E, R> From<&SdkError<E, R>> for Failure
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+    R: Debug + 'static,
+{
+    fn from(error: &SdkError<E, R>) -> Self {
+        let text = error_text(error);
+        let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
+        match code {
+            Some(code) if is_throttle(code) => Self::Retry(text),
+            Some("InternalServerError" | "ServiceUnavailable" | "") => Self::Unknown(text),
+            Some(_) => Self::Fatal(text),
+            // Without a response, an attempt may have been applied.
+            None => Self::Unknown(text),
+        }
+    }
+}
+
+impl<E, R> From<SdkError<E, R>> for Failure
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+    R: Debug + 'static,
+{
+    fn from(error: SdkError<E, R>) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// A field of a request is missing.
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self::fatal(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::fatal(error)
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::fatal(error)
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self::Fatal(text)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Self {
+        Self::Fatal(text.to_owned())
+    }
+}
+
+/// For callers that only show the text.
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        failure.to_string()
+    }
+}
+
+/// Returns true if a write with a condition was applied, false if its condition was false.
+///
+/// # Errors
+/// Any other failure of the request.
+pub fn was_applied<T, E, R>(sent: std::result::Result<T, SdkError<E, R>>) -> Result<bool>
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+    R: Debug + 'static,
+{
+    match sent {
+        Ok(_) => Ok(true),
+        Err(error) if is_condition_failed(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Puts what was being done before the text of a failure.
+pub trait Context<T> {
+    /// Returns the failure with the text "`doing`: text", of the same kind.
+    ///
+    /// # Errors
+    /// Those of the result.
+    fn context<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T>;
+}
+
+impl<T, E: Into<Failure>> Context<T> for std::result::Result<T, E> {
+    fn context<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| error.into().about(doing()))
+    }
+}

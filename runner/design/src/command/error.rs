@@ -1,0 +1,101 @@
+//! Mistakes in the command of an access pattern.
+
+use template::diagnostic::{listed, similar};
+use thiserror::Error;
+
+use crate::command::operation::Operation;
+
+/// A mistake in a command.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CommandError {
+    /// Something else than a command of the AWS CLI for DynamoDB.
+    #[error("this is not a command of the AWS CLI for DynamoDB: it begins with `{0}`")]
+    NotDynamoDb(String),
+    /// More than one command.
+    #[error("`{0}` outside of quotes: an access pattern is one command")]
+    Compound(char),
+    /// A quote without its end.
+    #[error("the quote `{0}` has no end")]
+    OpenQuote(char),
+    /// An operation that does not read or write items.
+    #[error("unknown operation `{0}`")]
+    UnknownOperation(String),
+    /// An unknown option.
+    #[error("unknown option `--{0}`")]
+    UnknownOption(String),
+    /// A word where an option should be.
+    #[error("unexpected word `{0}`")]
+    UnexpectedWord(String),
+    /// An option that needs a value.
+    #[error("`--{0}` has no value")]
+    NoValue(String),
+    /// An option that occurs twice.
+    #[error("`--{0}` is given twice")]
+    Twice(String),
+    /// An option that is missing.
+    #[error("`{command}` needs `--{option}`", command = .0.command(), option = .1)]
+    Missing(Operation, &'static str),
+    /// A value that is no number.
+    #[error("`--{option}` must be a whole number, not `{value}`")]
+    NotNumber {
+        /// The option.
+        option: String,
+        /// Its value.
+        value: String,
+    },
+    /// A value that is not JSON.
+    #[error("the value of `--{option}` is not valid JSON: {reason}")]
+    NotJson {
+        /// The option.
+        option: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A value that is JSON of another kind.
+    #[error("the value of `--{option}` must be {wanted}")]
+    OtherJson {
+        /// The option.
+        option: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
+}
+
+impl CommandError {
+    /// Returns what to write instead.
+    #[must_use]
+    pub fn help(&self) -> String {
+        match self {
+            Self::NotDynamoDb(_) => {
+                "write one command such as `aws dynamodb get-item --table-name …`".to_owned()
+            }
+            Self::Compound(_) => {
+                "write one command for each access pattern, and quote its JSON".to_owned()
+            }
+            Self::OpenQuote(quote) => format!("close it with `{quote}`"),
+            Self::UnknownOperation(name) => suggestion(name, Operation::commands().collect(), ""),
+            Self::UnknownOption(name) => {
+                suggestion(name, super::options::names().collect(), "--")
+            }
+            Self::UnexpectedWord(_) => {
+                "write an option such as `--table-name` before it, or quote the value that it is a part of"
+                    .to_owned()
+            }
+            Self::NoValue(option) => format!("write a value after `--{option}`"),
+            Self::Twice(_) => "remove one of the two".to_owned(),
+            Self::Missing(_, option) => format!("add `--{option}` with its value"),
+            Self::NotNumber { option, .. } => format!("write, for example, `--{option} 10`"),
+            Self::NotJson { .. } => {
+                "write JSON in single quotes, for example '{\"pk\":{\"S\":\"value\"}}'".to_owned()
+            }
+            Self::OtherJson { wanted, .. } => format!("write {wanted} in single quotes"),
+        }
+    }
+}
+
+fn suggestion(name: &str, known: Vec<&'static str>, before: &str) -> String {
+    match similar(name, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{before}{meant}`?"),
+        None => format!("write one of {}", listed(known)),
+    }
+}

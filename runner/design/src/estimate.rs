@@ -1,0 +1,366 @@
+//! Capacity, storage, partitions and prices of a model, from its workload and its trial.
+//!
+//! The trial measures the units of each request on the example items. They are scaled to the sizes and counts
+//! of the workload, if it states any, and multiplied by the rates.
+
+use std::collections::BTreeMap;
+
+use model::Item;
+use serde::Serialize;
+
+use crate::capacity::{
+    self, GB, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, STORED_ITEM_BYTES, float, read_units_of,
+    write_units_of,
+};
+use crate::command::Command;
+use crate::data_model::{AccessPattern, DataModel, Index, ProjectionType, Table, partition_key};
+use crate::prices::Prices;
+use crate::trial::{Consumed, Outcome};
+
+const SECONDS_PER_DAY: f64 = 86_400.0;
+
+/// What a model needs and costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The tables, in the order of the model.
+    pub tables: Vec<TableEstimate>,
+    /// Dollars a month on demand, with storage.
+    pub on_demand_dollars: f64,
+    /// Dollars a month provisioned for the peak, with storage.
+    pub provisioned_dollars: f64,
+}
+
+/// What a table needs and costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TableEstimate {
+    /// The table.
+    pub table: String,
+    /// The table itself and its indexes, in their order.
+    pub parts: Vec<Part>,
+    /// Write units of the table and its indexes for each write unit of the table alone.
+    pub write_amplification: Option<f64>,
+}
+
+/// What a table without its indexes, or an index, needs and costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Part {
+    /// The index; `None` is the table.
+    pub index: Option<String>,
+    /// Whether it is a local index, which shares the partitions of its table.
+    pub is_local: bool,
+    /// The number of items; `None` if the model does not say.
+    pub items: Option<f64>,
+    /// Bytes that are stored.
+    pub bytes: Option<f64>,
+    /// Read units per second.
+    pub reads: Rate,
+    /// Write units per second.
+    pub writes: Rate,
+    /// Units per second of the busiest partition key at the peak.
+    pub busiest: Busiest,
+    /// The partitions; `None` for a local index.
+    pub partitions: Option<Partitions>,
+    /// Dollars a month for requests on demand.
+    pub on_demand_dollars: f64,
+    /// Dollars a month for units that are provisioned for the peak.
+    pub provisioned_dollars: f64,
+    /// Dollars a month for storage.
+    pub storage_dollars: f64,
+}
+
+/// Units per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Rate {
+    /// On average.
+    pub average: f64,
+    /// At the peak.
+    pub peak: f64,
+}
+
+/// Units per second of one partition key at the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Busiest {
+    /// Read units.
+    pub reads: f64,
+    /// Write units.
+    pub writes: f64,
+}
+
+impl Busiest {
+    /// Returns the number of partitions that this load needs.
+    #[must_use]
+    pub fn shards(self) -> f64 {
+        (self.reads / PARTITION_READ_UNITS).max(self.writes / PARTITION_WRITE_UNITS).ceil()
+    }
+}
+
+/// The partitions of a table or a global index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Partitions {
+    /// Their number.
+    pub count: f64,
+    /// Read units per second that each serves at the peak, if the load is even.
+    pub reads_each: f64,
+    /// Write units per second that each serves at the peak, if the load is even.
+    pub writes_each: f64,
+    /// Read units per second that each could serve beyond that.
+    pub reads_left: f64,
+    /// Write units per second that each could serve beyond that.
+    pub writes_left: f64,
+}
+
+impl Partitions {
+    fn of(reads: f64, writes: f64, bytes: f64) -> Self {
+        let count = capacity::partitions(reads, writes, bytes / GB);
+        let (reads_each, writes_each) = (reads / count, writes / count);
+        let left = |most: f64, each: f64| (most - each).max(0.0);
+        Self {
+            count,
+            reads_each,
+            writes_each,
+            reads_left: left(PARTITION_READ_UNITS, reads_each),
+            writes_left: left(PARTITION_WRITE_UNITS, writes_each),
+        }
+    }
+}
+
+/// Computes the estimate of a model. `trial` has an outcome for each access pattern that has a command.
+#[must_use]
+pub fn estimate(model: &DataModel, trial: &[Option<Outcome>], prices: &Prices) -> Estimate {
+    let tables: Vec<TableEstimate> =
+        model.tables.iter().map(|table| of_table(model, table, trial, prices)).collect();
+    let parts = || tables.iter().flat_map(|table| &table.parts);
+    let sum = |dollars: fn(&Part) -> f64| {
+        parts().map(|part| dollars(part) + part.storage_dollars).sum::<f64>()
+    };
+    let on_demand_dollars = sum(|part| part.on_demand_dollars);
+    let provisioned_dollars = sum(|part| part.provisioned_dollars);
+    Estimate { tables, on_demand_dollars, provisioned_dollars }
+}
+
+/// Returns the patterns with a command and an outcome.
+pub(crate) fn tried<'m>(
+    model: &'m DataModel,
+    trial: &'m [Option<Outcome>],
+) -> impl Iterator<Item = (usize, &'m AccessPattern, &'m Command, &'m Outcome)> {
+    let all = model.patterns.iter().zip(trial).enumerate();
+    all.filter_map(|(at, (pattern, outcome))| {
+        Some((at, pattern, pattern.command.as_ref()?, outcome.as_ref()?))
+    })
+}
+
+fn of_table(
+    model: &DataModel,
+    table: &Table,
+    trial: &[Option<Outcome>],
+    prices: &Prices,
+) -> TableEstimate {
+    let items = items_of(model, table, trial);
+    let mut parts = vec![part(model, (table, None), items, trial)];
+    parts.extend(table.indexes().map(|index| part(model, (table, Some(index)), items, trial)));
+    // A local index is in the partitions of its table.
+    let (mut reads, mut writes, mut bytes) = (0.0, 0.0, 0.0);
+    for part in parts.iter().filter(|part| part.index.is_none() || part.is_local) {
+        reads += part.reads.peak;
+        writes += part.writes.peak;
+        bytes += part.bytes.unwrap_or(0.0);
+    }
+    for part in &mut parts {
+        part.partitions = match (&part.index, part.is_local) {
+            (None, _) => Some(Partitions::of(reads, writes, bytes)),
+            (Some(_), true) => None,
+            (Some(_), false) => {
+                Some(Partitions::of(part.reads.peak, part.writes.peak, part.bytes.unwrap_or(0.0)))
+            }
+        };
+        part.on_demand_dollars = prices.month_on_demand(part.writes.average, part.reads.average);
+        part.provisioned_dollars = prices.month_provisioned(part.writes.peak, part.reads.peak);
+        part.storage_dollars = prices.month_storage(part.bytes.unwrap_or(0.0));
+    }
+    let own = parts.first().map_or(0.0, |part| part.writes.average);
+    let all: f64 = parts.iter().map(|part| part.writes.average).sum();
+    let write_amplification = (own > 0.0).then(|| all / own);
+    TableEstimate { table: table.table_name.clone(), parts, write_amplification }
+}
+
+/// Returns the number of items of a table: the one that the workload states, or what the patterns create until
+/// it is removed.
+fn items_of(model: &DataModel, table: &Table, trial: &[Option<Outcome>]) -> Option<f64> {
+    let workload = model.workload.get(&table.table_name)?;
+    if let Some(items) = workload.items {
+        return Some(float(items));
+    }
+    let seconds = workload.retention_days? * SECONDS_PER_DAY;
+    let mut created = 0.0;
+    for (_, pattern, command, outcome) in tried(model, trial) {
+        let more = outcome.created.get(&table.table_name).copied().unwrap_or(0);
+        let more = f64::from(i32::try_from(more).unwrap_or(0).max(0));
+        let (average, _) = pattern.rates().unwrap_or_default();
+        created += average * more * times(pattern, command);
+    }
+    (created > 0.0).then_some(created * seconds)
+}
+
+/// Returns how many times more items a request of production writes than the one of the trial.
+fn times(pattern: &AccessPattern, command: &Command) -> f64 {
+    let tried = float(command.actions().len().max(1));
+    pattern.items.map_or(1.0, |items| items / tried)
+}
+
+/// Computes what is needed, without partitions and prices. `items` is the number of the table's items.
+fn part(
+    model: &DataModel,
+    (table, index): (&Table, Option<&Index>),
+    items: Option<f64>,
+    trial: &[Option<Outcome>],
+) -> Part {
+    let name = index.map(|index| index.index_name.clone());
+    let sizes = Sizes::of(model, table, index);
+    let workload = model.workload.get(&table.table_name);
+    let stated = name.as_ref().and_then(|name| workload?.indexes.get(name));
+    let items = match index {
+        None => items,
+        Some(_) => stated
+            .and_then(|stated| stated.items)
+            .map(float)
+            .or_else(|| items.map(|items| items * sizes.share)),
+    };
+    let mut part = Part {
+        is_local: index.is_some_and(|index| table.local_secondary_indexes.contains(index)),
+        items,
+        bytes: items.map(|items| items * (sizes.expected + STORED_ITEM_BYTES)),
+        index: name,
+        ..Part::default()
+    };
+    for (_, pattern, command, outcome) in tried(model, trial) {
+        let here = outcome
+            .consumed
+            .iter()
+            .find(|consumed| consumed.table == table.table_name && consumed.index == part.index);
+        let (Some(consumed), Some((average, peak))) = (here, pattern.rates()) else { continue };
+        let (reads, writes) = units((pattern, command, outcome), consumed, sizes);
+        part.reads.average += reads * average;
+        part.reads.peak += reads * peak;
+        part.writes.average += writes * average;
+        part.writes.peak += writes * peak;
+        let share = busiest_share(model, (table, index), (pattern, command)).unwrap_or(0.0);
+        part.busiest.reads += reads * peak * share;
+        part.busiest.writes += writes * peak * share;
+    }
+    part
+}
+
+/// Returns the read and write units of one request of a pattern in production.
+pub(crate) fn units(
+    (pattern, command, outcome): (&AccessPattern, &Command, &Outcome),
+    consumed: &Consumed,
+    sizes: Sizes,
+) -> (f64, f64) {
+    let scale = |units: fn(f64) -> f64| units(sizes.expected) / units(sizes.example);
+    let writes = consumed.writes * scale(write_units_of) * times(pattern, command);
+    if !command.operation.reads_range() {
+        return (consumed.reads * scale(read_units_of) * times(pattern, command), writes);
+    }
+    let found = f64::from(u32::try_from(outcome.read).unwrap_or(u32::MAX));
+    let is_stated = pattern.items.is_some() || sizes.is_stated;
+    let reads = match is_stated && consumed.reads > 0.0 {
+        true => {
+            let bytes = pattern.items.unwrap_or(found) * sizes.expected;
+            read_units_of(bytes) * command.read_halves() / 2.0
+        }
+        false => consumed.reads,
+    };
+    (reads, writes)
+}
+
+/// Returns the share of a pattern's requests that meets the busiest partition key of a table or an index;
+/// `None` if the model does not say.
+fn busiest_share(
+    model: &DataModel,
+    (table, index): (&Table, Option<&Index>),
+    (pattern, command): (&AccessPattern, &Command),
+) -> Option<f64> {
+    let name = index.map(|index| index.index_name.as_str());
+    let is_addressed = command.index() == name;
+    let of_pattern = pattern.busiest_share.filter(|_| is_addressed);
+    of_pattern.or_else(|| Some(1.0 / partition_keys(model, table, index)?.max(1.0)))
+}
+
+/// Returns the number of distinct partition keys, as the model states it or as the examples show it.
+#[must_use]
+pub fn partition_keys(model: &DataModel, table: &Table, index: Option<&Index>) -> Option<f64> {
+    let workload = model.workload.get(&table.table_name);
+    let stated = match index {
+        None => workload.and_then(|workload| workload.partition_keys),
+        Some(index) => {
+            workload.and_then(|workload| workload.indexes.get(&index.index_name)?.partition_keys)
+        }
+    };
+    stated.map(float).or_else(|| few_values(model, table, index).map(float))
+}
+
+/// Words in the names of attributes that have few values by their nature.
+const FEW_VALUES: [&str; 9] =
+    ["status", "state", "type", "kind", "category", "priority", "level", "flag", "active"];
+/// Minimum number of example items from which few values are concluded.
+const EXAMPLES_MIN: usize = 4;
+
+/// Returns the number of distinct partition keys in the examples, if the name of the key says that it has few
+/// values, and the examples agree.
+fn few_values(model: &DataModel, table: &Table, index: Option<&Index>) -> Option<usize> {
+    let key = partition_key(index.map_or(&table.key_schema, |index| &index.key_schema));
+    let [name] = key.as_slice() else { return None };
+    let lower = name.to_lowercase();
+    let is_named = FEW_VALUES.iter().any(|word| lower.contains(word));
+    let values = model.items_of(&table.table_name).iter().filter_map(|item| item.get(*name));
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for value in values {
+        let mut text = String::new();
+        model::json::write_attribute_value(&mut text, value);
+        *counts.entry(text).or_default() += 1;
+    }
+    let items: usize = counts.values().sum();
+    (is_named && items >= EXAMPLES_MIN && counts.len() * 2 <= items).then_some(counts.len())
+}
+
+/// Average sizes of the items of a table, or of the entries of an index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// In the examples.
+    example: f64,
+    /// In production.
+    expected: f64,
+    /// Whether the workload states the size.
+    is_stated: bool,
+    /// The share of the example items that are in the index.
+    share: f64,
+}
+
+impl Sizes {
+    /// Returns the sizes of a table's items or of an index's entries.
+    pub(crate) fn of(model: &DataModel, table: &Table, index: Option<&Index>) -> Self {
+        let items = model.items_of(&table.table_name);
+        let average = |items: &[Item]| {
+            let bytes: usize = items.iter().map(Item::size).sum();
+            if items.is_empty() { 0.0 } else { float(bytes) / float(items.len()) }
+        };
+        let stated =
+            model.workload.get(&table.table_name).and_then(|found| found.item_bytes).map(float);
+        let (example, share) = match index {
+            None => (average(items), 1.0),
+            Some(index) => {
+                let (shape, key) = (table.shape(index), table.key());
+                let entries = items.iter().filter_map(|item| Some(shape.entry(&key, item)?.1));
+                let entries: Vec<Item> = entries.collect();
+                let share = float(entries.len()) / float(items.len().max(1));
+                (average(&entries), if items.is_empty() { 1.0 } else { share })
+            }
+        };
+        // The examples show the size of an entry that does not contain all attributes.
+        let has_all =
+            index.is_none_or(|index| index.projection.projection_type == ProjectionType::All);
+        let stated = stated.filter(|_| has_all);
+        let expected = stated.unwrap_or(example);
+        Self { example, expected, is_stated: stated.is_some(), share }
+    }
+}

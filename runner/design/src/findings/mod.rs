@@ -1,0 +1,122 @@
+//! What is wrong with a model that runs: what is slow, dear, hot, unused or unanswered.
+//!
+//! `patterns` looks at each access pattern, `tables` at tables, indexes and example items. Each finding has a
+//! name, by which a model accepts it.
+
+mod patterns;
+mod tables;
+
+use template::Span;
+use template::diagnostic::{Diagnostics, Findings};
+
+use crate::data_model::DataModel;
+use crate::estimate::Estimate;
+use crate::prices::Prices;
+use crate::trial::Outcome;
+
+/// A scan answers an access pattern.
+pub const SCAN: &str = "scan";
+/// A filter discards most of what was read.
+pub const FILTER: &str = "filter";
+/// One partition key gets more than a partition serves.
+pub const HOT_PARTITION: &str = "hot-partition";
+/// A partition key has few values.
+pub const FEW_KEYS: &str = "few-keys";
+/// No access pattern uses an index.
+pub const UNUSED_INDEX: &str = "unused-index";
+/// An index contains more than its patterns read.
+pub const WIDE_PROJECTION: &str = "wide-projection";
+/// An index lacks what its patterns read.
+pub const NARROW_PROJECTION: &str = "narrow-projection";
+/// A pattern changes a key attribute of an index.
+pub const CHANGING_KEY: &str = "changing-key";
+/// An item is near the maximum size.
+pub const LARGE_ITEM: &str = "large-item";
+/// The items of a partition key are beyond what a local index allows.
+pub const LARGE_COLLECTION: &str = "large-collection";
+/// A time to live is not a time in seconds.
+pub const TIME_TO_LIVE: &str = "time-to-live";
+/// No operation answers a pattern.
+pub const UNANSWERED: &str = "unanswered";
+/// The store refuses the request of a pattern.
+pub const REFUSED: &str = "refused";
+/// A pattern reads nothing from the example items.
+pub const NO_ITEMS: &str = "no-items";
+/// A pattern reads an attribute that no item has, with a name similar to one that exists.
+pub const UNKNOWN_ATTRIBUTE: &str = "unknown-attribute";
+
+/// The names of all findings.
+pub const CHECKS: [&str; 15] = [
+    SCAN,
+    FILTER,
+    HOT_PARTITION,
+    FEW_KEYS,
+    UNUSED_INDEX,
+    WIDE_PROJECTION,
+    NARROW_PROJECTION,
+    CHANGING_KEY,
+    LARGE_ITEM,
+    LARGE_COLLECTION,
+    TIME_TO_LIVE,
+    UNANSWERED,
+    REFUSED,
+    NO_ITEMS,
+    UNKNOWN_ATTRIBUTE,
+];
+
+/// What the checks look at.
+pub(crate) struct Context<'m> {
+    pub(crate) model: &'m DataModel,
+    pub(crate) trial: &'m [Option<Outcome>],
+    pub(crate) estimate: &'m Estimate,
+    pub(crate) prices: &'m Prices,
+    findings: Findings<'m>,
+}
+
+impl Context<'_> {
+    /// Adds a finding, unless `accept` has its name.
+    pub(crate) fn report(
+        &self,
+        check: &'static str,
+        accept: &[String],
+        at: Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        if !accept.iter().any(|accepted| accepted == check) {
+            self.findings.lint(check, at, message, help);
+        }
+    }
+
+    /// Returns the findings that a table accepts.
+    pub(crate) fn accepted_by(&self, table: &str) -> &[String] {
+        self.model.workload.get(table).map_or(&[], |workload| workload.accept.as_slice())
+    }
+}
+
+/// Returns what is wrong with a model; `file` and `text` are its file.
+#[must_use]
+pub fn find(
+    (file, text): (&str, &str),
+    model: &DataModel,
+    trial: &[Option<Outcome>],
+    (estimate, prices): (&Estimate, &Prices),
+) -> Diagnostics {
+    let findings = Findings::new(file, text);
+    let context = Context { model, trial, estimate, prices, findings };
+    patterns::check(&context);
+    tables::check(&context);
+    context.findings.into_parts().0
+}
+
+/// Returns the place and the message for a table that the store refuses.
+#[must_use]
+pub fn refused_preparation(
+    (file, text): (&str, &str),
+    at: Span,
+    (operation, error): (&str, &str),
+) -> Diagnostics {
+    let findings = Findings::new(file, text);
+    findings.error(at, format!("the store refuses {operation}: {error}"), "correct it here");
+    findings.into_parts().0
+}

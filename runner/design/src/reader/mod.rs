@@ -1,0 +1,123 @@
+//! Reads a model file: JSON as `awslabs.dynamodb-mcp-server` has it, or YAML of the same content.
+//!
+//! `shape` compares the text with the form of a model file, and finds every mistake in it with its place.
+//! Then `tables`, `items` and `patterns` check what the parts say about each other.
+
+mod items;
+mod patterns;
+mod shape;
+mod surrogates;
+mod tables;
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use template::Span;
+use template::diagnostic::{Diagnostics, Findings};
+use template::document::{Entry, Kind, Node, parse};
+
+use crate::data_model::{DataModel, Table};
+
+/// Maximum size of a model file: that of the parser of templates, which also reads this.
+const BYTES_MAX: usize = 1_000_000;
+
+/// Reads a model file; `file` is its name in messages.
+///
+/// # Errors
+/// All mistakes in the file, by line.
+pub fn read(file: &str, text: &str) -> Result<DataModel, Diagnostics> {
+    // Editors on Windows write a byte order mark before the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = surrogates::join(text);
+    let findings = Findings::new(file, &text);
+    let model = read_model(&text, &findings);
+    match model {
+        Some(model) if !findings.has_errors() => Ok(model),
+        _ => Err(findings.into_parts().0),
+    }
+}
+
+fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
+    let message = match text.len() {
+        _ if text.trim().is_empty() => Some("this file is empty".to_owned()),
+        length if length > BYTES_MAX => {
+            Some(format!("this file has {length} bytes, at most {BYTES_MAX} are read"))
+        }
+        _ => None,
+    };
+    if let Some(message) = message {
+        let help = "write an object with `tables`, `items` and `access_patterns`";
+        findings.error(Span { line: 1, column: 1, width: 1 }, message, help);
+        return None;
+    }
+    let root = parse(text, findings)?;
+    shape::check(&root, &shape::MODEL, findings);
+    if findings.has_errors() {
+        return None;
+    }
+    let mut model = DataModel::default();
+    let nodes = list(root.get("tables"));
+    for node in nodes {
+        let Some(table) = typed::<Table>(node, &shape::TABLE) else {
+            findings.error(node.at, "this is not a table", "compare it with `CreateTable`");
+            continue;
+        };
+        tables::read(&mut model, table, node, findings);
+    }
+    for entry in root.get("items").map_or(&[][..], Node::entries) {
+        items::read(&mut model, entry, findings);
+    }
+    let workload = root.get("workload").and_then(|workload| workload.get("tables"));
+    for entry in workload.map_or(&[][..], Node::entries) {
+        tables::read_workload(&mut model, entry, findings);
+    }
+    for node in list(root.get("access_patterns")) {
+        patterns::read(&mut model, node, findings);
+    }
+    Some(model)
+}
+
+/// Converts a node of a known shape into a type.
+fn typed<T: DeserializeOwned>(node: &Node, shape: &shape::Shape) -> Option<T> {
+    serde_json::from_value(shape::value(node, shape)).ok()
+}
+
+/// Returns the members of a list; none if there is no list.
+fn list(node: Option<&Node>) -> &[Node] {
+    match node.map(|node| &node.kind) {
+        Some(Kind::List(members)) => members,
+        _ => &[],
+    }
+}
+
+/// Returns the text of a member; empty if there is none.
+fn text<'n>(node: &'n Node, key: &str) -> &'n str {
+    node.get(key).and_then(Node::as_text).unwrap_or_default()
+}
+
+/// Reports names that occur twice in a list, each at its second place.
+fn report_duplicates<'n>(
+    names: impl Iterator<Item = (&'n str, Span)>,
+    what: &str,
+    findings: &Findings<'_>,
+) {
+    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+    for (name, at) in names {
+        match seen.get(name) {
+            Some(first) => findings.error(
+                at,
+                format!(
+                    "there are two {what} with the name `{name}`, the first in line {}",
+                    first.line
+                ),
+                "rename or remove one of them",
+            ),
+            None => drop(seen.insert(name, at)),
+        }
+    }
+}
+
+/// Returns the entry of a mapping with this key.
+fn entry<'n>(node: &'n Node, key: &str) -> Option<&'n Entry> {
+    node.entries().iter().find(|entry| entry.key == key)
+}

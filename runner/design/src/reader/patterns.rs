@@ -1,0 +1,205 @@
+//! Reads access patterns: their commands, and what these say about tables and indexes.
+
+use serde_json::{Map, Value};
+use template::Span;
+use template::diagnostic::{Findings, listed, similar};
+use template::document::Node;
+
+use crate::command::{Action, Command, Operation, placeholder_mistakes};
+use crate::data_model::{AccessPattern, DataModel, Place, Table};
+use crate::reader::{items, list, text};
+
+/// Reads an access pattern into the model.
+pub(super) fn read(model: &mut DataModel, node: &Node, findings: &Findings<'_>) {
+    let name_at = node.get("pattern").map_or(node.at, |name| name.at);
+    let number = |key: &str| text(node, key).parse::<f64>().ok();
+    let own = |key: &str| node.get(key).and_then(Node::as_text).map(str::to_owned);
+    let position = model.patterns.len();
+    let accept = list(node.get("accept")).iter();
+    let mut pattern = AccessPattern {
+        pattern: text(node, "pattern").to_owned(),
+        description: text(node, "description").to_owned(),
+        index: own("table").zip(own("index")),
+        reason: own("reason"),
+        average: number("average_per_second"),
+        peak: number("peak_per_second"),
+        items: number("items_per_request"),
+        busiest_share: number("busiest_share"),
+        accept: accept.filter_map(Node::as_text).map(str::to_owned).collect(),
+        command: None,
+    };
+    check_names(model, node, findings);
+    if let Some(implementation) = node.get("implementation")
+        && let Some(text) = implementation.as_text()
+    {
+        pattern.command = command(model, node, (text, implementation.at), findings);
+        model.places.insert(Place::Command(position), implementation.at);
+    }
+    model.places.insert(Place::Pattern(position), name_at);
+    model.patterns.push(pattern);
+}
+
+/// Reports a table, an index or an operation that does not exist.
+fn check_names(model: &DataModel, node: &Node, findings: &Findings<'_>) {
+    let table = node.get("table").and_then(|at| Some((at.as_text()?, at.at)));
+    if let Some((name, at)) = table {
+        match model.table(name) {
+            None => items::report_unknown_table(model, name, at, findings),
+            Some((_, table)) => {
+                let index = node.get("index").and_then(|at| Some((at.as_text()?, at.at)));
+                if let Some((index, at)) = index {
+                    check_index(table, index, at, findings);
+                }
+            }
+        }
+    }
+    if let Some(node) = node.get("dynamodb_operation")
+        && let Some(name) = node.as_text()
+        && Operation::from_name(name).is_none()
+    {
+        let help = match similar(name, Operation::names()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("write one of {}", listed(Operation::names())),
+        };
+        findings.error(node.at, format!("unknown operation `{name}`"), help);
+    }
+}
+
+fn check_index(table: &Table, name: &str, at: Span, findings: &Findings<'_>) {
+    if table.index(name).is_none() {
+        let known = || table.indexes().map(|index| index.index_name.as_str());
+        let help = match similar(name, known()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None if known().next().is_none() => "remove it, or add it to the table".to_owned(),
+            None => format!("the table has {}", listed(known())),
+        };
+        let message = format!("the table `{}` has no index `{name}`", table.table_name);
+        findings.error(at, message, help);
+    }
+}
+
+/// Returns the command of a pattern, and reports its mistakes.
+fn command(
+    model: &DataModel,
+    node: &Node,
+    (implementation, at): (&str, Span),
+    findings: &Findings<'_>,
+) -> Option<Command> {
+    let command = match Command::parse(implementation) {
+        Ok(command) => command,
+        Err(error) => {
+            findings.error(at, error.to_string(), error.help());
+            return None;
+        }
+    };
+    let stated = text(node, "dynamodb_operation");
+    if Operation::from_name(stated).is_some_and(|stated| stated != command.operation) {
+        let message = format!(
+            "`dynamodb_operation` is {stated}, the command runs {}",
+            command.operation.name()
+        );
+        findings.error(
+            at,
+            message,
+            format!("write `{}`, or correct the command", command.operation.name()),
+        );
+    }
+    if let Some(stated) = node.get("index").and_then(Node::as_text)
+        && command.index() != Some(stated)
+    {
+        let found = command.index().map_or("no index".to_owned(), |index| format!("`{index}`"));
+        let message = format!("`index` is `{stated}`, the command uses {found}");
+        findings.error(at, message, format!("add `--index-name {stated}`, or correct `index`"));
+    }
+    check_actions(model, &command, at, findings);
+    Some(command)
+}
+
+/// Reports mistakes of the parts of a command: tables, indexes, keys, types and placeholders.
+fn check_actions(model: &DataModel, command: &Command, at: Span, findings: &Findings<'_>) {
+    let actions = command.actions();
+    if actions.is_empty() {
+        let message = "this command names no table";
+        findings.error(at, message, "name a table in each member of its JSON");
+    }
+    for Action { table, parameters } in actions {
+        for (message, help) in placeholder_mistakes(parameters) {
+            findings.error(at, message, help);
+        }
+        for option in ["Key", "Item", "ExpressionAttributeValues"] {
+            let values = parameters.get(option).and_then(Value::as_object);
+            check_types(values.into_iter().flatten(), at, findings);
+        }
+        let Some((_, table)) = model.table(table) else {
+            items::report_unknown_table(model, table, at, findings);
+            continue;
+        };
+        if let Some(index) = parameters.get("IndexName").and_then(Value::as_str) {
+            check_index(table, index, at, findings);
+        }
+        let one = |name: &str| parameters.get(name).and_then(Value::as_object);
+        let many = parameters.get("Keys").and_then(Value::as_array);
+        for key in
+            one("Key").into_iter().chain(many.into_iter().flatten().filter_map(Value::as_object))
+        {
+            check_key(table, key, true, at, findings);
+        }
+        if let Some(item) = one("Item") {
+            check_key(table, item, false, at, findings);
+        }
+    }
+}
+
+/// Reports values without a type.
+fn check_types<'v>(
+    values: impl Iterator<Item = (&'v String, &'v Value)>,
+    at: Span,
+    findings: &Findings<'_>,
+) {
+    for (name, value) in values {
+        let members = value.as_object().filter(|members| members.len() == 1);
+        let is_typed = members.is_some_and(|members| {
+            members.keys().all(|name| model::AttributeType::from_descriptor(name).is_some())
+        });
+        if !is_typed {
+            let (kind, shown) = match value {
+                Value::Number(number) => ("N", format!("\"{number}\"")),
+                Value::Bool(flag) => ("BOOL", flag.to_string()),
+                Value::String(text) => ("S", format!("\"{text}\"")),
+                _ => ("S", "\"…\"".to_owned()),
+            };
+            let help = format!("write \"{name}\": {{\"{kind}\": {shown}}}");
+            findings.error(at, format!("the value of `{name}` has no type"), help);
+        }
+    }
+}
+
+/// Reports key attributes that are missing, have another type, or are no key attributes.
+fn check_key(
+    table: &Table,
+    key: &Map<String, Value>,
+    is_key_alone: bool,
+    at: Span,
+    findings: &Findings<'_>,
+) {
+    let names = table.key();
+    for name in &names {
+        let wanted = table.type_of(name).map_or("S", |kind| kind.descriptor());
+        let found = key.get(*name).map(|value| value.get(wanted).is_some());
+        let help = format!("write \"{name}\": {{\"{wanted}\": \"…\"}}");
+        let message = match found {
+            Some(true) => continue,
+            Some(false) => format!("the key attribute `{name}` must have the type {wanted}"),
+            None => format!("the key attribute `{name}` of `{}` is missing", table.table_name),
+        };
+        findings.error(at, message, help);
+    }
+    for name in key.keys().filter(|name| is_key_alone && !names.contains(&name.as_str())) {
+        let message = format!("`{name}` is no key attribute of `{}`", table.table_name);
+        findings.error(
+            at,
+            message,
+            format!("a key has only {}", listed(names.iter().copied()).replace(" or ", " and ")),
+        );
+    }
+}

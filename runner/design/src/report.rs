@@ -1,0 +1,226 @@
+//! The report of a check: as text for a terminal, and as JSON.
+
+use serde_json::{Value, json};
+use template::diagnostic::{Diagnostics, counted};
+
+use crate::capacity::GB;
+use crate::data_model::{AccessPattern, DataModel};
+use crate::estimate::{Estimate, Part, TableEstimate};
+use crate::prices::Prices;
+use crate::trial::Outcome;
+
+/// Characters of the longest bar.
+const BAR: f64 = 30.0;
+/// Characters of an answer that are shown.
+const ANSWER_CHARS_MAX: usize = 100;
+
+/// The parts of a report.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'r> {
+    /// The model.
+    pub model: &'r DataModel,
+    /// The outcomes of its access patterns.
+    pub trial: &'r [Option<Outcome>],
+    /// What it needs and costs.
+    pub estimate: &'r Estimate,
+    /// What is wrong with it.
+    pub findings: &'r Diagnostics,
+    /// The prices of the estimate.
+    pub prices: &'r Prices,
+}
+
+impl Report<'_> {
+    /// Returns the report as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = self.patterns();
+        for table in &self.estimate.tables {
+            text.push_str(&table_text(table));
+        }
+        if !self.findings.shown.is_empty() {
+            text.push_str(&format!("\n{}\n", self.findings));
+        }
+        let Prices { region, of, .. } = self.prices;
+        let count = self.findings.shown.len() + self.findings.more;
+        text.push_str(&format!(
+            "\n{}, {}",
+            counted(self.model.patterns.len(), "access pattern", "access patterns"),
+            counted(count, "finding", "findings"),
+        ));
+        match self.is_priced() {
+            true => text.push_str(&format!(
+                "; {:.2} dollars a month on demand, or {:.2} provisioned for the peak ({region}, prices of {of})\n",
+                self.estimate.on_demand_dollars, self.estimate.provisioned_dollars
+            )),
+            false => text.push_str("; no price: the model states no rates and no sizes (docs/models.md)\n"),
+        }
+        text
+    }
+
+    /// Returns true if the model states enough for a price.
+    fn is_priced(&self) -> bool {
+        self.estimate.on_demand_dollars + self.estimate.provisioned_dollars > 0.0
+    }
+
+    fn patterns(&self) -> String {
+        let headings = ["pattern", "operation", "index", "read", "returned", "RCU", "WCU"];
+        let mut rows = vec![headings.map(str::to_owned)];
+        rows.extend(self.model.patterns.iter().zip(self.trial).map(row));
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+        let mut text = String::new();
+        let answers = std::iter::once(None).chain(self.trial.iter().map(Option::as_ref));
+        for (row, outcome) in rows.iter().zip(answers) {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+            if let Some(outcome) = outcome {
+                text.push_str(&format!("    {}\n", answer(outcome)));
+            }
+        }
+        text
+    }
+
+    /// Returns the report as JSON. `findings` has the findings, each as an object.
+    #[must_use]
+    pub fn json(&self, findings: &[Value]) -> Value {
+        let patterns = self.model.patterns.iter().zip(self.trial);
+        json!({
+            "schema": "weir.model/v1",
+            "patterns": patterns.map(pattern_json).collect::<Vec<_>>(),
+            "tables": self.estimate.tables,
+            "on_demand_dollars": self.estimate.on_demand_dollars,
+            "provisioned_dollars": self.estimate.provisioned_dollars,
+            "prices_of": self.prices.of,
+            "prices_region": self.prices.region,
+            "findings": findings,
+            "findings_count": self.findings.shown.len() + self.findings.more,
+        })
+    }
+}
+
+fn pattern_json((pattern, outcome): (&AccessPattern, &Option<Outcome>)) -> Value {
+    let command = pattern.command.as_ref();
+    let consumed = outcome.iter().flat_map(|outcome| &outcome.consumed).map(|part| {
+        json!({"table": part.table, "index": part.index, "read_units": part.reads, "write_units": part.writes})
+    });
+    json!({
+        "pattern": pattern.pattern,
+        "description": pattern.description,
+        "reason": pattern.reason,
+        "operation": command.map(|command| command.operation.name()),
+        "tables": command.map(|command| command.tables()),
+        "index": command.and_then(|command| command.index()),
+        "items_read": outcome.as_ref().map(|outcome| outcome.read),
+        "items_returned": outcome.as_ref().map(|outcome| outcome.returned),
+        "consumed": consumed.collect::<Vec<_>>(),
+        "answer": outcome.as_ref().map(|outcome| &outcome.answer),
+        "error": outcome.as_ref().and_then(|outcome| outcome.refusal.as_ref()),
+    })
+}
+
+fn row((pattern, outcome): (&AccessPattern, &Option<Outcome>)) -> [String; 7] {
+    let dash = || "-".to_owned();
+    let (Some(command), Some(outcome)) = (&pattern.command, outcome) else {
+        let operation = if pattern.reason.is_some() { "elsewhere" } else { "none" };
+        let name = pattern.pattern.clone();
+        return [name, operation.to_owned(), dash(), dash(), dash(), dash(), dash()];
+    };
+    let (reads, writes) = outcome.units();
+    [
+        pattern.pattern.clone(),
+        command.operation.name().to_owned(),
+        command.index().map_or_else(dash, str::to_owned),
+        outcome.read.to_string(),
+        outcome.returned.to_string(),
+        if reads > 0.0 { number(reads) } else { dash() },
+        if writes > 0.0 { number(writes) } else { dash() },
+    ]
+}
+
+/// Returns the beginning of an answer on one line.
+fn answer(outcome: &Outcome) -> String {
+    if let Some(error) = &outcome.refusal {
+        return error.clone();
+    }
+    let parts = ["Items", "Item", "Responses", "Attributes"];
+    let shown = parts.iter().find_map(|part| outcome.answer.get(part));
+    let (reads, _) = outcome.units();
+    let nothing = if reads > 0.0 { "no item" } else { "done" };
+    let text = shown.map_or_else(|| nothing.to_owned(), Value::to_string);
+    match text.char_indices().nth(ANSWER_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// Returns a number with at most two digits after the point.
+fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Returns what a table needs, as a bar chart; nothing if the model states nothing about it.
+fn table_text(table: &TableEstimate) -> String {
+    let most = table.parts.iter().flat_map(|part| [part.reads.peak, part.writes.peak]);
+    let most = most.fold(0.0, f64::max);
+    let is_stored = table.parts.iter().any(|part| part.bytes.is_some());
+    if most <= 0.0 && !is_stored {
+        return String::new();
+    }
+    let amplification = table
+        .write_amplification
+        .map_or(String::new(), |times| format!(", write amplification {}", number(times)));
+    let mut text = format!("\n{}{amplification}\n", table.table);
+    let name = |part: &Part| part.index.clone().unwrap_or_else(|| "table".to_owned());
+    let widest = table.parts.iter().map(|part| name(part).chars().count()).max().unwrap_or(0);
+    for part in &table.parts {
+        let name = name(part);
+        let mut label = format!("  {name:<widest$}");
+        for (rate, unit) in [(part.writes, "WCU"), (part.reads, "RCU")] {
+            if rate.peak > 0.0 {
+                let (average, peak) = (number(rate.average), number(rate.peak));
+                text.push_str(&format!(
+                    "{label}  {} {peak} {unit}, {average} on average\n",
+                    bar(rate.peak, most)
+                ));
+                label = " ".repeat(widest + 2);
+            }
+        }
+        text.push_str(&format!("{label}  {}\n", stored(part)));
+    }
+    text
+}
+
+/// Returns a bar of this length in proportion to the longest.
+fn bar(value: f64, most: f64) -> String {
+    let length = (value / most * BAR).ceil().clamp(1.0, BAR);
+    let cells = (1_u32..=30).filter(|cell| f64::from(*cell) <= length);
+    cells.map(|_| '█').collect()
+}
+
+fn stored(part: &Part) -> String {
+    let mut texts = Vec::new();
+    if let Some(bytes) = part.bytes {
+        texts.push(format!("{} GB", number(bytes / GB)));
+    }
+    if let Some(partitions) = part.partitions {
+        texts.push(format!(
+            "{}, each {} RCU and {} WCU at the peak, {} and {} left",
+            counted(partitions.count, "partition", "partitions"),
+            number(partitions.reads_each),
+            number(partitions.writes_each),
+            number(partitions.reads_left),
+            number(partitions.writes_left),
+        ));
+    }
+    texts.push(format!(
+        "{:.2} dollars a month on demand, {:.2} provisioned",
+        part.on_demand_dollars + part.storage_dollars,
+        part.provisioned_dollars + part.storage_dollars
+    ));
+    texts.join("; ")
+}

@@ -1,0 +1,116 @@
+//! Checks every model in `runner/design/testdata/models` on a store, and compares the report with the file
+//! beside it. `UPDATE=1` rewrites those files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use design::estimate::estimate;
+use design::report::Report;
+use design::{Prices, findings};
+use testing::store::TestStore;
+
+use super::check::{prepare, try_patterns};
+use super::scratch_store::ScratchStore;
+use super::{ModelFile, export, read};
+use client::exit::Exit;
+
+fn models() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("design/testdata/models");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|end| end != "txt")).collect();
+    paths.sort();
+    paths
+}
+
+/// Reads a model of the test data. Its name in messages is that of the file alone.
+fn model(path: &Path) -> ModelFile {
+    let file = read(path).unwrap().unwrap();
+    ModelFile { name: path.file_name().unwrap().to_str().unwrap().to_owned(), ..file }
+}
+
+#[tokio::test]
+async fn models_have_their_expected_reports() {
+    let prices = Prices::own().unwrap();
+    for path in models() {
+        let file = model(&path);
+        let store = ScratchStore::open().await.unwrap();
+        assert_eq!(prepare(&store, &file).await, None, "{}", path.display());
+        let trial = try_patterns(&store, &file.model).await;
+        let estimate = estimate(&file.model, &trial, &prices);
+        let source = (file.name.as_str(), file.text.as_str());
+        let found = findings::find(source, &file.model, &trial, (&estimate, &prices));
+        let report = Report {
+            model: &file.model,
+            trial: &trial,
+            estimate: &estimate,
+            findings: &found,
+            prices: &prices,
+        };
+        let (text, expected) = (report.text(), path.with_extension("txt"));
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(&expected, text).unwrap();
+            continue;
+        }
+        assert_eq!(text, fs::read_to_string(&expected).unwrap_or_default(), "{}", path.display());
+    }
+}
+
+#[test]
+fn each_finding_is_in_a_model_of_the_test_data() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("design/testdata/models");
+    let mut all = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "txt") {
+            all.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+    let mut absent: Vec<&str> = findings::CHECKS.to_vec();
+    absent.retain(|check| !all.contains(&format!("[{check}]")));
+    assert!(absent.is_empty(), "no model has {absent:?}");
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_has_its_place() {
+    let text = "tables: [{TableName: abc, BillingMode: PAY_PER_REQUEST, AttributeDefinitions: [{AttributeName: pk, AttributeType: S}], KeySchema: [{AttributeName: pk, KeyType: HASH}]}]\nitems:\n  abc:\n    - {PutRequest: {Item: {pk: {S: a}}}}\n    - {PutRequest: {Item: {pk: {S: ''}}}}\naccess_patterns: []\n";
+    let model = design::read("refused.yaml", text).unwrap();
+    let file = ModelFile { name: "refused.yaml".to_owned(), text: text.to_owned(), model };
+    let store = ScratchStore::open().await.unwrap();
+    let refused = prepare(&store, &file).await.unwrap().to_string();
+    assert!(refused.contains("--> refused.yaml:5:"), "{refused}");
+    assert!(refused.contains("the store refuses PutItem: "), "{refused}");
+}
+
+/// The tables of a model, created in a store, are exported as the same model.
+#[tokio::test]
+async fn an_export_of_tables_is_their_model() {
+    for path in models() {
+        let file = model(&path);
+        let served = TestStore::open().await;
+        for (_, request) in design::trial::preparation(&file.model) {
+            let target = format!("DynamoDB_20120810.{}", request.operation);
+            let body = request.parameters.to_string();
+            let answer = server::api::handle(&served.store, &target, body.as_bytes()).await;
+            assert_eq!(answer.status, 200, "{}", answer.body);
+        }
+        let found = export::export(&served.client, &[], 100).await.unwrap();
+        let written = found.to_json().to_string();
+        let found = design::read("export.json", &written).unwrap();
+        assert_eq!(found.tables, file.model.tables);
+        for (table, items) in &file.model.items {
+            let mut exported = found.items[table].clone();
+            assert_eq!(exported.len(), items.len(), "{table}");
+            exported.retain(|item| !items.contains(item));
+            assert!(exported.is_empty(), "{table}: {exported:?}");
+        }
+        let unknown = export::export(&served.client, &["missing".to_owned()], 1).await;
+        assert!(unknown.unwrap_err().to_string().contains("cannot read table `missing`"));
+    }
+}
+
+#[test]
+fn a_file_with_mistakes_fails() {
+    let diagnostics = design::read("empty.json", "{}").unwrap_err();
+    assert_eq!(super::refuse(&diagnostics, client::output::Output::Json), Exit::Failed);
+}

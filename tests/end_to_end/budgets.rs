@@ -1,0 +1,188 @@
+//! Memory and threads of the real processes while many clients send at once.
+//!
+//! Goal: the bounds that `docs/reference/network-access.md` names hold, and every client gets an answer.
+//! Method: bodies of the maximum size on a hundred connections, and two hundred requests whose
+//! bodies do not end; the kernel's numbers in `/proc/PID/status`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::{LocalStore, Process, Up, wait_for};
+use crate::wire::Endpoint;
+
+/// Connections that send large bodies at once.
+const CLIENTS: usize = 100;
+/// Size of a body in bytes, the maximum of DynamoDB.
+const BODY_BYTES: usize = 16 * 1024 * 1024;
+/// The most memory of the process, in kB, as documented.
+const MEMORY_KB_MAX: u64 = 1_200_000;
+/// Requests to each port whose body does not end.
+const SLOW: usize = 100;
+/// Threads of a process that wait for files, as documented.
+const BLOCKING_THREADS_MAX: usize = 256;
+/// Threads that a process with three nodes has for them, more than documented.
+const OWN_THREADS_MAX: usize = 40;
+/// Threads that slow requests may add to an idle process.
+const SLOW_THREADS_MAX: usize = 16;
+
+/// Returns a number of a process from its `/proc/PID/status`.
+fn number_of(process: &Process, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap().split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Sends a request on a connection of its own, and returns the status and the answer.
+fn send(address: &str, operation: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(900))).unwrap();
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: {address}\r\nX-Amz-Target: DynamoDB_20120810.{operation}\r\n\
+         Content-Type: application/x-amz-json-1.0\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
+}
+
+/// A kind of request with a body of 16 MB, and its answer.
+struct Kind {
+    operation: &'static str,
+    body: Vec<u8>,
+    status: u16,
+    part: &'static str,
+}
+
+/// Returns requests that are accepted and refused, with a few large values and with many small ones.
+fn kinds() -> [Kind; 3] {
+    let text = "x".repeat(BODY_BYTES / 25 - 1_000);
+    let put = |number: usize| {
+        let item = json!({"p": {"S": number.to_string()}, "text": {"S": text}});
+        json!({"PutRequest": {"Item": item}})
+    };
+    let large: Vec<Value> = (0..25).map(put).collect();
+    let item = json!({"p": {"S": "small"}});
+    let many = vec![json!({"N": "1"}); BODY_BYTES / 10 - 100];
+    let padded = "x".repeat(BODY_BYTES - 1_000);
+    let kind = |operation, body: Value, status, part| Kind {
+        operation,
+        body: body.to_string().into_bytes(),
+        status,
+        part,
+    };
+    [
+        kind("PutItem", json!({"TableName": "bodies", "Item": item, "none": padded}), 200, "{}"),
+        kind("BatchWriteItem", json!({"RequestItems": {"bodies": large}}), 400, "Item size"),
+        kind(
+            "GetItem",
+            json!({"TableName": "bodies", "Key": item, "ConsistentRead": true, "none": many}),
+            200,
+            "small",
+        ),
+    ]
+}
+
+#[test]
+fn large_bodies_on_many_connections_stay_within_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    store.endpoint.create_table("bodies");
+    store.endpoint.ok("PutItem", &json!({"TableName": "bodies", "Item": {"p": {"S": "small"}}}));
+    let (address, kinds) = (store.endpoint.address(), kinds());
+    thread::scope(|scope| {
+        let started: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                // Every eighth client sends many small values, which take the most time to parse.
+                let kind = if number % 8 == 7 { &kinds[2] } else { &kinds[number % 2] };
+                (kind, scope.spawn(|| send(address, kind.operation, &kind.body)))
+            })
+            .collect();
+        for (kind, answer) in started {
+            let (status, text) = answer.join().unwrap();
+            assert_eq!(status, kind.status, "{}: {text}", kind.operation);
+            assert!(text.contains(kind.part), "{}: {text}", kind.operation);
+        }
+    });
+    let peak = number_of(&store.process, "VmHWM");
+    println!("the most memory: {peak} kB, now {} kB", number_of(&store.process, "VmRSS"));
+    assert!(peak < MEMORY_KB_MAX, "{peak} kB");
+    assert_eq!(store.endpoint.scan("bodies").len(), 1);
+}
+
+/// A table and a bucket, without functions to build.
+const TEMPLATE: &str = "Resources:
+  Table:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      TableName: bodies
+      BillingMode: PAY_PER_REQUEST
+      AttributeDefinitions: [{AttributeName: p, AttributeType: S}]
+      KeySchema: [{AttributeName: p, KeyType: HASH}]
+  Bucket:
+    Type: AWS::S3::Bucket
+    Properties:
+      BucketName: bucket
+";
+
+/// Begins requests whose bodies do not end.
+fn begin_slow(address: &str, head: impl Fn(usize) -> String) -> Vec<TcpStream> {
+    let begin = |number| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = head(number);
+        let text = format!("{head}\r\nHost: {address}\r\nContent-Length: 100000\r\n\r\nbody");
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    (0..SLOW).map(begin).collect()
+}
+
+#[test]
+fn slow_requests_hold_no_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("template.yaml"), TEMPLATE).unwrap();
+    let up = Up::start_in(folder, &[]);
+    let text = fs::read_to_string(up.folder.path().join(".weir/running.json")).unwrap();
+    let running: Value = serde_json::from_str(&text).unwrap();
+    let s3 = running["s3"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let threads = || usize::try_from(number_of(&up.process, "Threads")).unwrap();
+    let processors = thread::available_parallelism().unwrap().get();
+    let idle = wait_for("threads of the start to end", Duration::from_secs(60), || {
+        let found = threads();
+        (found <= processors + OWN_THREADS_MAX).then_some(found)
+    });
+    let to_s3 = begin_slow(s3, |number| format!("PUT /bucket/{number} HTTP/1.1"));
+    let target = "X-Amz-Target: DynamoDB_20120810.PutItem";
+    let to_store = begin_slow(up.store.address(), |_| format!("POST / HTTP/1.1\r\n{target}"));
+    let most = threads();
+    println!("threads: {idle} idle, {most} with slow requests");
+    assert!(most <= processors + OWN_THREADS_MAX + BLOCKING_THREADS_MAX, "{most}");
+    // A thread that created a file and has nothing more to do ends after ten seconds.
+    wait_for("threads to end", Duration::from_secs(25), || {
+        (threads() <= idle + SLOW_THREADS_MAX).then_some(())
+    });
+    // Other clients are served meanwhile.
+    answer_others(&up.store, s3);
+    drop((to_s3, to_store));
+}
+
+fn answer_others(store: &Endpoint, s3: &str) {
+    store.ok("PutItem", &json!({"TableName": "bodies", "Item": {"p": {"S": "other"}}}));
+    assert_eq!(store.scan("bodies").len(), 1);
+    let mut stream = TcpStream::connect(s3).unwrap();
+    let put = format!(
+        "PUT /bucket/other HTTP/1.1\r\nHost: {s3}\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
+    );
+    stream.write_all(put.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
