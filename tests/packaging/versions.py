@@ -102,6 +102,7 @@ def main():
     (folder / "template.yaml").write_text(TABLE + "".join(functions) + broken, encoding="utf-8")
     (folder / "app.py").write_text(PYTHON, encoding="utf-8")
     (folder / "app.js").write_text(NODE, encoding="utf-8")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED: ended by a signal"))
     environment = {**os.environ, "PATH": path, "NO_COLOR": "1"}
     log, running = folder / "up.log", folder / ".weir/running.json"
     command = [weir, "up", "--port", "0", "--s3-port", "0", "--invoke-port", "0", "--console-port", "0"]
