@@ -109,7 +109,9 @@ def started(process, folder, log):
     """The addresses of the `weir up` that has started; a text says why it has not."""
     running, begun = folder / ".weir/running.json", time.time()
     while not running.exists():
-        if process.poll() is not None or time.time() - begun > START_SECONDS_MAX:
+        if time.time() - begun > START_SECONDS_MAX:
+            return f"not ready after {START_SECONDS_MAX} s"
+        if process.poll() is not None:
             errors = [line for line in text_of(log).splitlines() if line.lower().lstrip().startswith("error")]
             return "does not start: " + (errors or ["no message"])[0]
         time.sleep(0.2)
