@@ -14,7 +14,7 @@ const {
 const FOLDER = path.join(ROOT, "docs/images");
 const WIDTH = 1120;
 const BYTES_MAX = 60 * 1024;
-const COLOURS = 40;
+const COLOURS = 32;
 // How long the load of Partitions is sampled before its picture, in seconds; a sample takes 15.
 const LOAD_SECONDS = 150;
 
@@ -66,7 +66,7 @@ async function shop(browser, folder) {
   const { records } = await twin(base, "/stream.json?table=orders");
   const lost = records.find((record) => record.keys.id.S === UNREACHABLE);
   await take("pipelines", "/pipelines", 985);
-  await take("stream", "/stream?table=orders", 640);
+  await take("stream", "/stream?table=orders", 600);
   await take("record", `/stream/${lost.sequence}?table=orders`, 900);
   await take("filter", "/stream/filter?table=orders&mapping=ThankOrders", 700);
   await take("tables", "/tables", 700);
@@ -86,8 +86,7 @@ async function pipelines(browser, folder) {
   const { running } = started;
   const base = running.console;
   const take = (...page) => picture(browser, base, ...page);
-  const { days: [{ day }] } = await twin(base, "/archive.json");
-  await take("archive", `/archive?table=movies&day=${day}&do=restore&where=${encodeURIComponent("title = Metropolis")}`, 1010);
+  await take("archive", `/archive?table=movies&do=restore&where=${encodeURIComponent("title = Metropolis")}`, 800);
   const key = encodeURIComponent('{"year":2013,"title":"Rush"}');
   await take("versions", `/versions?table=movies&key=${key}&from=1&to=2`, 800);
   await put(running, "votes", { slot: "poll-2#0", votes: 40 });
