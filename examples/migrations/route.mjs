@@ -10,12 +10,18 @@
  * The time-out of a write, including retries, must be below the other half. Methods throw errors of the request.
  */
 export class Route {
+  /** @type {{ asked: number, sides: Item } | undefined} */
+  known;
+
   /** @param {import("@aws-sdk/client-dynamodb").DynamoDB} dynamodb @param {string} migration */
   constructor(dynamodb, migration, { control = "weir-migrations", seconds = 1 } = {}) {
-    Object.assign(this, { dynamodb, control, seconds, known: undefined });
+    this.dynamodb = dynamodb;
+    this.control = control;
+    this.seconds = seconds;
     this.key = { migration: { S: migration }, entry: { S: "ROUTE" } };
   }
 
+  /** @param {"read" | "write"} use */
   async side(use) {
     let known = this.known;
     while (!known || performance.now() - known.asked > this.seconds * 1000) {

@@ -1,13 +1,13 @@
-// A test with vitest. With jest it is the same, but uses jest's own `beforeAll`, `afterAll` and `test`.
+// A test with vitest. With jest it is the same, but imports from "@jest/globals".
 import { DynamoDB } from "@aws-sdk/client-dynamodb";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { startUp } from "weir-dynamodb/testing";
 
 let up;
 beforeAll(async () => {
   up = await startUp({ template: new URL("template.yaml", import.meta.url) });
   // Code under test that creates a client without settings also finds the store.
-  for (const [name, value] of Object.entries(up.environment)) vi.stubEnv(name, value);
+  Object.assign(process.env, up.environment);
 }, 600_000);
 afterAll(() => up.stop());
 

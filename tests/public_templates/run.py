@@ -1,22 +1,26 @@
-"""Runs public templates with handlers in Python and Node by `weir up`, unmodified, and says what came of a record.
+"""Runs public templates with handlers in Python and Node by `weir up`, unmodified, and writes what came of a record.
 
 Reads scripts.tsv: repository, commit, the folder that is checked out (`.` is all of it), the template in it, parameters
-(NAME=VALUE, separated by spaces), and an item in DynamoDB JSON whose attributes are put beside the keys. The code is read from clones, so nothing here fetches a template; pip and npm
-install what the handlers depend on:
+(NAME=VALUE, separated by spaces), and an item in DynamoDB JSON whose attributes are put beside the keys. The code is
+read from clones, so nothing here fetches a template; pip and npm install what the handlers depend on:
 
     for each repository of scripts.tsv: git clone --bare https://github.com/OWNER/NAME CLONES/OWNER/NAME
-    tests/public_templates/run.py --clones CLONES --weir target/debug/weir
+    tests/public_templates/run.py --clones CLONES --weir target/debug/weir --build sam
 
-For each template it starts `weir up` in an empty folder, puts one item into each table with a stream, and waits for the
-first invocation. `--only PATH` runs the templates whose path contains PATH; `--build SAM` runs `sam build` first where
-the template has a BuildMethod. An outcome is `succeeded`, `failed` with the handler's error, or what kept it from
-running. The exit code is 1 when no handler of a template got its record.
+For each template it starts `weir up` in an empty folder and on free ports, puts items into each table with a stream, and
+waits for the first invocation of each function that reads one. `--only PATH` runs the templates whose path contains
+PATH, and prints only; `--build SAM` runs `sam build` first where the template has a BuildMethod.
+
+outcomes.tsv has a line for each function that reads a stream: its address, its runtime, whether it was invoked with a
+record, and the outcome: `succeeded`, `failed` with the handler's error, or what kept it from running. A call to AWS
+fails where AWS cannot be reached. The exit code is 1 when fewer than SAMPLES_MIN templates have seen a record.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +31,10 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 START_SECONDS_MAX = 600
 RECORD_SECONDS_MAX = 90
+# Others that read the same stream are a moment behind the first, unless a filter keeps the record from them.
+OTHERS_SECONDS_MAX = 20
+SAMPLES_MIN = 12
+OUTCOME_CHARACTERS_MAX = 160
 KEYS = {"S": "a-key", "N": "1", "B": "YQ=="}
 
 
@@ -67,16 +75,29 @@ def put_items(url, more):
     return tables
 
 
-def outcomes(folder):
-    """What each function made of its first invocation, from the logs of `weir up`."""
+def runtimes(text):
+    """The runtime of each logical id, and of `Function` in Globals. Reads the indentation, as tags need no meaning here."""
+    found, above = {}, []
+    for line in text.splitlines():
+        parts = re.match(r"""( *)["']?([A-Za-z0-9]+)["']?:\s*["']?([\w.]*)""", line)
+        if not parts:
+            continue
+        above = [it for it in above if it[0] < len(parts[1])] + [(len(parts[1]), parts[2])]
+        if parts[2] == "Runtime" and len(above) > 2:
+            found[above[1][1]] = parts[3]
+    return found
+
+
+def invocations(folder):
+    """What each function made of its first invocation, from the logs of `weir up`: whether it got it, and the outcome."""
     found = {}
     for log in sorted(folder.glob(".weir/up/logs/*.log")):
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-            what = line.split(" ", 2)[-1]
-            if what.startswith(("ERROR ", "INIT_REPORT ")):
-                found.setdefault(log.stem, "failed: " + what.split(" ", 1)[1][:200])
-            elif what.startswith("REPORT "):
-                found.setdefault(log.stem, "succeeded")
+        for line in text_of(log).splitlines():
+            kind, _, rest = line.split(" ", 2)[-1].partition(" ")
+            if kind in ("ERROR", "INIT_REPORT"):
+                found.setdefault(log.stem, (kind == "ERROR", "failed: " + re.sub(r"^RequestId: \S+ Error: ", "", rest)))
+            elif kind == "REPORT":
+                found.setdefault(log.stem, (True, "succeeded"))
     return found
 
 
@@ -84,36 +105,48 @@ def text_of(log):
     return log.read_text(encoding="utf-8", errors="replace")
 
 
+def started(process, folder, log):
+    """The addresses of the `weir up` that has started; a text says why it has not."""
+    running, begun = folder / ".weir/running.json", time.time()
+    while not running.exists():
+        if time.time() - begun > START_SECONDS_MAX:
+            return f"not ready after {START_SECONDS_MAX} s"
+        if process.poll() is not None:
+            errors = [line for line in text_of(log).splitlines() if line.lower().lstrip().startswith("error")]
+            return "does not start: " + (errors or ["no message"])[0]
+        time.sleep(0.2)
+    return json.loads(running.read_text(encoding="utf-8"))
+
+
 def run(weir, sam, folder, template, parameters, more):
-    if sam and "BuildMethod" in (folder / template).read_text(encoding="utf-8"):
+    """Returns whether the record was seen and the outcome, by function; one for `` when `weir up` does not start."""
+    if sam and "BuildMethod" in text_of(folder / template):
         built = subprocess.run([sam, "build", "-t", template], cwd=folder, capture_output=True, text=True)
         if built.returncode != 0:
-            return {"": "sam build fails: " + built.stderr.strip().splitlines()[-1]}
+            return {"": (False, "sam build fails: " + built.stderr.strip().splitlines()[-1])}
     command = [weir, "--template", template]
     for parameter in parameters.split():
         command += ["--parameter", parameter]
-    command += ["up", "--port", "0", "--s3-port", "0"]
+    command += ["up", "--port", "0", "--s3-port", "0", "--invoke-port", "0", "--console-port", "0"]
     log = folder / "weir-up.log"
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
     try:
-        running, begun = folder / ".weir/running.json", time.time()
-        while not running.exists():
-            if process.poll() is not None or time.time() - begun > START_SECONDS_MAX:
-                errors = [line for line in text_of(log).splitlines() if line.lower().lstrip().startswith("error")]
-                return {"": "does not start: " + (errors or ["no message"])[0][:200]}
-            time.sleep(0.2)
-        url = json.loads(running.read_text(encoding="utf-8"))["dynamodb"]
+        running = started(process, folder, log)
+        if isinstance(running, str):
+            return {"": (False, running)}
+        names = {name: logical for logical, name in running["functions"].items()}
+        reading = set(re.findall(r"mapping +\S+ stream -> (\S+)", text_of(log)))
+        reading = {name for name, logical in names.items() if {name, logical} & reading}
         begun, found = time.time(), {}
-        while not found and time.time() - begun < RECORD_SECONDS_MAX:
+        while reading - found.keys() and time.time() - begun < (OTHERS_SECONDS_MAX if found else RECORD_SECONDS_MAX):
             # A mapping from LATEST on misses what is written before it has started.
-            put_items(url, {"written": {"N": str(time.time())}, **json.loads(more or "{}")})
+            put_items(running["dynamodb"], {"written": {"N": str(time.time())}, **json.loads(more or "{}")})
             time.sleep(3)
-            found = outcomes(folder)
-        # Others that read the same stream are a moment behind.
-        time.sleep(3)
-        absent = [line.split("`")[1] for line in text_of(log).splitlines() if "does not run here" in line and "`" in line]
-        return {**{name: "not run here" for name in absent}, **(outcomes(folder) or {"": "no invocation"})}
+            found = {name: it for name, it in invocations(folder).items() if name in reading}
+        absent = re.findall(r"`(\w+)` does not run here(.*)", text_of(log))
+        seen = {names[name]: found.get(name, (False, "not invoked")) for name in reading}
+        return {**{name: (False, "does not run here" + why) for name, why in absent}, **seen} or {"": (False, "no function")}
     finally:
         process.send_signal(signal.SIGINT)
         try:
@@ -129,7 +162,7 @@ def main():
     parser.add_argument("--build", metavar="SAM", default="")
     parser.add_argument("--only", default="")
     given = parser.parse_args()
-    is_well = True
+    lines, samples = ["address\tfunction\truntime\trecord seen\toutcome"], set()
     for repository, commit, root, template, parameters, more in rows():
         path = str(pathlib.PurePosixPath(root, template))
         if given.only not in path:
@@ -138,12 +171,21 @@ def main():
             folder = pathlib.Path(folder)
             checked_out(given.clones / repository, commit, root, folder)
             found = run(given.weir.resolve(), given.build, folder, template, parameters, more)
+            runtime = runtimes(text_of(folder / template))
             if os.environ.get("SHOW_LOG"):
                 print(text_of(folder / "weir-up.log"), file=sys.stderr)
-        is_well = is_well and any(outcome.startswith(("succeeded", "failed")) for outcome in found.values())
-        for function, outcome in sorted(found.items()):
-            print(f"{repository}\t{path}\t{function}\t{outcome}", flush=True)
-    return 0 if is_well else 1
+        address = f"https://github.com/{repository}/blob/{commit}/{path}"
+        for function, (is_seen, outcome) in sorted(found.items()):
+            of = runtime.get(function) or runtime.get("Function") or " ".join(sorted(set(runtime.values())))
+            short = " ".join(outcome.replace(f"{folder}/", "").split())[:OUTCOME_CHARACTERS_MAX]
+            lines.append("\t".join((address, function, of, "yes" if is_seen else "no", short)))
+            print(lines[-1], flush=True)
+            samples.update([address] if is_seen else [])
+    print(f"{len(samples)} templates have seen a record")
+    if given.only:
+        return 0 if samples else 1
+    (HERE / "outcomes.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0 if len(samples) >= SAMPLES_MIN else 1
 
 
 if __name__ == "__main__":

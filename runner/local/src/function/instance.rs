@@ -271,7 +271,7 @@ impl Instance {
         };
         if !took {
             self.mailbox.withdraw();
-            return self.not_taken(request_id, *init_timeout);
+            return self.not_taken(request_id, *init_timeout).await;
         }
         let taken_at = Instant::now();
         let pid = self.pid;
@@ -318,8 +318,28 @@ impl Instance {
         }
     }
 
+    /// Waits until the instance is ready for an invocation. Returns the reason if it cannot start.
+    pub(super) async fn start_failure(&self, request_id: &str, limit: Duration) -> Option<String> {
+        let mut exit = self.exit.clone();
+        let ended = async {
+            tokio::select! {
+                () = self.mailbox.init_ended() => {}
+                _ = exit.wait_for(Option::is_some) => {}
+            }
+        };
+        // After the limit, the instance counts as not started.
+        let _in_time = timeout(limit, ended).await;
+        if self.mailbox.is_ready() {
+            return None;
+        }
+        match self.not_taken(request_id, limit).await {
+            Attempt::NotStarted(InvokeOutcome::FunctionError { message, .. }) => Some(message),
+            _ => None,
+        }
+    }
+
     /// Returns the result if the instance did not receive the invocation.
-    fn not_taken(&self, request_id: &str, limit: Duration) -> Attempt {
+    async fn not_taken(&self, request_id: &str, limit: Duration) -> Attempt {
         let exit = self.exit.borrow().clone();
         let outcome = match exit {
             Some(_) if self.mailbox.is_ready() => return Attempt::NotReceived,
@@ -329,6 +349,8 @@ impl Instance {
             }
             None => {
                 self.handle().kill();
+                // The last lines may still be in the process's pipes, and they have the advice.
+                let _ended = timeout(OUTPUT_GRACE, self.handle().exited()).await;
                 if let Some(said) = self.mailbox.init_error() {
                     return Attempt::NotStarted(outcome::with_note(said, &self.tail.text()));
                 }

@@ -87,7 +87,7 @@ impl fmt::Debug for Function {
 }
 
 impl Function {
-    /// Checks the settings and opens the log. No process is started before the first invocation.
+    /// Checks the settings and opens the log. Starts no process.
     ///
     /// # Errors
     ///
@@ -214,6 +214,23 @@ impl Function {
             }
         }
         InvokeOutcome::NotInvoked(format!("function=`{}`: its instances keep exiting", self.name()))
+    }
+
+    /// Starts an instance, waits until it is ready for an invocation, and ends it. Returns the reason if it
+    /// cannot start. Does nothing if an invocation has started an instance, or if all places are taken.
+    pub async fn start_failure(&self) -> Option<String> {
+        let pool = &self.pool;
+        let _place = pool.places.try_acquire().ok()?;
+        if !pool.instances().live.is_empty() {
+            return None;
+        }
+        let keys = pool.signing.keys().await.ok()?;
+        match pool.start(keys).await {
+            Ok(instance) => {
+                instance.start_failure(&request_id(), self.settings().init_timeout).await
+            }
+            Err(error) => Some(error.to_string()),
+        }
     }
 
     /// Kills an instance with `kill -9` and returns its process id; `None` if no instance is running. Prefers
@@ -431,8 +448,10 @@ impl Pool {
     fn not_started(&self, request_id: &str, outcome: &InvokeOutcome) {
         self.pause();
         if let InvokeOutcome::FunctionError { message, .. } = outcome {
-            let line = format!("INIT_REPORT Phase: init Status: error {message}");
-            self.shared.log.line(Some(request_id), &line);
+            let text = format!("INIT_REPORT Phase: init Status: error {message}");
+            for line in text.lines() {
+                self.shared.log.line(Some(request_id), line);
+            }
         }
         let function = &self.shared.settings.name;
         let duration = Duration::ZERO;

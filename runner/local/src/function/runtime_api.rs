@@ -135,6 +135,22 @@ impl Mailbox {
             state.pending = None;
         }
         state.init_error = Some(outcome);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the instance has requested its first invocation, or has reported that it cannot start.
+    pub(super) async fn init_ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.state();
+                if state.ready || state.init_error.is_some() {
+                    return;
+                }
+            }
+            changed.await;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -151,7 +167,9 @@ impl Mailbox {
                 if state.current.is_some() {
                     return None;
                 }
-                state.ready = true;
+                if !std::mem::replace(&mut state.ready, true) {
+                    self.changed.notify_waiters();
+                }
                 if !state.closed
                     && let Some(delivery) = state.pending.take()
                 {

@@ -1,7 +1,8 @@
 //! The functions of a template: builds their binaries, finds interpreters for handlers in Python and
 //! Node, and prepares each function for invocation.
 //!
-//! No process is started before a function's first invocation.
+//! A binary is started for its function's first invocation. A handler in Python or Node is also loaded once
+//! at the start, to report a handler that cannot be loaded before a record needs it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use crate::function::scripts::{self, Folders};
 use crate::function::{Credentials, Event, Function, Launch, Observer, Remote, Settings};
 use client::failure::{Failure, Result, fatal};
 use template::{self, BOOTSTRAP, Code, LogFormat, Stack};
+use tokio::task::JoinHandle;
 
 /// The number of shards of a new table's stream. Each shard has one invocation at a time for each lane.
 const SHARDS: usize = 4;
@@ -130,6 +132,21 @@ pub(crate) fn start(
         functions.insert(described.logical_id.clone(), Arc::new(function));
     }
     Ok(functions)
+}
+
+/// Loads each handler in Python or Node once, and warns of handlers that cannot be loaded.
+pub(crate) fn check_handlers(functions: &BTreeMap<String, Arc<Function>>) -> JoinHandle<()> {
+    let is_script = |function: &Function| function.settings().script.is_some();
+    let scripts = functions.iter().filter(|(_, function)| is_script(function));
+    let scripts: Vec<_> = scripts.map(|(id, function)| (id.clone(), function.clone())).collect();
+    // One after the other, because invocations need the processor, too.
+    tokio::spawn(async move {
+        for (id, function) in scripts {
+            if let Some(reason) = function.start_failure().await {
+                tracing::warn!("function   {id} cannot start: {reason}");
+            }
+        }
+    })
 }
 
 fn settings(

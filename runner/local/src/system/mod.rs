@@ -90,6 +90,8 @@ pub struct System {
     chaos: Option<Arc<Chaos>>,
     /// The task that splits partitions during the run; `None` without fault injection.
     splits: Option<JoinHandle<()>>,
+    /// The task that loads each handler in Python or Node once.
+    handler_check: JoinHandle<()>,
     /// The lock of the data folder. While it is held, no other process can use the same checkpoints.
     _lock: File,
 }
@@ -159,6 +161,7 @@ impl System {
             dynamodb,
             objects,
             object_endpoint,
+            handler_check: functions::check_handlers(&functions),
             functions,
             invoke_endpoint,
             mappings,
@@ -173,6 +176,7 @@ impl System {
     /// Stops all parts: first the callers, then the functions, then the services that functions call. In
     /// this order, no part waits for a part that has already stopped.
     pub async fn shutdown(self) {
+        self.handler_check.abort();
         if let Some(splits) = self.splits {
             splits.abort();
         }

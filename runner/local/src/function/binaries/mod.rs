@@ -15,7 +15,6 @@ use std::{
     process::Stdio,
 };
 
-use md5::{Digest as _, Md5};
 use metadata::{Target, Workspace};
 use serde::Deserialize;
 pub use template::Wanted;
@@ -24,6 +23,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::Command,
 };
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The maximum number of lines of cargo's output that an error contains.
 const TAIL_LINES: usize = 40;
@@ -145,7 +145,7 @@ fn place_flags(workspace: &Workspace, program: &Program) -> Vec<PathBuf> {
 
 /// Returns the name of a folder that only this package or workspace uses.
 fn folder_name(of: &Path) -> String {
-    let hash = u128::from_be_bytes(Md5::digest(of.as_os_str().as_encoded_bytes()).into());
+    let hash = xxh3_128(of.as_os_str().as_encoded_bytes());
     format!("weir-{hash:032x}")
 }
 

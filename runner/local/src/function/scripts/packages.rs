@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use md5::{Digest as _, Md5};
 use serde_json::{Value, json};
 use template::Language;
 use tokio::process::Command;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{Error, Handler, write};
 
@@ -167,18 +167,18 @@ impl Packages {
 
     async fn installed(&self, install: &Install<'_>, parts: &[Vec<u8>]) -> Result<PathBuf, Error> {
         let interpreter = &install.handler.interpreter;
-        let mut hash = Md5::new();
+        let mut hash = Xxh3::new();
         for part in
             [interpreter.path.as_os_str().as_encoded_bytes(), interpreter.version.as_bytes()]
         {
             hash.update(part);
-            hash.update([0]);
+            hash.update(&[0]);
         }
         for part in parts {
-            hash.update(part.len().to_le_bytes());
+            hash.update(&part.len().to_le_bytes());
             hash.update(part);
         }
-        let name = format!("{:032x}", u128::from_be_bytes(hash.finalize().into()));
+        let name = format!("{:032x}", hash.digest128());
         let folder = self.folder.join(&name);
         if folder.is_dir() {
             return Ok(folder);

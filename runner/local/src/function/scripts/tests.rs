@@ -316,10 +316,79 @@ async fn a_handler_that_cannot_start_says_what_is_wrong_where_and_what_to_do() {
         let file = ["app.js", "app.mjs"][usize::from(is_module)];
         let file = if kind == PYTHON { "app.py" } else { file };
         let fixture = Fixture::start(kind, "app.run", &[(file, text)], "").await;
+        let at_start = fixture.function.start_failure().await.unwrap_or_default();
+        assert!(at_start.contains(message) && at_start.contains(help), "{text}: {at_start}");
         let (payload, shown) = fixture.failure().await;
         assert_eq!(payload["errorType"], error_type, "{text}: {payload}");
         assert!(payload["errorMessage"].as_str().unwrap().contains(message), "{text}: {payload}");
         assert!(shown.contains(help), "{text}: {shown}");
+        let log = fs::read_to_string(fixture.folder.path().join(".weir/up/logs/F.log")).unwrap();
+        let report = log.split("INIT_REPORT ").nth(1).unwrap();
+        assert!(report.contains(help), "{text}: {log}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_loads_leaves_no_process_after_the_check() {
+    for (kind, file, text) in [
+        (PYTHON, "app.py", "def run(e, c): return 1"),
+        (NODE, "app.js", "exports.run = async () => 1;"),
+    ] {
+        if is_here(kind) {
+            let fixture = Fixture::start(kind, "app.run", &[(file, text)], "").await;
+            assert_eq!(fixture.function.start_failure().await, None);
+            assert!(fixture.function.instances().is_empty());
+            assert_eq!(fixture.answer(json!({})).await, 1);
+        }
+    }
+}
+
+/// Stands for AWS's client in Python: the result is how it was started, and what the handler returned.
+const PYTHON_CLIENT: &str = r#"
+import importlib, json, os, sys, urllib.request
+api = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2018-06-01/runtime/invocation/"
+module, name = sys.argv[1].split(".")
+with urllib.request.urlopen(api + "next") as response:
+    request, event = response.headers["Lambda-Runtime-Aws-Request-Id"], json.load(response)
+result = getattr(importlib.import_module(module), name)(event, None)
+body = json.dumps({"arguments": sys.argv[1:], "folder": os.getcwd(), "result": result}).encode()
+urllib.request.urlopen(urllib.request.Request(api + request + "/response", body)).read()
+"#;
+
+/// Stands for AWS's client in Node.
+const NODE_CLIENT: &str = r"
+const api = `http://${process.env.AWS_LAMBDA_RUNTIME_API}/2018-06-01/runtime/invocation/`;
+const [module, name] = process.argv[2].split('.');
+const response = await fetch(`${api}next`);
+const request = response.headers.get('lambda-runtime-aws-request-id');
+const { default: handlers } = await import(`${process.cwd()}/${module}.js`);
+const result = await handlers[name](await response.json());
+const body = JSON.stringify({ arguments: process.argv.slice(2), folder: process.cwd(), result });
+await (await fetch(`${api}${request}/response`, { method: 'POST', body })).text();
+";
+
+#[tokio::test]
+async fn the_client_of_aws_runs_the_handler_where_it_is_installed() {
+    let python = [
+        ("code/app.py", "def run(event, context): return event['n'] + 1"),
+        ("code/awslambdaric/__init__.py", ""),
+        ("code/awslambdaric/__main__.py", PYTHON_CLIENT),
+    ];
+    let client = "code/node_modules/aws-lambda-ric/";
+    let (list, program) = (format!("{client}package.json"), format!("{client}bin/index.mjs"));
+    let node = [
+        ("code/app.js", "exports.run = async (event) => event.n + 1;"),
+        (list.as_str(), r#"{"bin":{"aws-lambda-ric":"bin/index.mjs"}}"#),
+        (program.as_str(), NODE_CLIENT),
+    ];
+    for (kind, files) in [(PYTHON, python), (NODE, node)] {
+        if is_here(kind) {
+            let fixture = Fixture::start(kind, "app.run", &files, "      CodeUri: code\n").await;
+            let found = fixture.answer(json!({"n": 1})).await;
+            let code = fs::canonicalize(fixture.folder.path().join("code")).unwrap();
+            let expected = json!({"arguments": ["app.run"], "folder": code, "result": 2});
+            assert_eq!(found, expected);
+        }
     }
 }
 
