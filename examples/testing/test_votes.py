@@ -19,9 +19,10 @@ def test_a_session_expires_after_a_day(weir_store, weir_clock):
     until = int(weir_clock.now().timestamp()) + 24 * 3600
     dynamodb.put_item(TableName="sessions", Item={"id": {"S": "ada"}, "until": {"N": str(until)}})
     weir_clock.advance(hours=23)
-    assert weir_clock.sweep() == 0
+    weir_clock.sweep()
+    assert "Item" in dynamodb.get_item(TableName="sessions", Key={"id": {"S": "ada"}})
     weir_clock.advance(hours=2)
-    assert weir_clock.sweep() == 1
+    weir_clock.sweep()  # counts only the items that the store has not deleted by itself
     assert "Item" not in dynamodb.get_item(TableName="sessions", Key={"id": {"S": "ada"}})
 
 

@@ -143,7 +143,10 @@ impl Verb {
 /// Runs the command line and returns the exit code.
 pub async fn run() -> ExitCode {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| {
-        EnvFilter::new("info,aws=warn,hyper=warn,openraft=error,rmcp=warn,s3s=warn")
+        // The error that ends the command has the reason why no keys were found.
+        EnvFilter::new(
+            "info,aws=warn,aws_config::meta::credentials=error,hyper=warn,openraft=error,rmcp=warn,s3s=warn",
+        )
     });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -199,6 +202,7 @@ fn check_together(line: &CommandLine) -> Result<()> {
     keys::check_environment()?;
     match &line.verb {
         Verb::Up(arguments) => arguments.check_together(),
+        Verb::Streams(arguments) => arguments.check_together(),
         _ => Ok(()),
     }
 }
@@ -238,7 +242,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit> {
             // may belong to a project without the demonstration's tables.
             let is_named = line.template.is_some();
             let stack = if is_named { stack_by(&context) } else { demo::own_stack(&context) };
-            Box::pin(run_demo(&arguments, output, stack?, &folder)).await
+            Box::pin(run_demo(&arguments, output, stack?, &folder, template.is_ok())).await
         }
         Verb::Init(arguments) => Box::pin(init::run(*arguments, output)).await,
         Verb::Up(arguments) => {
@@ -288,10 +292,14 @@ async fn run_demo(
     output: Output,
     stack: Stack,
     folder: &Path,
+    has_template: bool,
 ) -> Result<Exit> {
     show(&demo::run(arguments, output, stack, folder).await?);
     output::next(&[
-        ("weir up", "run the template until Ctrl-C; any AWS SDK can use it"),
+        match has_template {
+            true => ("weir up", "run the template until Ctrl-C; any AWS SDK can use it"),
+            false => ("weir init --help", "write a small project for a table of yours"),
+        },
         ("weir load --help", "load CSV or JSON files"),
         (
             "weir streams explain --last --directory .weir/demo",

@@ -178,6 +178,7 @@ fn wrong_flags_exit_with_2_first() {
         (&["fan-out", "repair", "--rule", "r", "--rules", "rules.yaml"], "cannot be used with"),
         (&["fan-out", "repair", "--endpoint", "http://127.0.0.1:1"], "'--endpoint'"),
         (&["streams", "redrive", "o", "--endpoint", "http://127.0.0.1:1"], "'--endpoint'"),
+        (&["streams", "redrive"], "name a failure object, or a time"),
     ] {
         let refused = weir(folder.path(), flags);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();

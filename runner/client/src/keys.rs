@@ -3,11 +3,13 @@
 //! The operator's own keys are used for AWS only. WEIR_KEYS=own uses them for every endpoint, for
 //! example for `local-store --access-keys`, which verifies them.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::time::SystemTime;
 
 use aws_config::Region;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_config::imds::client::error::ImdsError;
 use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
@@ -15,7 +17,7 @@ use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, si
 use aws_sigv4::sign::v4;
 
 use crate::aws_host::{is_on_aws, region};
-use crate::error_cause::innermost;
+use crate::error_cause::{causes, innermost};
 use crate::failure::{Result, fatal};
 use crate::https;
 
@@ -24,6 +26,8 @@ const ACCESS_KEY: &str = "local";
 const SECRET_KEY: &str = "local";
 /// The environment variable that selects the keys for endpoints outside AWS.
 const VARIABLE: &str = "WEIR_KEYS";
+/// The message when the SDK finds no keys.
+pub const NOT_FOUND: &str = "no AWS credentials found: set AWS_PROFILE or AWS_SHARED_CREDENTIALS_FILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 /// The only valid value of [`VARIABLE`].
 const OWN: &str = "own";
 
@@ -117,12 +121,17 @@ impl ProvideCredentials for DefaultKeys {
 /// # Errors
 /// When no credentials are found.
 pub async fn own(endpoint: &str) -> Result<Credentials> {
-    of_endpoint(endpoint).provide_credentials().await.map_err(|error| {
-        fatal!(
-            "no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({})",
-            innermost(&error)
-        )
-    })
+    let found = of_endpoint(endpoint).provide_credentials().await;
+    found.map_err(|error| fatal!("`{endpoint}`: {}", not_found(&error)))
+}
+
+/// Returns the message for keys that the SDK did not find. It has the SDK's reason, unless that is only the
+/// machine's metadata service: the SDK asks it last, and outside of AWS it is not there.
+pub fn not_found(error: &(dyn Error + 'static)) -> String {
+    match causes(error).any(|cause| cause.is::<ImdsError>()) {
+        true => NOT_FOUND.to_owned(),
+        false => format!("{NOT_FOUND} ({})", innermost(error)),
+    }
 }
 
 /// Returns the headers that sign a request which is not sent by the SDK; none for an endpoint that
@@ -139,8 +148,7 @@ pub async fn headers(
     if !are_own(endpoint) {
         return Ok(Vec::new());
     }
-    let failed =
-        |error: &dyn std::error::Error| fatal!("cannot sign the request to `{url}`: {error}");
+    let failed = |error: &dyn Error| fatal!("cannot sign the request to `{url}`: {error}");
     let identity = own(endpoint).await?.into();
     let region = region(endpoint);
     let parameters = v4::SigningParams::builder()

@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::fmt;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
 use aws_smithy_runtime_api::client::interceptors::context::FinalizerInterceptorContextMut;
@@ -107,7 +108,10 @@ where
             }
         },
         SdkError::DispatchFailure(_) => causes(error)
-            .find_map(|cause| cause.downcast_ref::<NoAnswer>().map(ToString::to_string))
+            .find_map(|cause| match cause.downcast_ref::<CredentialsError>() {
+                Some(missing) => Some(keys::not_found(missing)),
+                None => cause.downcast_ref::<NoAnswer>().map(ToString::to_string),
+            })
             .unwrap_or_else(|| format!("the endpoint does not answer ({})", innermost(error))),
         SdkError::TimeoutError(_) => "the endpoint timed out".to_owned(),
         SdkError::ResponseError(_) => {
@@ -205,5 +209,15 @@ mod tests {
         let nothing = of(ErrorMetadata::builder().build());
         assert!(nothing.ends_with("check the address"), "{nothing}");
         assert!(!nothing.contains("headers"), "{nothing}");
+    }
+
+    #[test]
+    fn a_request_without_keys_says_what_to_set() {
+        use aws_sdk_dynamodb::operation::get_item::GetItemError;
+        let reason = CredentialsError::not_loaded("no profile `shop`");
+        let failed = ConnectorError::other(Box::new(reason), None);
+        let said = error_text(&SdkError::<GetItemError, String>::dispatch_failure(failed));
+        assert!(said.starts_with("no AWS credentials found: set AWS_PROFILE"), "{said}");
+        assert!(said.ends_with("(no profile `shop`)"), "{said}");
     }
 }

@@ -28,6 +28,19 @@ pub struct StreamsArguments {
     pub action: StreamsAction,
 }
 
+impl StreamsArguments {
+    /// Validates what the flags' types cannot.
+    ///
+    /// # Errors
+    /// The error says what is missing.
+    pub(crate) fn check_together(&self) -> Result<()> {
+        match &self.action {
+            StreamsAction::Redrive(redrive) => redrive.check_selection(),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The endpoint flag of an action.
 #[derive(Clone, Debug, Args)]
 pub struct EndpointFlag {

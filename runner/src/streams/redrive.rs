@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::since;
 use client::exit::Exit;
-use client::failure::{Failure, Result};
+use client::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::{self, Output};
 use client::running::Running;
@@ -20,7 +20,7 @@ use local::redrive::{RedriveError, Redriven, discarded, now_ms, redrive};
 )]
 pub struct RedriveArguments {
     /// The key in a bucket, s3://BUCKET/KEY, or a file
-    #[arg(required_unless_present = "since", conflicts_with = "since")]
+    #[arg(conflicts_with = "since")]
     pub object: Option<String>,
     /// Redrive each failure object that this folder's `weir up` wrote since this time and that was not
     /// redriven: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
@@ -29,6 +29,21 @@ pub struct RedriveArguments {
     /// Show the records without invoking the function
     #[arg(long)]
     pub dry_run: bool,
+}
+
+impl RedriveArguments {
+    /// Refuses a command that names no object. Clap's own message would not name `--since`.
+    ///
+    /// # Errors
+    /// Neither an object nor a time is given.
+    pub(super) fn check_selection(&self) -> Result<()> {
+        match (&self.object, &self.since) {
+            (None, None) => Err(fatal!(
+                "name a failure object, or a time, such as `weir streams redrive --since 10m`"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 const HEADINGS: [&str; 7] =

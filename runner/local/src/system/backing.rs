@@ -20,6 +20,7 @@ use crate::function::Credentials;
 use client::aws_host;
 use client::endpoint;
 use client::failure::{Failure, Result};
+use client::keys;
 use client::server_date::{self, ServerClock};
 use mapping::Pace;
 use template::Stack;
@@ -122,10 +123,9 @@ pub(crate) async fn aws(region: &str) -> Result<Backing> {
         .timeout_config(endpoint::attempt_limit(endpoint::ATTEMPT_MAX))
         .load()
         .await;
-    let provider = config.credentials_provider().ok_or_else(no_credentials)?;
-    let found = provider.provide_credentials().await.map_err(|error| {
-        format!("{}: {}", no_credentials(), client::error_cause::innermost(&error))
-    })?;
+    let provider = config.credentials_provider().ok_or_else(|| Failure::fatal(keys::NOT_FOUND))?;
+    let found = provider.provide_credentials().await;
+    let found = found.map_err(|error| Failure::Fatal(keys::not_found(&error)))?;
     tracing::warn!(
         "store      DynamoDB in {region}, with the key {}: the functions write to real tables",
         found.access_key_id()
@@ -182,11 +182,6 @@ fn tell_skew(told_ms: Option<i64>, machine_ms: i64) -> i64 {
         );
     }
     0
-}
-
-fn no_credentials() -> String {
-    "no AWS credentials found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        .to_owned()
 }
 
 #[cfg(test)]

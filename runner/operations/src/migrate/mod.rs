@@ -46,7 +46,7 @@ const WAIT_SECONDS: u64 = 24 * 3600;
 /// Arguments of `weir migrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\n`weir init migration` writes a project with a commented plan; docs/migration-reference.md lists its keys.\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\nWords: the route is an entry of the control table that says which tables the application uses, and the epoch counts its changes. A mark is an attribute that Weir writes into an item, such as `_weir`. A tombstone is a mark in place of a deleted item: readers skip it. `complete` removes both\n\n`weir init migration` writes a project with a commented plan; `weir migrate plan --help` shows a short one\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]
@@ -65,7 +65,7 @@ pub struct MigrateArguments {
 enum MigrateVerb {
     /// Check a plan against its tables and report what it would do; writes nothing
     #[command(
-        after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json\n\nExit codes: 0 done, 1 failed, 3 the plan has findings"
+        after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json\n\nA plan; `weir init migration` writes a commented one:\n  migration: shop\n  kind: restructure        # or: split, in-place, purge\n  from:\n    - table: orders\n      items:\n        - {to: shop, transform: '. + {kind: \"order\"}', key: {pk: 'ORDER#{orderID}'}}\n  inverse:                 # for revert: back from the targets\n    - table: shop\n      items: [{to: orders, transform: 'del(.kind, .pk)'}]\n\nExit codes: 0 done, 1 failed, 3 the plan has findings"
     )]
     Plan {
         /// The plan file
@@ -83,7 +83,7 @@ enum MigrateVerb {
     Work(command::WorkArguments),
     /// Show progress, what blocks the next step, and the next commands
     #[command(
-        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop"
+        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop\n\nPhases, in this order: preparing, copying, tailing (the backfill is done), ready (`verify` found no difference), cutting-over, turning, cut-over; then completing, completed. `revert` leads from cut-over through reverting and returning to reverted, `abort` before the cut-over to aborted"
     )]
     Status {
         /// The migration
@@ -101,7 +101,9 @@ enum MigrateVerb {
         name: String,
     },
     /// Wait until a migration reaches a phase
-    #[command(after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600")]
+    #[command(
+        after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600\n\n`ready` is reached by `verify`, not by waiting alone\n\nExit codes: 0 in the phase or a later one, 1 the migration ended in another phase, 5 timed out"
+    )]
     Wait {
         /// The migration
         name: String,
@@ -134,6 +136,7 @@ enum MigrateVerb {
     /// what the inverse makes of the targets
     Verify(verify::VerifyArguments),
     /// Switch readers and writers to the targets; writers pause meanwhile
+    #[command(visible_alias = "cut-over")]
     Cutover(cutover::CutoverArguments),
     /// Switch readers and writers back to the sources, with all writes since the cut-over
     Revert(revert::RevertArguments),

@@ -8,7 +8,7 @@
 //! except for those in `testdata/four_arcs.txt`, each below its reason.
 //!
 //! A request is an operation's name and its JSON, or one of `raw <target> <body>`, `freeze`, `advance
-//! <milliseconds>`, `enforce` (throughput), `limit-collections <bytes>` and `tick`. In a request, `${a*5}`
+//! <milliseconds>`, `count` and `enforce` (throughput), `limit-collections <bytes>` and `tick`. In a request, `${a*5}`
 //! stands for `aaaaa`, and `${Name}` for the first string of a member with that name in the last response
 //! that has one. In a response, values that differ between runs are numbered in the order of their appearance
 //! (`SHARD-1`), times are 0, and 40 or more equal characters are written as in a request.
@@ -62,6 +62,10 @@ impl Player {
             "advance" => {
                 self.store.clock().advance(rest.trim().parse().unwrap());
                 return "advanced".to_owned();
+            }
+            "count" => {
+                self.store.traffic().set_throughput(Throughput::Count);
+                return "counted".to_owned();
             }
             "enforce" => {
                 self.store.traffic().set_throughput(Throughput::Enforce);

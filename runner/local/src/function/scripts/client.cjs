@@ -5,6 +5,7 @@
 // they stand for /opt/nodejs. Where aws-lambda-ric, AWS's runtime interface client, is installed, that
 // client runs the handler instead. It needs only Node, and runs one invocation at a time.
 
+const { spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
 const Module = require('node:module');
@@ -17,6 +18,8 @@ const layers = process.argv.slice(2);
 const packageFolders = (process.env.NODE_PATH ?? '').split(path.delimiter).filter(Boolean);
 /** From this version of the runtime on, Lambda does not pass a callback as the handler's third parameter. */
 const WITHOUT_CALLBACKS = 24;
+/** How long Node may take to check one file for syntax errors. */
+const CHECK_MS = 5_000;
 const version = Number(/nodejs(\d+)/.exec(process.env.AWS_EXECUTION_ENV ?? '')?.[1] ?? process.versions.node.split('.')[0]);
 const [host, port] = process.env.AWS_LAMBDA_RUNTIME_API.split(':');
 const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
@@ -154,8 +157,17 @@ function extendResolution() {
   if (packageFolders.length || layers.length) Module.register?.(`data:text/javascript,${encodeURIComponent(hooks)}`);
 }
 
-/** Returns the error for a module that cannot be loaded. */
-function initError(error) {
+/** Adds the file and the line to a syntax error; that of an ES module has neither. */
+function withPlace(error, file) {
+  if (!error.stack?.startsWith('SyntaxError')) return error;
+  const checked = spawnSync(process.execPath, ['--check', file], { encoding: 'utf8', timeout: CHECK_MS });
+  const place = checked.status === 1 ? checked.stderr.split('\nSyntaxError')[0].trimEnd() : '';
+  if (place) error.stack = `${place}\n\n${error.stack}`;
+  return error;
+}
+
+/** Returns the error for a module, of this file, that cannot be loaded. */
+function initError(error, file) {
   const { code, message = String(error) } = error ?? {};
   if (code === 'MODULE_NOT_FOUND' || code === 'ERR_MODULE_NOT_FOUND') {
     const name = /(?:module|package) '([^']+)'/.exec(message)?.[1] ?? '';
@@ -165,7 +177,7 @@ function initError(error) {
       : `add \`${name}\` to the dependencies of \`package.json\` in ${root} and start \`weir up\` again; a layer must be a folder of this template`;
     return new InitError('Runtime.ImportModuleError', `Error: ${message}`, remedy, error);
   }
-  if (error instanceof SyntaxError) return new InitError('Runtime.UserCodeSyntaxError', `SyntaxError: ${message}`, undefined, error);
+  if (error instanceof SyntaxError) return new InitError('Runtime.UserCodeSyntaxError', `SyntaxError: ${message}`, undefined, withPlace(error, file));
   return error;
 }
 
@@ -196,7 +208,7 @@ async function findHandler() {
   try {
     module = await load(file);
   } catch (error) {
-    throw initError(error);
+    throw initError(error, file);
   }
   const inside = (object) => exported.split('.').reduce((found, key) => found?.[key], object);
   const handler = inside(module) ?? inside(module.default);

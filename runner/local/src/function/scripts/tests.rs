@@ -294,6 +294,13 @@ async fn a_handler_that_cannot_start_says_what_is_wrong_where_and_what_to_do() {
         (NODE, "exports.run = (;", "Runtime.UserCodeSyntaxError", "SyntaxError: ", "app.js:1"),
         (
             NODE,
+            "export const run = (;",
+            "Runtime.UserCodeSyntaxError",
+            "SyntaxError: ",
+            "app.mjs:1",
+        ),
+        (
+            NODE,
             "exports.other = () => {}",
             "Runtime.HandlerNotFound",
             "app.run is undefined or not exported",
@@ -305,7 +312,9 @@ async fn a_handler_that_cannot_start_says_what_is_wrong_where_and_what_to_do() {
         if !is_here(kind) {
             continue;
         }
-        let file = if kind == PYTHON { "app.py" } else { "app.js" };
+        let is_module = text.starts_with("export ");
+        let file = ["app.js", "app.mjs"][usize::from(is_module)];
+        let file = if kind == PYTHON { "app.py" } else { file };
         let fixture = Fixture::start(kind, "app.run", &[(file, text)], "").await;
         let at_start = fixture.function.start_failure().await.unwrap_or_default();
         assert!(at_start.contains(message) && at_start.contains(help), "{text}: {at_start}");

@@ -29,7 +29,7 @@ use template::Wanted;
 /// Arguments of `weir migrate start`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4\n  weir migrate start shop.yaml --local-workers 2 --rate 500\n\nExit codes: 0 done, 1 failed, 4 refused"
+    after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4\n  weir migrate start shop.yaml --local-workers 2 --rate 500\n\nWithout `--local-workers`, the function `migration` must follow the tables, in a running `weir up` or on AWS; otherwise nothing is copied until `weir migrate work NAME` runs\n\nExit codes: 0 done, 1 failed, 4 refused"
 )]
 pub(crate) struct StartArguments {
     /// The plan file

@@ -14,8 +14,7 @@ use client::exit::Exit;
 pub(crate) struct SwitchArguments {
     /// The migration
     pub(crate) name: String,
-    /// Seconds after which a switch that is not committed is rolled back; for `complete`, the limit for
-    /// each table
+    /// Seconds after which a switch that is not committed is rolled back
     #[arg(long, default_value_t = 60)]
     pub(crate) timeout: u64,
     /// Report what would happen, without changing anything

@@ -7,7 +7,7 @@ use clap::Args;
 use control::verbs::{Verb, VerbDecision, decide_verb};
 use control::{Expect, Move, State, Verified, Work};
 use rules::migration::Phase;
-use rules::migration::plan::{Direction, Plan};
+use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::json;
 
 use crate::migrate::context::{ANSWER_LIMIT, Context, LOOK_EVERY};
@@ -126,7 +126,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
         say(&format!("{targets} repaired from stream records that had not been applied"));
     }
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
-        report(context, &arguments.name, &found);
+        report(context, &arguments.name, plan.kind, &found);
         if left().is_zero() {
             say("timed out: repaired, but not compared again; run `verify` again");
             return Ok(Exit::TimedOut);
@@ -135,7 +135,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
         let Some(again) = again else { return Ok(Exit::TimedOut) };
         found = again;
     }
-    report(context, &arguments.name, &found);
+    report(context, &arguments.name, plan.kind, &found);
     if differences(&found) > 0 {
         not_repairable(&found, way.direction).iter().for_each(|line| say(line));
         // Another repair would change nothing.
@@ -216,7 +216,7 @@ fn warn_of_foreign(direction: Direction, foreign: u64) {
     }
 }
 
-fn report(context: &Context, name: &str, found: &Progress) {
+fn report(context: &Context, name: &str, kind: Kind, found: &Progress) {
     if context.output != Output::Table {
         let report = json!({
             "schema": "weir.migration.verify/v1", "migration": name,
@@ -227,8 +227,9 @@ fn report(context: &Context, name: &str, found: &Progress) {
         return;
     }
     let kinds = DIFFERENCES.iter().map(|kind| format!("{} {kind}", found.count(kind)));
+    let sides = if kind.is_in_place() { "" } else { " of both sides" };
     show(&format!(
-        "{} compared: {}; {} dropped, {} repaired, {} foreign, {}\n",
+        "{}{sides} compared: {}; {} dropped, {} repaired, {} foreign, {}\n",
         counted(found.count("read"), "item", "items"),
         kinds.collect::<Vec<_>>().join(", "),
         found.count("dropped"),
