@@ -117,25 +117,6 @@ impl RetryPolicy {
     pub fn attempts(self) -> Attempts {
         Attempts { policy: self, made: 0, random: RandomState::new().hash_one(0_u8) }
     }
-
-    /// Repeats a request until it is answered or fails permanently, or no attempt is left.
-    ///
-    /// # Errors
-    /// Returns the failure of the last attempt.
-    pub async fn persist<T, F: Future<Output = Result<T, Failure>>>(
-        self,
-        request: impl Fn() -> F,
-    ) -> Result<T, Failure> {
-        let mut last = Failure::Retry("no attempt was made".to_owned());
-        let mut attempts = self.attempts();
-        while attempts.next().await {
-            match request().await {
-                Err(failure @ Failure::Retry(_)) => last = failure,
-                answered => return answered,
-            }
-        }
-        Err(last)
-    }
 }
 
 /// The attempts of one operation: the number made, and the policy that limits them.

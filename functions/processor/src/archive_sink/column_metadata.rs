@@ -2,7 +2,7 @@
 //!
 //! `united_columns` merges the columns of several objects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -13,10 +13,6 @@ use super::part_content::read_json;
 
 /// Metadata: the typed columns, as JSON.
 pub(super) const COLUMNS: &str = "weir.columns";
-
-/// Metadata: the names of columns that only other objects of the table have, as a JSON array. No row
-/// of the object has a value there. They are not in [`COLUMNS`].
-pub(super) const ADDED: &str = "weir.added";
 
 /// A typed column as an object's metadata describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,14 +47,6 @@ pub(super) fn read(
     metadata: &[KeyValue],
 ) -> Result<BTreeMap<String, ColumnMetadata>, ParquetError> {
     Ok(read_json(metadata, COLUMNS)?.unwrap_or_default())
-}
-
-/// Returns the names of the columns that only other objects of the table have.
-///
-/// # Errors
-/// When the metadata cannot be parsed.
-pub(super) fn added_columns(metadata: &[KeyValue]) -> Result<BTreeSet<String>, ParquetError> {
-    Ok(read_json(metadata, ADDED)?.unwrap_or_default())
 }
 
 /// Returns the text of an object's metadata about typed columns.

@@ -5,8 +5,6 @@
 //! `PLAIN` or has a dictionary, in data pages of version 1. The function `archive`, compaction and
 //! erasure all use these writer properties.
 
-use std::collections::BTreeSet;
-
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -37,13 +35,12 @@ pub(super) struct TypedColumn<'c> {
 /// dictionary; the writer falls back to `PLAIN` when the dictionary grows too large. `_item` and
 /// plain JSON have no statistics, because no query filters by them. A column that needs only a few
 /// bytes for all rows together is not compressed, because each compressor takes half a megabyte of
-/// memory. Columns of `empty` have no value.
+/// memory.
 ///
 /// # Errors
 /// When zstd rejects the level.
 pub(super) fn writer_properties<'c>(
     columns: impl Iterator<Item = TypedColumn<'c>>,
-    empty: &BTreeSet<String>,
     metadata: Vec<KeyValue>,
 ) -> Result<WriterProperties, ParquetError> {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?);
@@ -65,12 +62,6 @@ pub(super) fn writer_properties<'c>(
     }
     for unique in ["_item", EVENT_ID, "_sequence_number"] {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(unique), false);
-    }
-    for name in empty {
-        let path = ColumnPath::new(vec![name.clone()]);
-        properties = properties
-            .set_column_compression(path.clone(), Compression::UNCOMPRESSED)
-            .set_column_dictionary_enabled(path, false);
     }
     for column in columns {
         // `ColumnPath::from` is not used, because it splits a name at its dots.

@@ -13,7 +13,6 @@
 //! the minutes and the part numbers that they replace. A writer also leaves out the rows in these
 //! objects, and never reuses a number. The rules decide which rows exist, not this module.
 
-mod alignment;
 mod column_metadata;
 pub mod compaction;
 mod encoding;

@@ -3,7 +3,7 @@
 //! The encoding is deterministic. `rules::archive` defines the columns, and any Parquet reader can
 //! read them. The module does not know where parts are stored.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -49,8 +49,7 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
                     column_type: column.column_type,
                     repeats: repeats(column.column_type, places.values(sample, position)),
                 });
-                let properties =
-                    writer_properties(typed, &BTreeSet::new(), metadata(schema, &part.rows))?;
+                let properties = writer_properties(typed, metadata(schema, &part.rows))?;
                 none.insert(ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?)
             }
         };

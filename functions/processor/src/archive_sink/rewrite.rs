@@ -2,11 +2,10 @@
 //!
 //! Compaction and erasure decide which rows are left out. The module fetches and puts no object.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
-use arrow_schema::{FieldRef, SchemaRef};
+use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
@@ -15,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use rules::archive::ColumnType;
 
-use super::column_metadata::{self, ADDED, COLUMNS, added_columns};
+use super::column_metadata::{self, COLUMNS};
 use super::encoding::{TypedColumn, writer_properties};
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
 
@@ -150,24 +149,6 @@ impl Lineage {
         self.metadata.push(KeyValue::new(COLUMNS.to_owned(), columns));
     }
 
-    /// Sets the metadata about columns that only other objects of the table have.
-    ///
-    /// # Errors
-    /// When the names cannot be encoded.
-    pub(super) fn tell_added(
-        &mut self,
-        added: &BTreeMap<String, FieldRef>,
-    ) -> Result<(), ParquetError> {
-        self.metadata.retain(|entry| entry.key != ADDED);
-        if !added.is_empty() {
-            let names: Vec<&String> = added.keys().collect();
-            let names = serde_json::to_string(&names);
-            let names = names.map_err(|error| ParquetError::General(error.to_string()))?;
-            self.metadata.push(KeyValue::new(ADDED.to_owned(), names));
-        }
-        Ok(())
-    }
-
     fn into_metadata(self) -> Result<Vec<KeyValue>, ParquetError> {
         let json = |error: serde_json::Error| ParquetError::General(error.to_string());
         let mut own = vec![
@@ -205,9 +186,7 @@ impl ObjectWriter {
             // large.
             Some(TypedColumn { name, column_type, repeats: column_type != ColumnType::Json })
         });
-        let added = added_columns(&lineage.metadata)?;
-        let metadata = lineage.clone().into_metadata()?;
-        let properties = writer_properties(columns, &added, metadata)?;
+        let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;
         let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(schema), Some(properties))?;
         Ok(Self { writer, rows: 0 })
     }

@@ -39,17 +39,14 @@ impl UnitedColumns {
             };
             self.field(name).is_none_or(|known| known == field && is_told_alike)
         };
-        // A column that other objects gave to this one is not a column of its rows.
-        let added = column_metadata::added_columns(&object.metadata)?;
-        let fields = object.schema.fields().iter().filter(|field| !added.contains(field.name()));
-        let fields: Vec<&FieldRef> = fields.collect();
+        let fields = object.schema.fields();
         let new: Vec<&FieldRef> =
-            fields.iter().copied().filter(|f| self.field(f.name()).is_none()).collect();
+            fields.iter().filter(|f| self.field(f.name()).is_none()).collect();
         let is_first = self.fields.is_empty();
         let all_fit = is_first
             || new.len() + self.column_metadata.len() <= PART_COLUMNS_MAX
                 && new.iter().all(|field| field.is_nullable());
-        if !all_fit || !fields.iter().copied().all(is_same) {
+        if !all_fit || !fields.iter().all(is_same) {
             return Ok(false);
         }
         let is_system = |field: &FieldRef| SYSTEM_COLUMNS.iter().any(|(n, _)| n == field.name());

@@ -209,15 +209,6 @@ impl State {
 }
 
 impl ObjectMaintenance for InMemoryObjectStore {
-    async fn tail(&self, entry: &ObjectEntry, bytes: u64) -> Result<Option<Bytes>, Failure> {
-        self.request().await?;
-        let state = self.state.lock().unwrap();
-        let object = state.objects.get(&entry.name);
-        let same = object.filter(|object| object.tag.to_string() == entry.entity_tag);
-        let from = |content: &Bytes| content.len().saturating_sub(bytes.try_into().unwrap());
-        Ok(same.map(|object| object.content.slice(from(&object.content)..)))
-    }
-
     async fn replace(
         &self,
         name: &str,

@@ -74,14 +74,6 @@ pub enum ChangeOutcome {
 
 /// A store whose objects can be changed and removed.
 pub trait ObjectMaintenance: ObjectStore {
-    /// Returns the last `bytes` bytes of an object; `None` if it has changed since it was listed, or
-    /// does not exist.
-    fn tail(
-        &self,
-        entry: &ObjectEntry,
-        bytes: u64,
-    ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
-
     /// Replaces an object's content if the object still has the entity tag. A concurrent change is
     /// a [`Failure::Retry`], because its outcome is unknown.
     fn replace(
@@ -176,14 +168,6 @@ impl<O: ObjectStore> ObjectStore for std::sync::Arc<O> {
 }
 
 impl<O: ObjectMaintenance> ObjectMaintenance for std::sync::Arc<O> {
-    fn tail(
-        &self,
-        entry: &ObjectEntry,
-        bytes: u64,
-    ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send {
-        self.as_ref().tail(entry, bytes)
-    }
-
     fn replace(
         &self,
         name: &str,

@@ -61,29 +61,6 @@ impl S3ObjectStore {
         }
     }
 
-    /// Returns the entity tag and the bytes of an object or of a range of it; `None` if the object
-    /// does not exist.
-    async fn get_range(
-        &self,
-        name: &str,
-        range: Option<String>,
-    ) -> Result<Option<(String, Bytes)>, Failure> {
-        let request = self.client.get_object().bucket(&self.bucket).key(name).set_range(range);
-        let object = match request.send().await {
-            Ok(object) => object,
-            Err(error) if error.as_service_error().is_some_and(|e| e.is_no_such_key()) => {
-                return Ok(None);
-            }
-            Err(error) if is_denied(&error) && self.is_absent(name).await? => return Ok(None),
-            Err(error) => return Err(self.failure("GetObject", &error)),
-        };
-        let tag = object.e_tag().unwrap_or_default().to_owned();
-        let content = self.content(object).await;
-        content.map(|content| Some((tag, content))).map_err(|reason| {
-            Failure::Retry(format!("GetObject of `{name}` was interrupted: {reason}"))
-        })
-    }
-
     fn failure<E>(&self, doing: &str, error: &SdkError<E>) -> Failure
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -176,8 +153,19 @@ impl ObjectStore for S3ObjectStore {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
-        let object = self.get_range(name, None).await?;
-        Ok(object.map(|(_, content)| content))
+        let request = self.client.get_object().bucket(&self.bucket).key(name);
+        let object = match request.send().await {
+            Ok(object) => object,
+            Err(error) if error.as_service_error().is_some_and(|e| e.is_no_such_key()) => {
+                return Ok(None);
+            }
+            Err(error) if is_denied(&error) && self.is_absent(name).await? => return Ok(None),
+            Err(error) => return Err(self.failure("GetObject", &error)),
+        };
+        let content = self.content(object).await;
+        content.map(Some).map_err(|reason| {
+            Failure::Retry(format!("GetObject of `{name}` was interrupted: {reason}"))
+        })
     }
 
     async fn put_if_absent(
@@ -207,12 +195,6 @@ impl ObjectStore for S3ObjectStore {
 }
 
 impl ObjectMaintenance for S3ObjectStore {
-    async fn tail(&self, entry: &ObjectEntry, bytes: u64) -> Result<Option<Bytes>, Failure> {
-        let range = format!("bytes={}-", entry.bytes.saturating_sub(bytes));
-        let object = self.get_range(&entry.name, Some(range)).await?;
-        Ok(object.and_then(|(tag, content)| (tag == entry.entity_tag).then_some(content)))
-    }
-
     async fn replace(
         &self,
         name: &str,

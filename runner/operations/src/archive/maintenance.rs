@@ -100,13 +100,8 @@ fn left_by(answer: &str) -> Option<String> {
         let hours = counted(hours, "hour is", "hours are");
         format!("{hours} not fully compacted, because another writer changed the objects or the object store did not respond (see `weir logs archive-maintenance`)")
     });
-    let to_align = report.get("objectsToAlign").and_then(Value::as_u64).unwrap_or(0);
-    let to_align = (to_align > 0).then(|| {
-        let objects = counted(to_align, "object lacks", "objects lack");
-        format!("{objects} columns of the table's other objects")
-    });
     let cut = (!is_complete).then(|| "the time limit was reached".to_owned());
-    let left: Vec<String> = postponed.into_iter().chain(to_align).chain(cut).collect();
+    let left: Vec<String> = postponed.into_iter().chain(cut).collect();
     (!left.is_empty()).then(|| format!("{}; run `weir archive compact` again", left.join(", and ")))
 }
 
@@ -155,10 +150,6 @@ mod tests {
                 Some("1 hour is not fully compacted"),
             ),
             (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("time limit")),
-            (
-                r#"{"compacted":{"postponedHours":0,"objectsToAlign":2,"complete":true}}"#,
-                Some("2 objects lack columns"),
-            ),
         ] {
             let left = left_by(answer);
             assert_eq!(left.is_some(), expected.is_some(), "{answer}");

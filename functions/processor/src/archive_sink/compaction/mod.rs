@@ -17,17 +17,14 @@
 //! writer can reuse the number of a removed part. A later writer reads the compacted objects and
 //! continues after the numbers that they state.
 
-mod report;
-
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use parquet::errors::ParquetError;
 use rules::archive::{Bucket, Hour, PART_NUMBER_MAX};
+use serde::Serialize;
 use tracing::{error, warn};
 
-pub use self::report::CompactionReport;
-use super::alignment::{Aligned, Alignment, REWRITTEN_BYTES_MAX};
 use super::part_content::{EVENT_ID, EventDigest, PartContent, Replaced, digest};
 use super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep};
 use super::united_columns::{UnitedColumns, with_columns};
@@ -56,6 +53,45 @@ pub const AGE_SECONDS_MIN: u64 = 900;
 /// Default minimum age of a part. By then the stream has trimmed all records of the part's minute,
 /// so the hour is complete and becomes one object.
 pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
+
+/// The report of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompactionReport {
+    /// Hours with at least one part that is old enough to be compacted.
+    pub hours: usize,
+    /// Objects written.
+    pub objects_written: usize,
+    /// Parts that were compacted: the written objects contain their rows.
+    pub parts_replaced: usize,
+    /// Rows in the written objects.
+    pub rows: usize,
+    /// Bytes of the replaced parts.
+    pub bytes_before: u64,
+    /// Bytes of the written objects.
+    pub bytes_after: u64,
+    /// Removed parts whose rows an object contained already, because an earlier run was interrupted or the
+    /// store did not respond to that run.
+    pub leftovers_removed: usize,
+    /// Hours that the next run must compact, because of a concurrent change or because the store
+    /// did not respond. A day or a table that could not be listed counts as one hour.
+    pub postponed_hours: usize,
+    /// The reasons why hours could not be compacted and need an operator, such as an object that is
+    /// not a part. The run compacts all other hours and then fails with the first reason.
+    #[serde(skip)]
+    pub refused: Vec<String>,
+    /// Whether all hours were checked. If not, increase the function's timeout, or invoke the function again.
+    pub complete: bool,
+}
+
+impl CompactionReport {
+    /// Records a folder that could not be listed. This run continues, and the next run lists the
+    /// folder again.
+    fn postpone(&mut self, what: &str, reason: &str) {
+        warn!(what, reason, "a folder could not be listed; the next compaction retries it");
+        self.postponed_hours += 1;
+    }
+}
 
 /// The compaction of one archive.
 #[derive(Clone, Debug)]
@@ -142,44 +178,11 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 result => result?,
             }
         }
-        self.align(selection, deadline, &mut report).await?;
         // All other hours are compacted. The run fails because an operator must act on these hours.
         match report.refused.first() {
             Some(reason) => Err(Failure::Fatal(reason.clone())),
             None => Ok(report),
         }
-    }
-
-    /// Gives the objects of each table the same columns, if there is time after the compaction.
-    async fn align(
-        &self,
-        selection: &Selection,
-        deadline: Deadline,
-        report: &mut CompactionReport,
-    ) -> Result<(), Failure> {
-        if !report.complete {
-            return Ok(());
-        }
-        for table in self.tables(selection).await? {
-            let Self { store, prefix, retry } = self;
-            let until = selection.now_seconds.saturating_sub(selection.age_seconds);
-            let (written_until, bytes_max) = (Some(until), REWRITTEN_BYTES_MAX);
-            let (table, retry) = (table.as_str(), *retry);
-            let alignment = Alignment { store, prefix, table, retry, written_until, bytes_max };
-            let mut aligned = Aligned::default();
-            let result = deadline.limit(alignment.run(&mut aligned)).await;
-            report.objects_aligned += aligned.objects;
-            report.objects_to_align += aligned.left;
-            match result {
-                Err(Failure::Retry(_)) if deadline.is_over() => {
-                    report.complete = false;
-                    break;
-                }
-                Err(Failure::Retry(reason)) => report.postpone(table, &reason),
-                result => result?,
-            }
-        }
-        Ok(())
     }
 
     /// Returns the folders of all days of all tables, newest first. Each day costs a listing even
@@ -493,7 +496,6 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let schema = columns.schema();
         let mut begin = || {
             lineage.tell_columns(columns.metadata_text()?);
-            lineage.tell_added(&BTreeMap::new())?;
             ObjectWriter::begin(&schema, &lineage)
         };
         let mut writer = begin().map_err(|error| not_of_the_archive(&part.entry.name, &error))?;

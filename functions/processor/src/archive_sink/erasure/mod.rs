@@ -4,8 +4,7 @@
 //! the row, unless the object changed after it was read. The copy keeps the event ids of erased rows, so that
 //! a redelivered record does not restore its row; an event id reveals nothing about the item. Passes over the
 //! table repeat until a pass finds no matching row. Each pass after the first reads only what was written
-//! since the previous pass began. Then the objects lose the columns that only erased rows had
-//! ([`super::alignment`]). Finally, an erasure in a versioned bucket removes all noncurrent versions
+//! since the previous pass began. Finally, an erasure in a versioned bucket removes all noncurrent versions
 //! of the table's objects, because these may contain the rows too.
 //!
 //! An erasure with a name keeps its progress and one receipt, which lists each row before the row is erased.
@@ -27,7 +26,6 @@ use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::pass::Progress;
 pub use self::receipt::{Erasure, ErasureReceipt, ErasureSummary};
-use super::alignment::{Aligned, Alignment};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;
@@ -198,28 +196,10 @@ impl<O: ObjectMaintenance> Eraser<O> {
             }
             is_confirmed = true;
         }
-        deadline.limit(self.remove_columns(&receipt.table)).await?;
         self.forget_earlier(&progress, receipt, deadline).await?;
         receipt.progress = None;
         receipt.note_erasure(now_seconds);
         deadline.limit(self.keep_receipt(receipt)).await
-    }
-
-    /// Removes the columns that only erased rows had from the objects that alignment gave them to.
-    async fn remove_columns(&self, table: &str) -> Result<(), Failure> {
-        let (store, prefix, retry) = (&self.store, &self.prefix, self.retry);
-        let alignment =
-            Alignment { store, prefix, table, retry, written_until: None, bytes_max: u64::MAX };
-        for _ in 0..PASSES_MAX {
-            let mut aligned = Aligned::default();
-            alignment.run(&mut aligned).await?;
-            if aligned == Aligned::default() {
-                return Ok(());
-            }
-        }
-        Err(Failure::Retry(format!(
-            "each of {PASSES_MAX} passes found columns of erased rows, so other requests are changing the table's objects; repeat the erasure"
-        )))
     }
 
     /// Removes the noncurrent versions of all objects of the table from a versioned bucket,
@@ -254,7 +234,15 @@ impl<O: ObjectMaintenance> Eraser<O> {
         &self,
         request: impl Fn() -> F,
     ) -> Result<T, Failure> {
-        self.retry.persist(request).await
+        let mut last = Failure::Retry("no attempt was made".to_owned());
+        let mut attempts = self.retry.attempts();
+        while attempts.next().await {
+            match request().await {
+                Err(failure @ Failure::Retry(_)) => last = failure,
+                answered => return answered,
+            }
+        }
+        Err(last)
     }
 }
 
