@@ -450,8 +450,9 @@ mod tests {
             count += 1;
             if let Err(error) = examples_first(CommandLine::command()).try_get_matches_from(&words)
             {
-                let is_help = error.kind() == ErrorKind::DisplayHelp;
-                assert!(is_help, "{place}: `{part}`: {error}");
+                let is_text =
+                    matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+                assert!(is_text, "{place}: `{part}`: {error}");
             }
         }
         count

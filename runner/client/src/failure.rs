@@ -1,14 +1,11 @@
 //! The kinds of failure of a verb, by what the caller must do.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 
-use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use aws_smithy_types::error::operation::BuildError;
 use thiserror::Error;
 
 use crate::exit::Exit;
-use crate::sdk_error::{error_text, is_condition_failed, is_throttle};
 
 /// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -76,34 +73,6 @@ impl Failure {
     }
 }
 
-impl<E, R> From<&SdkError<E, R>> for Failure
-where
-    E: std::error::Error + ProvideErrorMetadata + 'static,
-    R: Debug + 'static,
-{
-    fn from(error: &SdkError<E, R>) -> Self {
-        let text = error_text(error);
-        let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
-        match code {
-            Some(code) if is_throttle(code) => Self::Retry(text),
-            Some("InternalServerError" | "ServiceUnavailable" | "") => Self::Unknown(text),
-            Some(_) => Self::Fatal(text),
-            // Without a response, an attempt may have been applied.
-            None => Self::Unknown(text),
-        }
-    }
-}
-
-impl<E, R> From<SdkError<E, R>> for Failure
-where
-    E: std::error::Error + ProvideErrorMetadata + 'static,
-    R: Debug + 'static,
-{
-    fn from(error: SdkError<E, R>) -> Self {
-        Self::from(&error)
-    }
-}
-
 /// A field of a request is missing.
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
@@ -139,22 +108,6 @@ impl From<&str> for Failure {
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()
-    }
-}
-
-/// Returns true if a write with a condition was applied, false if its condition was false.
-///
-/// # Errors
-/// Any other failure of the request.
-pub fn was_applied<T, E, R>(sent: std::result::Result<T, SdkError<E, R>>) -> Result<bool>
-where
-    E: std::error::Error + ProvideErrorMetadata + 'static,
-    R: Debug + 'static,
-{
-    match sent {
-        Ok(_) => Ok(true),
-        Err(error) if is_condition_failed(&error) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -65,6 +65,34 @@ impl From<NoAnswer> for Failure {
     }
 }
 
+impl<E, R> From<&SdkError<E, R>> for Failure
+where
+    E: Error + ProvideErrorMetadata + 'static,
+    R: fmt::Debug + 'static,
+{
+    fn from(error: &SdkError<E, R>) -> Self {
+        let text = error_text(error);
+        let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
+        match code {
+            Some(code) if is_throttle(code) => Self::Retry(text),
+            Some("InternalServerError" | "ServiceUnavailable" | "") => Self::Unknown(text),
+            Some(_) => Self::Fatal(text),
+            // Without a response, an attempt may have been applied.
+            None => Self::Unknown(text),
+        }
+    }
+}
+
+impl<E, R> From<SdkError<E, R>> for Failure
+where
+    E: Error + ProvideErrorMetadata + 'static,
+    R: fmt::Debug + 'static,
+{
+    fn from(error: SdkError<E, R>) -> Self {
+        Self::from(&error)
+    }
+}
+
 /// A client plug-in that adds the endpoint's address to connection errors.
 #[derive(Debug)]
 pub struct NamesEndpoint(pub String);
@@ -135,6 +163,22 @@ where
     E: Error + ProvideErrorMetadata + 'static,
 {
     code_of(error) == Some("ConditionalCheckFailedException")
+}
+
+/// Returns true if a write with a condition was applied, false if its condition was false.
+///
+/// # Errors
+/// Any other failure of the request.
+pub fn was_applied<T, E, R>(sent: Result<T, SdkError<E, R>>) -> Result<bool, Failure>
+where
+    E: Error + ProvideErrorMetadata + 'static,
+    R: fmt::Debug + 'static,
+{
+    match sent {
+        Ok(_) => Ok(true),
+        Err(error) if is_condition_failed(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn code_of<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> Option<&str> {

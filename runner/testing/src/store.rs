@@ -38,14 +38,21 @@ impl TestStore {
     /// When it cannot be opened.
     pub async fn with_replicas(replicas: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = Config {
-            directory: folder.path().to_owned(),
-            region: "us-east-1".to_owned(),
-            account: "000000000000".to_owned(),
-            replicas,
-            arcs: 1,
-        };
-        let store = Store::open(config, Box::new(|_| ())).await.unwrap();
+        let store = Store::open(config(&folder, replicas), Box::new(|_| ())).await.unwrap();
+        Self::serve(store, folder).await
+    }
+
+    /// Opens a store with one replica in which nothing expires.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn without_ticks() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open_without_ticks(config(&folder, 1), Box::new(|_| ())).await.unwrap();
+        Self::serve(store, folder).await
+    }
+
+    async fn serve(store: Store, folder: TempDir) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let bound = server::gate::BoundListener::new("store", address).await.unwrap();
         let url = format!("http://{}", bound.address());
@@ -90,5 +97,15 @@ impl TestStore {
         let setting = TimeToLiveSpecification::builder().enabled(true).attribute_name(attribute);
         let request = self.client.update_time_to_live().table_name(table);
         request.time_to_live_specification(setting.build().unwrap()).send().await.unwrap();
+    }
+}
+
+fn config(folder: &TempDir, replicas: u64) -> Config {
+    Config {
+        directory: folder.path().to_owned(),
+        region: "us-east-1".to_owned(),
+        account: "000000000000".to_owned(),
+        replicas,
+        arcs: 1,
     }
 }

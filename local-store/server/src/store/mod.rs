@@ -275,11 +275,12 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store as [`Store::open`] does, but without ticks, for tests that run ticks explicitly.
-    pub(crate) async fn open_without_ticks(
-        config: Config,
-        on_fatal: OnFatal,
-    ) -> Result<Self, OpenError> {
+    /// Opens the store as [`Store::open`] does, but without ticks, for tests: nothing expires unless they
+    /// run a tick.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`].
+    pub async fn open_without_ticks(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
         let directory = config.directory.clone();
         Self::open_inner(config, on_fatal).await.map_err(|reason| OpenError { directory, reason })
     }

@@ -427,7 +427,7 @@ mod tests {
 
     #[tokio::test]
     async fn expiring_slots_expire_with_their_target_and_nothing_else_is_lost() {
-        let store = TestStore::open().await;
+        let store = TestStore::without_ticks().await;
         store.table("votes").await;
         store.expire_by("votes", "until").await;
         let mut place = place(&store.url);

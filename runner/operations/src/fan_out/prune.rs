@@ -11,9 +11,10 @@ use serde_json::json;
 
 use super::jobs;
 use client::exit::Exit;
-use client::failure::{Context, Result, was_applied};
+use client::failure::{Context, Result};
 use client::interruption;
 use client::output::{self, Output, counted, say};
+use client::sdk_error::was_applied;
 
 /// Number of concurrent deletes.
 const AT_ONCE: usize = 16;

@@ -18,8 +18,9 @@ use super::reading::current_item;
 use crate::unchanged::Unchanged;
 use client::attribute::to_sdk_item;
 use client::exit::Exit;
-use client::failure::{Context, Result, fatal, refused, was_applied};
+use client::failure::{Context, Result, fatal, refused};
 use client::output::{say, show};
+use client::sdk_error::was_applied;
 use client::table_description::ttl_attribute;
 
 /// Restores `version`; with a dry run, shows what would be written.
