@@ -57,7 +57,7 @@ impl ScratchStore {
     /// Serves the store on this machine until Ctrl-C or SIGTERM.
     pub(super) async fn serve(&self, port: u16) -> Result<()> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let bound = BoundListener::new("the store", address).await.map_err(Failure::fatal)?;
+        let bound = BoundListener::new("store", address).await.map_err(Failure::fatal)?;
         say(&format!(
             "the store has the tables and the items, at http://{}; Ctrl-C ends it, and removes its data",
             bound.address()

@@ -275,8 +275,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store as [`Store::open`] does, but without ticks, for tests: nothing expires unless they
-    /// run a tick.
+    /// Opens the store as [`Store::open`] does, but without ticks, for tests: nothing expires by itself.
     ///
     /// # Errors
     /// Those of [`Store::open`].
