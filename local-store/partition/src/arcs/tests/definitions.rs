@@ -99,7 +99,7 @@ fn a_late_definition_undoes_nothing_while_ttl_changes() {
     ring.create(Vec::new());
     // A change is complete at once where there is no item.
     for name in names_apart(&ring) {
-        ring.write(name, None);
+        ring.write(name, Some(0));
     }
     ring.apply(ArcId(0), enable("a"));
     ring.apply(ArcId(0), step.clone());
