@@ -344,7 +344,8 @@ class Expansion(unittest.TestCase):
 
 class Projects(unittest.TestCase):
     def test_each_function_may_write_what_is_given_up(self):
-        paths = sorted((ROOT / "target/init-projects").glob("*/template.yaml"))
+        # Those of data models have no function.
+        paths = sorted(path for path in (ROOT / "target/init-projects").glob("*/template.yaml") if not path.parent.name.startswith("model-"))
         self.assertGreaterEqual(len(paths), 8)
         for path in paths:
             template = expand(path)
