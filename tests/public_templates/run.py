@@ -177,7 +177,9 @@ def main():
         address = f"https://github.com/{repository}/blob/{commit}/{path}"
         for function, (is_seen, outcome) in sorted(found.items()):
             of = runtime.get(function) or runtime.get("Function") or " ".join(sorted(set(runtime.values())))
-            short = " ".join(outcome.replace(f"{folder}/", "").split())[:OUTCOME_CHARACTERS_MAX]
+            # A path of this machine means nothing to readers of the table.
+            named = re.sub(r"/(?:[^\s/'\",]+/)+", "", outcome.replace(f"{folder}/", ""))
+            short = " ".join(named.split())[:OUTCOME_CHARACTERS_MAX]
             lines.append("\t".join((address, function, of, "yes" if is_seen else "no", short)))
             print(lines[-1], flush=True)
             samples.update([address] if is_seen else [])

@@ -44,7 +44,7 @@ impl Error {
     }
 }
 
-/// What is known after the content. It is complete once the content has been read to its end.
+/// The checksum and trailers that follow the content. The decoder fills them in at the end of the content.
 #[derive(Debug, Default)]
 struct End {
     trailers: HeaderMap,
