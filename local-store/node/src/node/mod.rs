@@ -93,6 +93,27 @@ impl WeakNode {
 }
 
 impl Node {
+    /// Starts replicas of one node, in this order, usually one for each arc. If one of them cannot be
+    /// started, those before it are stopped: left alone, they would go on to vote and to lead.
+    ///
+    /// # Errors
+    /// Those of [`Node::start`] for the first replica that cannot be started.
+    pub async fn start_all(parts: Vec<Parts>) -> Result<Vec<Self>, String> {
+        let mut started = Vec::new();
+        for parts in parts {
+            match Self::start(parts).await {
+                Ok(node) => started.push(node),
+                Err(reason) => {
+                    for node in &started {
+                        node.shutdown().await;
+                    }
+                    return Err(reason);
+                }
+            }
+        }
+        Ok(started)
+    }
+
     /// Starts a node from its disk. Its peers may start later.
     ///
     /// # Errors

@@ -381,9 +381,8 @@ pub(super) async fn start_replicas(
     host: &Host,
 ) -> Result<Replicas, String> {
     let (id, arcs) = (files.identity.node, files.identity.arcs);
-    let mut replicas = Replicas::new();
-    for (arc, state_location) in (0..arcs).map(ArcId).zip(files.state_locations) {
-        let parts = Parts {
+    let parts =
+        (0..arcs).map(ArcId).zip(files.state_locations).map(|(arc, state_location)| Parts {
             id,
             arc,
             log: files.log.clone(),
@@ -395,10 +394,8 @@ pub(super) async fn start_replicas(
             seed: random_seed() ^ id ^ u64::from(arc.0),
             damage: files.damage.clone(),
             on_fatal: Arc::clone(&host.on_fatal),
-        };
-        replicas.push(Node::start(parts).await?);
-    }
-    Ok(replicas)
+        });
+    Node::start_all(parts.collect()).await
 }
 
 /// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes

@@ -1,6 +1,7 @@
 //! Three nodes in one process, with simulated disks and time: elections, crashes, forwarding,
 //! snapshots.
 
+mod failed_start;
 mod log_space;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +134,8 @@ impl Cluster {
         self.try_to_start(id).await.unwrap();
     }
 
-    async fn try_to_start(&mut self, id: NodeId) -> Result<(), String> {
+    /// Returns the parts of a node that does not run.
+    fn parts(&self, id: NodeId) -> Parts {
         let disk: Arc<dyn Disk> = Arc::new(self.disks[&id].clone());
         let (segment_bytes, first_segment_bytes) = (64 * 1024, 8 * 1024);
         let options = Options { segment_bytes, first_segment_bytes, ..Options::default() };
@@ -145,7 +147,7 @@ impl Cluster {
         });
         let worker = || Arc::new(TaskWorker::start(Duration::from_micros(300)));
         let clock = Arc::clone(&self.clocks[&id]);
-        let parts = Parts {
+        Parts {
             id,
             arc: ArcId::FIRST,
             log: NodeLog::open(log, worker(), Arc::clone(&on_fatal)).unwrap(),
@@ -160,8 +162,11 @@ impl Cluster {
             settings: self.settings.clone(),
             seed: id,
             on_fatal,
-        };
-        let node = Node::start(parts).await?;
+        }
+    }
+
+    async fn try_to_start(&mut self, id: NodeId) -> Result<(), String> {
+        let node = Node::start(self.parts(id)).await?;
         self.wires.inner.add(&node);
         self.nodes.insert(id, node);
         Ok(())

@@ -317,33 +317,30 @@ impl ReplicatedNode {
         let source = Arc::clone(&machinery.clock);
         let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
         let seed = machinery.environment.seed ^ (id << 32) ^ (epoch << 40);
-        let mut replicas = Vec::new();
-        for arc in machinery.arcs() {
-            let parts = Parts {
-                id,
+        let parts = machinery.arcs().map(|arc| Parts {
+            id,
+            arc,
+            log: log.clone(),
+            state_location: Arc::new(GuardedLocation {
                 arc,
-                log: log.clone(),
-                state_location: Arc::new(GuardedLocation {
-                    arc,
-                    machinery: Arc::clone(machinery),
-                    alive: Arc::clone(&alive),
-                    damage: damage.clone(),
-                }),
-                worker: Arc::clone(&state_worker) as Arc<dyn Worker>,
-                transport: Arc::new(SimulatedTransport {
-                    network: Arc::clone(&cluster.network),
-                    directory: cluster.directory.clone(),
-                    cluster: cluster.clone(),
-                    alive: Arc::clone(&alive),
-                }),
-                clock: Arc::clone(&clock),
-                settings: settings(machinery.arcs),
-                seed: seed ^ (u64::from(arc.0) << 56),
+                machinery: Arc::clone(machinery),
+                alive: Arc::clone(&alive),
                 damage: damage.clone(),
-                on_fatal: Arc::clone(&on_fatal),
-            };
-            replicas.push(Node::start(parts).await?);
-        }
+            }),
+            worker: Arc::clone(&state_worker) as Arc<dyn Worker>,
+            transport: Arc::new(SimulatedTransport {
+                network: Arc::clone(&cluster.network),
+                directory: cluster.directory.clone(),
+                cluster: cluster.clone(),
+                alive: Arc::clone(&alive),
+            }),
+            clock: Arc::clone(&clock),
+            settings: settings(machinery.arcs),
+            seed: seed ^ (u64::from(arc.0) << 56),
+            damage: damage.clone(),
+            on_fatal: Arc::clone(&on_fatal),
+        });
+        let replicas = Node::start_all(parts.collect()).await?;
         for replica in &replicas {
             cluster.directory.nodes().insert((id, replica.arc()), replica.downgrade());
         }
