@@ -21,6 +21,7 @@ mod checkpoint;
 mod command;
 mod context;
 mod failure;
+pub mod faults;
 mod filter;
 mod id;
 mod lane;

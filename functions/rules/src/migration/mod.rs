@@ -587,8 +587,6 @@ fn compile_output(
 }
 
 #[cfg(test)]
-mod convergence_tests;
-#[cfg(test)]
 mod in_place_tests;
 #[cfg(test)]
 mod split_tests;

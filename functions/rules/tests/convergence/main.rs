@@ -1,12 +1,19 @@
 //! The convergence property of all rules. The records of a history may be repeated, reordered and
-//! batched in any way. The final tables are the same as if each record were applied once, in order.
+//! batched in any way, or delivered by the real mapping with faults. The final tables are the same as if
+//! each record were applied once, in order.
 //!
 //! The batches are applied to small tables in memory. The processor has its own tests.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may panic"
+)]
 #![expect(clippy::disallowed_methods, reason = "the environment sets the number of histories")]
 
 mod copies;
+mod event_source;
 mod expiry;
 mod migration;
 
@@ -235,20 +242,32 @@ fn record(
     }
 }
 
-/// Returns deliveries in any order and any batches. Every record is delivered at least once, and
-/// some again.
-fn deliveries() -> impl Strategy<Value = (Vec<Index>, Vec<Index>, Vec<usize>)> {
-    (
+/// How records are delivered: each at least once, and some again.
+#[derive(Clone, Debug)]
+enum Deliveries {
+    /// In any order and any batches.
+    AnyOrder { again: Vec<Index>, order: Vec<Index>, sizes: Vec<usize> },
+    /// By the real mapping, with the faults of a seed.
+    Mapping { seed: u64 },
+}
+
+fn deliveries() -> impl Strategy<Value = Deliveries> {
+    let any_order = (
         prop::collection::vec(any::<Index>(), 0..30),
         prop::collection::vec(any::<Index>(), 80),
         prop::collection::vec(1..9_usize, 1..40),
-    )
+    );
+    prop_oneof![
+        any_order.prop_map(|(again, order, sizes)| Deliveries::AnyOrder { again, order, sizes }),
+        any::<u64>().prop_map(|seed| Deliveries::Mapping { seed }),
+    ]
 }
 
-fn deliver<'r>(
-    records: &'r [LambdaRecord],
-    (again, order, sizes): &(Vec<Index>, Vec<Index>, Vec<usize>),
-) -> Vec<Vec<&'r LambdaRecord>> {
+fn deliver<'r>(records: &'r [LambdaRecord], deliveries: &Deliveries) -> Vec<Vec<&'r LambdaRecord>> {
+    let (again, order, sizes) = match deliveries {
+        Deliveries::AnyOrder { again, order, sizes } => (again, order, sizes),
+        Deliveries::Mapping { seed } => return event_source::deliver(*seed, records).0,
+    };
     let mut all: Vec<&LambdaRecord> = records.iter().collect();
     if !records.is_empty() {
         all.extend(again.iter().map(|index| index.get(records)));

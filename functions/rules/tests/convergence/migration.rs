@@ -1,7 +1,8 @@
-//! The convergence property for a migration: the slots become items of another table, and the backfill
-//! reads them at any time.
+//! The convergence property for migrations: the final targets are the transform of the source, whenever a
+//! backfill reads or touches the items, and however often, in whatever order and how late records come.
 //!
-//! The crate's own tests cover starts, fences and touches.
+//! One migration makes the slots items of another table, beside the other rules. The other migration
+//! starts late, with a fence.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,16 +10,28 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use model::stream_record::LambdaRecord;
-use model::{Item, KeyAttribute, KeyAttributeType, KeySchema};
+use model::{
+    EventName, Item, KeyAttribute, KeyAttributeType, KeySchema, Number, StreamRecord,
+    StreamViewType,
+};
+use proptest::prelude::*;
+use proptest::sample::Index;
 use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Output, Plan, Source};
-use rules::migration::{Direction, Effect, Kind, Migration, Registers, Target};
-use rules::{Found, Refusal, Rule};
+use rules::migration::{Direction, Effect, Kind, Migration, Registers, TOUCH, Target};
+use rules::{Found, Refusal, Rule, fold};
 
-use super::{Applied, Change, Tables, decide, history_of_first, key_text};
+use super::{
+    Applied, Change, LABELS, Tables, cases, decide, deliver, deliveries, history_of_first, key_text,
+};
+
+/// The second of the fence. Records of this second and before it are skipped.
+const FENCE_S: usize = 1_795_228_140;
+const KEYS: u8 = 4;
 
 thread_local! {
     // The compilation of jq takes longer than a hundred histories, so it is done once.
-    static COMPILED: Rc<Migration> = Rc::new(compile());
+    static COMPILED: Rc<Migration> = Rc::new(slots());
+    static FENCED: Migration = items().fenced(Some(FENCE_S as u64));
 }
 
 /// A migration that decides each record once and caches the decision. A decision depends only on
@@ -62,19 +75,40 @@ fn schema(name: &str) -> KeySchema {
     KeySchema { partition: KeyAttribute { name: name.to_owned(), attribute_type }, sort: None }
 }
 
-/// Returns the migration. Each slot becomes one item. A slot with many votes also becomes a second item,
-/// whose key changes with the votes. All slots with few votes collide at one key.
-fn compile() -> Migration {
-    let output = |transform: &str, template: &str| Output {
+/// Returns a migration from the table `slots`. Each slot becomes one item. A slot with many votes also
+/// becomes a second item, whose key changes with the votes. All slots with few votes collide at one key.
+fn slots() -> Migration {
+    compile(
+        "slot",
+        &[
+            (".", "SLOT#{slot}"),
+            ("select(.votes > 20)", "{votes}#{slot}"),
+            ("select(.votes < -60) | {slot}", "FEW"),
+        ],
+    )
+}
+
+/// Returns a migration of items with an owner and a value.
+fn items() -> Migration {
+    compile(
+        "id",
+        &[
+            ("{id, owner, value}", "{owner}#{id}"),
+            // This output makes more or fewer parts, depending on the value.
+            (".value as $value | (1, 2, 3) | select(. < $value) | {part: .}", "part#{part}"),
+            // Two source items with the same owner collide in this output.
+            ("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
+        ],
+    )
+}
+
+fn compile(key: &str, outputs: &[(&str, &str)]) -> Migration {
+    let output = |(transform, template): &(&str, &str)| Output {
         to: "targets".to_owned(),
-        transform: transform.to_owned(),
-        key: BTreeMap::from([("pk".to_owned(), template.to_owned())]),
+        transform: (*transform).to_owned(),
+        key: BTreeMap::from([("pk".to_owned(), (*template).to_owned())]),
     };
-    let items = vec![
-        output(".", "SLOT#{slot}"),
-        output("select(.votes > 20)", "{votes}#{slot}"),
-        output("select(.votes < -60) | {slot}", "FEW"),
-    ];
+    let items = outputs.iter().map(output).collect();
     let plan = Plan {
         migration: "m".to_owned(),
         kind: Kind::Restructure,
@@ -87,7 +121,7 @@ fn compile() -> Migration {
         function_seconds: FUNCTION_SECONDS,
         route: None,
     };
-    let schemas = [("slots", "slot"), ("targets", "pk")];
+    let schemas = [("slots", key), ("targets", "pk")];
     let schemas = schemas.map(|(table, key)| (table.to_owned(), schema(key))).into();
     Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
 }
@@ -109,20 +143,30 @@ pub(super) fn read(rule: &Remembering, changes: &[Change], after: usize) -> Vec<
 }
 
 fn slot(key: u8, votes: i8) -> Item {
-    Item::new().with("slot", key_text(key)).with("votes", model::Number::from(i64::from(votes)))
+    Item::new().with("slot", key_text(key)).with("votes", Number::from(i64::from(votes)))
 }
 
-/// Checks the items that readers see. Each target has the item of the first slot that has the target.
+/// Checks the items that readers see.
 pub(super) fn check(
-    Remembering { migration, .. }: &Remembering,
+    rule: &Remembering,
     targets: &BTreeMap<Target, Item>,
     table: &BTreeMap<u8, i8>,
 ) {
+    check_items(&rule.migration, targets, table.iter().map(|(key, votes)| slot(*key, *votes)));
+}
+
+/// Checks the items that readers see. Each target has the item of the first source item that has the
+/// target.
+fn check_items(
+    migration: &Migration,
+    targets: &BTreeMap<Target, Item>,
+    items: impl Iterator<Item = Item>,
+) {
     let mut expected = BTreeMap::new();
-    let mut slots: Vec<Item> = table.iter().map(|(key, votes)| slot(*key, *votes)).collect();
-    slots.sort_by_key(|slot| migration.source_item("slots", slot).unwrap().to_string());
-    for slot in slots {
-        for (target, made) in migration.outputs("slots", &slot).unwrap() {
+    let mut items: Vec<Item> = items.collect();
+    items.sort_by_key(|item| migration.source_item("slots", item).unwrap().to_string());
+    for item in items {
+        for (target, made) in migration.outputs("slots", &item).unwrap() {
             expected.entry(target).or_insert(made);
         }
     }
@@ -130,4 +174,145 @@ pub(super) fn check(
         Some((target.clone(), migration.visible(&target.table, item)?))
     });
     assert_eq!(seen.collect::<BTreeMap<_, _>>(), expected);
+}
+
+/// The states of a table of items after each change, and the records of the changes.
+struct History {
+    tables: Vec<BTreeMap<u8, Item>>,
+    /// Each record with the number of the change.
+    records: Vec<(usize, LambdaRecord)>,
+}
+
+impl History {
+    /// Each change has its own second, and the fence is before the change `fence`. A touch is `(key,
+    /// number of the next change)`.
+    fn of(changes: &[(u8, Option<(u8, u8)>)], touches: &[(u8, usize)], fence: usize) -> Self {
+        let mut history = Self { tables: vec![BTreeMap::new()], records: Vec::new() };
+        let mut table = BTreeMap::new();
+        for place in 0..=changes.len() {
+            let at = (place, FENCE_S + 1 + place - fence);
+            for (key, _) in touches.iter().filter(|(_, next)| *next == place) {
+                // A touch does not create an item.
+                if let Some(item) = table.get(key).cloned() {
+                    history.set(&mut table, *key, Some(item.clone().with(TOUCH, "m")), at);
+                    history.set(&mut table, *key, Some(item), at);
+                }
+            }
+            if let Some((key, version)) = changes.get(place) {
+                let item = version.map(|(owner, value)| {
+                    id(*key)
+                        .with("owner", format!("o{owner}"))
+                        .with("value", Number::from(u64::from(value)))
+                });
+                history.set(&mut table, *key, item, at);
+                history.tables.push(table.clone());
+            }
+        }
+        history
+    }
+
+    fn set(
+        &mut self,
+        table: &mut BTreeMap<u8, Item>,
+        key: u8,
+        new: Option<Item>,
+        (place, second): (usize, usize),
+    ) {
+        let old = match &new {
+            Some(item) => table.insert(key, item.clone()),
+            None => table.remove(&key),
+        };
+        if old == new {
+            return;
+        }
+        let sequence = self.records.len() + 7;
+        let record = StreamRecord {
+            event_id: format!("{sequence:032}"),
+            event_name: match (&old, &new) {
+                (None, _) => EventName::Insert,
+                (_, None) => EventName::Remove,
+                _ => EventName::Modify,
+            },
+            user_identity: None,
+            approximate_creation_seconds: Some(second as u64),
+            keys: id(key),
+            old_image: old,
+            new_image: new,
+            sequence_number: sequence.to_string().parse().unwrap(),
+            size_bytes: 1,
+            view_type: StreamViewType::NewAndOldImages,
+        };
+        let stream = format!("table/slots/stream/{}", LABELS[0]);
+        let event_source_arn = format!("arn:aws:dynamodb:us-east-1:000000000000:{stream}");
+        self.records.push((place, LambdaRecord { record, event_source_arn }));
+    }
+}
+
+fn id(key: u8) -> Item {
+    Item::new().with("id", format!("i{key}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases().max(2_000)))]
+
+    #[test]
+    fn targets_are_the_transform_of_the_source(
+        changes in prop::collection::vec(
+            (0..KEYS, prop::option::weighted(0.8, (0..3_u8, 0..5_u8))), 1..24),
+        start in any::<Index>(),
+        head in any::<Index>(),
+        fence in any::<Index>(),
+        // Records from before the start, which are delivered again.
+        late in prop::collection::vec(any::<Index>(), 0..4),
+        // The times at which the backfill reaches each key, once or twice.
+        reached in prop::collection::vec((any::<Index>(), prop::option::of(any::<Index>())), usize::from(KEYS)),
+        touches in any::<bool>(),
+        deliveries in deliveries(),
+        // The batches before which the reads of the backfill are applied, some of them again.
+        applied in prop::collection::vec(any::<Index>(), 8..20),
+    ) {
+        // The consumer starts before change `first`, and the backfill reads after change `start` or
+        // later. The skipped records were written before the fence, and the backfill reads after it.
+        let start = start.index(changes.len() + 1);
+        let first = head.index(start + 1);
+        let fence = first + fence.index(start - first + 1);
+        let mut reached: Vec<(u8, usize)> = (0..KEYS).zip(&reached).flat_map(|(key, (once, again))| {
+            let at = |index: &Index| (key, start + index.index(changes.len() + 1 - start));
+            std::iter::once(at(once)).chain(again.as_ref().map(at))
+        }).collect();
+        let touched = if touches { std::mem::take(&mut reached) } else { Vec::new() };
+        let history = History::of(&changes, &touched, fence);
+
+        FENCED.with(|migration| {
+            let is_late = |place: usize| late.iter().any(|index| index.index(changes.len()) == place);
+            let followed = history.records.iter().filter(|(place, _)| *place >= first || is_late(*place));
+            let records: Vec<LambdaRecord> = followed.map(|(_, record)| record.clone()).collect();
+            let mut statements: Vec<Vec<Effect>> = deliver(&records, &deliveries)
+                .iter()
+                .map(|batch| {
+                    let found = Found::default();
+                    batch.iter().flat_map(|record| migration.decide(record, &found).unwrap()).collect()
+                })
+                .collect();
+            let reads = reached.iter().filter_map(|(key, at)| history.tables[*at].get(key));
+            let reads: Vec<Vec<Effect>> =
+                reads.map(|item| migration.backfill("slots", item).unwrap()).collect();
+            for (place, read) in applied.iter().zip(reads.iter().cycle()) {
+                statements.insert(place.index(statements.len() + 1), read.clone());
+            }
+
+            let mut tables = Tables::default();
+            for effects in &statements {
+                tables.join_registers(fold(effects.iter().cloned().enumerate()));
+            }
+            let table = history.tables.last().unwrap();
+            check_items(migration, &tables.targets, table.values().cloned());
+
+            // Nothing differs if the statements are folded first.
+            let mut at_once = Tables::default();
+            at_once.join_registers(fold(statements.into_iter().flatten().enumerate()));
+            prop_assert_eq!(&tables.targets, &at_once.targets);
+            Ok(())
+        })?;
+    }
 }

@@ -2,17 +2,6 @@
 //!
 //! The plan determines which fault occurs at which call. The mapping has no access to the plan.
 
-mod plan;
-
-#[cfg(test)]
-mod fan_out_seeds;
-#[cfg(test)]
-mod migration_seeds;
-#[cfg(test)]
-mod seeds;
-#[cfg(test)]
-mod shards;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use locks::Mutex;
+use mapping::faults::{InvocationFault, LATE_BATCHES_MAX, Plan};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use self::plan::{InvocationFault, LATE_BATCHES_MAX, Plan};
 use super::invoke::{Invoke, InvokeOutcome};
 
 /// The maximum size in bytes of an event that is kept for a late redelivery. The limit bounds the memory of

@@ -3,16 +3,16 @@
 //! Pure: no clock, no randomness, no counting. The same seed gives the same faults at the same calls of the
 //! same mapping.
 
-use mapping::{mix, seed_of};
+use crate::{mix, seed_of};
 
 /// The maximum delay of a slow function in milliseconds, inclusive.
-pub(super) const SLOW_MS_MAX: u64 = 300;
+pub const SLOW_MS_MAX: u64 = 300;
 /// The maximum age of a late redelivery in batches, inclusive.
-pub(super) const LATE_BATCHES_MAX: usize = 4;
+pub const LATE_BATCHES_MAX: usize = 4;
 
 /// A fault of one invocation. On AWS, none of them loses a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InvocationFault {
+pub enum InvocationFault {
     /// The batch is delivered twice.
     Duplicate,
     /// The function has done its work, but the poller crashes before it gets the response.
@@ -39,21 +39,21 @@ pub(super) enum InvocationFault {
 
 /// The faults of one mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Plan {
+pub struct Plan {
     seed: u64,
 }
 
 impl Plan {
     /// Creates the fault plan of one mapping. The same seed and mapping id give the same faults.
     #[must_use]
-    pub(super) fn new(seed: u64, mapping_id: &str) -> Self {
+    pub fn new(seed: u64, mapping_id: &str) -> Self {
         Self { seed: mix(seed ^ seed_of(mapping_id)) }
     }
 
     /// Returns the fault of the invocation with this number, if it has one. 36 of 100 invocations have a
     /// fault.
     #[must_use]
-    pub(super) fn invocation(&self, number: u64) -> Option<InvocationFault> {
+    pub fn invocation(&self, number: u64) -> Option<InvocationFault> {
         let draw = mix(self.seed.wrapping_add(number.wrapping_mul(2)));
         let detail = draw / 100;
         match draw % 100 {
@@ -72,7 +72,7 @@ impl Plan {
 
     /// Returns whether the iterator expires at the read with this number, as in 6 of 100 reads.
     #[must_use]
-    pub(super) fn iterator_expires(&self, number: u64) -> bool {
+    pub fn iterator_expires(&self, number: u64) -> bool {
         mix(self.seed.wrapping_add(number.wrapping_mul(2) + 1)) % 100 < 6
     }
 }
