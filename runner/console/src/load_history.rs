@@ -26,15 +26,11 @@ const BAND_BITS: u32 = u64::BITS - BANDS.trailing_zeros();
 /// A partition, as the store's admin endpoint describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Partition {
-    /// Its number.
     pub(crate) number: u32,
     /// Its first token, in decimal digits.
     pub(crate) first_token: String,
-    /// Its last token.
     pub(crate) last_token: String,
-    /// Its items.
     pub(crate) items: u64,
-    /// Their bytes.
     pub(crate) bytes: u64,
     /// Read capacity units per second over the last minute.
     pub(crate) read_units_per_second: f64,
@@ -51,7 +47,6 @@ pub(crate) struct Partition {
 pub(crate) struct Sample {
     /// Seconds since 1970, by the clock of this machine.
     pub(crate) at: i64,
-    /// Number of partitions.
     pub(crate) partitions: usize,
     /// Read capacity units per second of each band, from the lowest token up.
     pub(crate) reads: Vec<f64>,

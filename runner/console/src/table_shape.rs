@@ -36,13 +36,11 @@ impl Keys {
 /// A secondary index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct IndexShape {
-    /// Its name.
     pub(crate) name: String,
     /// `global` or `local`.
     pub(crate) kind: &'static str,
     /// Its status, such as `CREATING`; that of the table for a local index.
     pub(crate) status: String,
-    /// Its keys.
     pub(crate) keys: Keys,
     /// `ALL`, `KEYS_ONLY`, or the names of the projected attributes.
     pub(crate) projection: String,
@@ -51,11 +49,9 @@ pub(crate) struct IndexShape {
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct TableShape {
-    /// Its name.
     pub(crate) name: String,
     /// Its status, such as `ACTIVE`.
     pub(crate) status: String,
-    /// Its keys.
     pub(crate) keys: Keys,
     /// Its indexes, by name.
     pub(crate) indexes: Vec<IndexShape>,

@@ -326,7 +326,6 @@ fn few_values(model: &DataModel, table: &Table, index: Option<&Index>) -> Option
 /// Average sizes of the items of a table, or of the entries of an index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// In the examples.
     example: f64,
     /// In production.
     expected: f64,

@@ -89,7 +89,6 @@ pub(crate) struct Who {
 /// The identity of a process in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerIdentity {
-    /// The cluster.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,

@@ -9,7 +9,6 @@ use model::AttributeValue;
 /// A text that may be the beginning of a longer one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Preview {
-    /// The text.
     pub(crate) text: String,
     /// Whether the value goes on.
     pub(crate) is_cut: bool,

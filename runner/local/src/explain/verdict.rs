@@ -80,7 +80,6 @@ pub(super) struct Surroundings<'a> {
     pub(super) status: Option<&'a Value>,
     /// The data folder.
     pub(super) directory: &'a Path,
-    /// The redrives.
     pub(super) redrives: &'a [Redrive],
     /// The record's shard, if the journal names it.
     pub(super) shard: Option<&'a str>,

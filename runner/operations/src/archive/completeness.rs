@@ -26,9 +26,7 @@ pub(super) struct Deletes {
 /// The values of an archive row that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Archived {
-    /// The event id.
     pub(super) event_id: String,
-    /// The stream.
     pub(super) stream_arn: String,
     /// Time of the delete, in milliseconds since 1970.
     pub(super) deleted_at: i64,

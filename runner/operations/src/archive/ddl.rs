@@ -30,7 +30,6 @@ pub(super) enum Engine {
 /// The table for which DDL is written.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
-    /// The table.
     pub(super) table: &'a str,
     /// The archive's address: `s3://…` or a folder, without a trailing slash.
     pub(super) location: &'a str,

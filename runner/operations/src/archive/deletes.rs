@@ -33,7 +33,6 @@ const READINGS_MAX: usize = 3;
 /// The table and the archives that identify deleted items for which no new row is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'k> {
-    /// The table.
     pub(super) table: &'k str,
     /// The names of the compared archives, as the marks of restored items contain them. There are
     /// several if prefixes overlap.

@@ -36,7 +36,6 @@ pub(super) struct UnionColumn {
 /// then the archive's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Union {
-    /// The columns.
     pub(super) columns: Vec<UnionColumn>,
 }
 

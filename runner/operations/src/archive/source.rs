@@ -48,7 +48,6 @@ pub(super) enum Source {
     Bucket {
         /// The client of the endpoint.
         client: Box<aws_sdk_s3::Client>,
-        /// The bucket.
         bucket: String,
         /// Key prefix of the objects, such as `archive/`.
         prefix: String,

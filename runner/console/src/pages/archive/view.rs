@@ -48,13 +48,11 @@ impl View {
 /// One day of one table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Day {
-    /// The table.
     pub(crate) table: String,
     /// The UTC day.
     pub(crate) day: String,
     /// Number of objects.
     pub(crate) parts: u64,
-    /// Their bytes.
     pub(crate) bytes: u64,
     /// Number of rows; `None` if it was not read.
     pub(crate) rows: Option<u64>,
@@ -69,9 +67,7 @@ pub(crate) struct Day {
 /// The first rows of a day.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Rows {
-    /// The day.
     pub(crate) day: String,
-    /// The rows.
     pub(crate) rows: Vec<Row>,
     /// Whether the day has further rows.
     pub(crate) has_more: bool,
@@ -84,7 +80,6 @@ pub(crate) struct Row {
     pub(crate) deleted_at: String,
     /// What deleted the item.
     pub(crate) deleted_by: String,
-    /// All columns.
     pub(crate) columns: Box<RawValue>,
 }
 
@@ -108,11 +103,9 @@ pub(crate) struct Restore {
 /// The fields of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct RestoreForm {
-    /// The table.
     pub(crate) table: String,
     /// The key of the items.
     pub(crate) key: Option<String>,
-    /// A condition.
     pub(crate) condition: Option<String>,
     /// The UTC day of the deletes.
     pub(crate) day: Option<String>,
@@ -129,7 +122,6 @@ pub(crate) struct RestoreForm {
 pub(crate) struct Erasure {
     /// The fields of the form.
     pub(crate) form: EraseForm,
-    /// Number of rows.
     pub(crate) rows: Option<usize>,
     /// Number of objects that have them.
     pub(crate) objects: Option<usize>,
@@ -144,7 +136,6 @@ pub(crate) struct Erasure {
 /// The fields of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct EraseForm {
-    /// The table.
     pub(crate) table: String,
     /// Attributes with their values.
     pub(crate) equals: Option<String>,

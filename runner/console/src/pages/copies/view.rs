@@ -28,7 +28,6 @@ pub(crate) struct View {
 /// The totals of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Rule {
-    /// Number of jobs.
     pub(crate) jobs: u64,
     /// Number of jobs that are not done.
     pub(crate) open: u64,
@@ -41,7 +40,6 @@ pub(crate) struct Rule {
 /// A job: the copies of one origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Job {
-    /// The rule.
     pub(crate) rule: String,
     /// The key of the origin in DynamoDB JSON.
     pub(crate) origin: String,

@@ -15,7 +15,6 @@ pub(crate) struct View {
     pub(crate) slot_count: u32,
     /// The counter of the query.
     pub(crate) counter: Option<String>,
-    /// The counters.
     pub(crate) counters: Vec<Counter>,
     /// The name after which the next page begins.
     pub(crate) next: Option<String>,
@@ -26,7 +25,6 @@ pub(crate) struct View {
 /// A counter. Numbers are texts, because they have up to 38 digits.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Counter {
-    /// The name.
     pub(crate) name: String,
     /// The total that the function keeps; `None` if there is none.
     pub(crate) total: Option<String>,
@@ -34,7 +32,6 @@ pub(crate) struct Counter {
     pub(crate) sum: Option<String>,
     /// The sum minus the total, if they differ.
     pub(crate) difference: Option<String>,
-    /// Number of slots.
     pub(crate) slots: usize,
     /// The stamp of the last stream record in the total.
     pub(crate) as_of: Option<String>,

@@ -27,7 +27,6 @@ pub(crate) struct View {
 /// The result for a record.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// Its sequence number.
     pub(crate) sequence: String,
     /// `INSERT`, `MODIFY` or `REMOVE`.
     pub(crate) event_name: String,

@@ -9,7 +9,6 @@ use crate::item_json::ItemJson;
 pub(crate) struct View {
     /// The version of this form.
     pub(crate) schema: &'static str,
-    /// The table.
     pub(crate) table: String,
     /// The names and types of the key attributes.
     pub(crate) keys: Vec<model::KeyAttribute>,
@@ -24,9 +23,7 @@ pub(crate) struct View {
 /// An item as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Found {
-    /// Its key.
     pub(crate) key: ItemJson,
-    /// The item.
     pub(crate) item: ItemJson,
     /// Its size as DynamoDB counts it.
     pub(crate) bytes: usize,

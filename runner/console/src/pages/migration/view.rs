@@ -25,9 +25,7 @@ pub(crate) struct View {
     pub(crate) paused: bool,
     /// Whether it is safe to cut over now, with the reasons against.
     pub(crate) cutover: Option<CutoverSafety>,
-    /// The backfill.
     pub(crate) backfill: Backfill,
-    /// The workers.
     pub(crate) workers: Workers,
     /// The changes that wait in the streams; `None` if the streams were not read.
     pub(crate) stream: Option<Stream>,
@@ -70,7 +68,6 @@ pub(crate) struct Backfill {
     pub(crate) refused: u64,
     /// Number of segments that were read to their end.
     pub(crate) segments_done: u64,
-    /// Number of segments.
     pub(crate) segments: u64,
     /// Items per second between the last views of this page, oldest first.
     pub(crate) items_per_second: Vec<u64>,
@@ -115,7 +112,6 @@ pub(crate) struct Stream {
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Verified {
-    /// Number of differences.
     pub(crate) differences: u64,
     /// Number of differences that no repair can remove.
     pub(crate) refused: u64,
@@ -128,7 +124,6 @@ pub(crate) struct Verified {
 /// A verb that is safe now.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Action {
-    /// The verb.
     pub(crate) verb: String,
     /// The exact command.
     pub(crate) command: String,
@@ -154,7 +149,6 @@ pub(crate) struct Sample {
 /// An item that the plan makes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Made {
-    /// The table.
     pub(crate) table: String,
     /// The item in DynamoDB JSON; `None` if the plan removes the source item.
     pub(crate) item: Option<Value>,

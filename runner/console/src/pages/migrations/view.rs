@@ -7,7 +7,6 @@ use serde::Serialize;
 pub(crate) struct View {
     /// The version of this document.
     pub(crate) schema: &'static str,
-    /// The control table.
     pub(crate) control_table: String,
     /// The migrations, those that have not ended first.
     pub(crate) migrations: Vec<Listed>,
@@ -18,9 +17,7 @@ pub(crate) struct View {
 /// A migration in the list.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Listed {
-    /// The name.
     pub(crate) name: String,
-    /// The phase.
     pub(crate) phase: &'static str,
     /// Whether the backfill is paused.
     pub(crate) paused: bool,

@@ -20,7 +20,6 @@ pub(crate) struct Choice {
 pub(crate) struct View {
     /// The version of this form.
     pub(crate) schema: &'static str,
-    /// The table.
     pub(crate) table: String,
     /// Why the store does not show partitions; `None` if it does.
     pub(crate) unavailable: Option<String>,
@@ -39,9 +38,7 @@ pub(crate) struct View {
 /// The partition keys with the most traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HotKeys {
-    /// By reads.
     pub(crate) reads: Vec<HotKey>,
-    /// By writes.
     pub(crate) writes: Vec<HotKey>,
 }
 
@@ -50,9 +47,7 @@ pub(crate) struct HotKeys {
 pub(crate) struct HotKey {
     /// The key as DynamoDB JSON.
     pub(crate) key: serde_json::Value,
-    /// Its token.
     pub(crate) token: String,
-    /// Its partition.
     pub(crate) partition: u32,
     /// Capacity units per second over the last minute.
     pub(crate) units_per_second: f64,

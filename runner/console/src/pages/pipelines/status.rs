@@ -103,6 +103,5 @@ impl Status {
 pub(crate) struct Target {
     /// `table`, `bucket`, `queue` or `topic`.
     pub(crate) kind: String,
-    /// Its name.
     pub(crate) name: String,
 }

@@ -40,7 +40,6 @@ pub(crate) struct Mapping {
     pub(crate) targets: Vec<Target>,
     /// Where discarded records are kept.
     pub(crate) failures_to: Option<Target>,
-    /// Its state.
     pub(crate) state: State,
     /// Its state in one sentence.
     pub(crate) sentence: String,
@@ -67,7 +66,6 @@ pub(crate) struct Figures {
     pub(crate) filtered: u64,
     /// Records that the function processed.
     pub(crate) delivered: u64,
-    /// Invocations.
     pub(crate) invocations: u64,
     /// Invocations that failed.
     pub(crate) failed_invocations: u64,
@@ -84,16 +82,13 @@ pub(crate) struct Figures {
 pub(crate) struct Absent {
     /// Its logical id.
     pub(crate) function: String,
-    /// The reason.
     pub(crate) reason: String,
 }
 
 /// A stream.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Stream {
-    /// Its table.
     pub(crate) table: String,
-    /// Its ARN.
     pub(crate) arn: String,
 }
 

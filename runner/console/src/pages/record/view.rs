@@ -14,7 +14,6 @@ use super::log;
 pub(crate) struct View {
     /// The version of this document.
     pub(crate) schema: &'static str,
-    /// The sequence number.
     pub(crate) sequence: String,
     /// The table, if a stream still has the record.
     pub(crate) table: Option<String>,
@@ -35,9 +34,7 @@ pub(crate) struct View {
 /// The verdict of a mapping.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Mapping {
-    /// The mapping.
     pub(crate) mapping: String,
-    /// The function.
     pub(crate) function: String,
     /// The outcome, such as `delivered`.
     pub(crate) outcome: String,

@@ -9,7 +9,6 @@ pub(crate) struct View {
     pub(crate) schema: &'static str,
     /// Why the store has no ring to show; `None` if it has.
     pub(crate) unavailable: Option<String>,
-    /// The nodes.
     pub(crate) nodes: Vec<Node>,
     /// The replicas: one for each reachable node and arc.
     pub(crate) replicas: Vec<Replica>,
@@ -33,11 +32,9 @@ pub(crate) struct Node {
 pub(crate) struct Replica {
     /// The node that holds it.
     pub(crate) node: u64,
-    /// The arc.
     pub(crate) arc: u64,
     /// `leader`, `follower`, `candidate`, `learner` or `stopped`.
     pub(crate) role: String,
-    /// Its term.
     pub(crate) term: u64,
     /// The last entry that its state contains.
     pub(crate) applied: Option<u64>,

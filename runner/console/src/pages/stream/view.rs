@@ -34,11 +34,8 @@ pub(crate) struct View {
 /// A record.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// Its sequence number.
     pub(crate) sequence: String,
-    /// Its table.
     pub(crate) table: String,
-    /// Its shard.
     pub(crate) shard: String,
     /// When the change was made, in seconds since 1970 by the store's clock.
     pub(crate) at_s: Option<i64>,
@@ -55,9 +52,7 @@ pub(crate) struct Row {
 /// The verdict of a mapping about a record.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Mapping {
-    /// The mapping.
     pub(crate) mapping: String,
-    /// The function.
     pub(crate) function: String,
     /// The outcome, such as `delivered` or `filtered out`.
     pub(crate) outcome: String,

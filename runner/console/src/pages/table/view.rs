@@ -15,7 +15,6 @@ use crate::table_shape::TableShape;
 pub(crate) struct View {
     /// The version of this form.
     pub(crate) schema: &'static str,
-    /// The table.
     pub(crate) table: TableShape,
     /// The form as it was sent.
     pub(crate) form: Form,

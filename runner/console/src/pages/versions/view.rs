@@ -33,7 +33,6 @@ pub(crate) struct View {
 /// A version of an item.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Version {
-    /// The number.
     pub(crate) number: u64,
     /// The kind of change.
     pub(crate) event: &'static str,

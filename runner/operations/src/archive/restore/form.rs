@@ -13,7 +13,6 @@ use rules::migration::is_bare_tombstone_of;
 pub(super) struct Form {
     /// The names of the key attributes, partition key first.
     pub(super) keys: Vec<String>,
-    /// The TTL attribute.
     pub(super) ttl_attribute: Option<String>,
     /// The new time to live, in seconds since 1970; `None` for none.
     pub(super) expires_at: Option<i64>,

@@ -57,7 +57,6 @@ impl FenceUse {
 /// The conditions under which a migration becomes active.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence<'f> {
-    /// The direction.
     pub(crate) direction: Direction,
     pub(crate) fingerprint: &'f str,
     /// The state that the migration must have.

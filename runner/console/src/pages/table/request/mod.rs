@@ -74,15 +74,12 @@ pub(crate) enum Operation {
 pub(crate) struct Request {
     /// Query or Scan.
     pub(crate) operation: Operation,
-    /// The table.
     pub(crate) table: String,
     /// The index; `None` for the table.
     pub(crate) index: Option<String>,
     /// The key condition of a Query.
     pub(crate) key_condition: Option<String>,
-    /// The filter.
     pub(crate) filter: Option<String>,
-    /// The projection.
     pub(crate) projection: Option<String>,
     /// The placeholders of the expressions.
     pub(crate) placeholders: Placeholders,
