@@ -357,20 +357,26 @@ fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
     })
 }
 
-/// Flips a bit in the middle of the largest file of a folder. The file may be in use.
+/// Flips a bit in the middle of the largest file of a folder. The file may be in use. A running store may
+/// remove it at any time; then the function chooses again.
 fn flip_a_bit(folder: &Path) {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    // A running store may remove a file at any time.
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let largest = files.max_by_key(size).unwrap_or_else(|| panic!("{}", folder.display()));
-    let length = size(&largest);
-    assert!(length > ITEM_BYTES as u64, "{} has no block with an item", largest.display());
-    let mut file = OpenOptions::new().read(true).write(true).open(&largest).unwrap();
-    let mut byte = [0];
-    file.seek(SeekFrom::Start(length / 2)).unwrap();
-    file.read_exact(&mut byte).unwrap();
-    file.seek(SeekFrom::Start(length / 2)).unwrap();
-    file.write_all(&[byte[0] ^ 1]).unwrap();
+    wait_for("a file stays", || {
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let largest = files.max_by_key(size)?;
+        let mut file = match OpenOptions::new().read(true).write(true).open(&largest) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            opened => opened.unwrap(),
+        };
+        let length = file.metadata().unwrap().len();
+        assert!(length > ITEM_BYTES as u64, "{} has no block with an item", largest.display());
+        let mut byte = [0];
+        file.seek(SeekFrom::Start(length / 2)).unwrap();
+        file.read_exact(&mut byte).unwrap();
+        file.seek(SeekFrom::Start(length / 2)).unwrap();
+        file.write_all(&[byte[0] ^ 1]).unwrap();
+        largest.exists().then_some(())
+    });
 }
 
 /// Makes a background verification due at the start, as if the last one were a day old.
