@@ -8,7 +8,8 @@ after a write, which is a few milliseconds behind when there are several arcs.
 - reasons.tsv names each test that fails, the configurations in which it does, and why.
 - results.tsv is the newest record; `--write` replaces the rows of the suites that ran.
 
-The exit code is 1 if a failed test has no reason, or if a reason's test does not fail. `--suite NAME` runs
+The exit code is 1 if a failed test has no reason, if a reason's test does not fail, or if a test of the record did not
+run. `--suite NAME` runs
 one suite, and `--only TEXT` the files whose name contains TEXT, which writes no record.
 """
 
@@ -27,6 +28,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 CONFIGURATIONS = {"one arc": [], "four arcs, enforced": ["--arcs", "4", "--throughput", "enforce"]}
 START_SECONDS_MAX = 120
 RUNS_ALONE_MAX = 3
+# The exit codes of pytest after it has run all tests: all passed, or some failed.
+PYTEST_FINISHED = (0, 1)
 # A test waits at most four minutes for an item to expire.
 TEST_SECONDS_MAX = 300
 # The access key that test/alternator signs with when it finds no Scylla to ask.
@@ -121,9 +124,9 @@ def run_tests(python, suite, checkout, url, tests, outcomes):
     command = [str(python), "-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir=.", "-p", "no:cacheprovider"]
     command += ["-p", "outcomes", "-p", suite.plugin, f"--outcomes={outcomes}", f"--timeout={TEST_SECONDS_MAX}"]
     with outcomes.with_suffix(".log").open("w", encoding="utf-8") as log:
-        subprocess.run([*command, *tests], cwd=checkout, env=environment, stdout=log, stderr=log, check=False)
-    if not outcomes.exists():
-        sys.exit(f"pytest does not start: {outcomes.with_suffix('.log')}")
+        run = subprocess.run([*command, *tests], cwd=checkout, env=environment, stdout=log, stderr=log, check=False)
+    if run.returncode not in PYTEST_FINISHED:
+        sys.exit(f"pytest did not finish, exit code {run.returncode}: {outcomes.with_suffix('.log')}")
     found = {}
     for line in outcomes.read_text(encoding="utf-8").splitlines():
         name, outcome, error = line.split("\t")
@@ -172,8 +175,9 @@ def read_reasons():
     return {(suite, test): configurations for suite, test, configurations, reason in rows if reason}
 
 
-def compare(table, reasons, is_whole):
-    """Prints failures without a reason and reasons without a failure. Returns their number."""
+def compare(table, reasons, recorded, is_whole):
+    """Prints failures without a reason, reasons without a failure, and recorded tests that did not run. Returns their
+    number."""
     wrong = 0
     for (suite, test), outcomes in table.items():
         expected = reasons.get((suite, test))
@@ -190,6 +194,12 @@ def compare(table, reasons, is_whole):
         if suite in ran:
             print(f"a reason, but no such test: {suite}: {test}")
             wrong += 1
+    for (suite, test), outcomes in recorded.items():
+        for configuration, outcome in outcomes.items():
+            did_run = outcome == "absent" or configuration in table.get((suite, test), {})
+            if suite in ran and not did_run:
+                print(f"in results.tsv, but it did not run: {suite}: {test} ({configuration})")
+                wrong += 1
     return wrong
 
 
@@ -239,7 +249,7 @@ def main():
                 outcomes.get(configuration) for (suite, _), outcomes in table.items() if suite == name
             )
             print(f"{name}, {configuration}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
-    return 1 if compare(table, read_reasons(), not given.only) else 0
+    return 1 if compare(table, read_reasons(), read_table(HERE / "results.tsv"), not given.only) else 0
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// The maximum number of threads that wait for a file or read one. More such work waits for a thread. A
-/// process with 1,024 descriptors has 216 connections, and each of their requests may wait for a file,
-/// so these do not keep the consensus from the processors.
+/// The maximum number of threads that wait for a file or read one. More such work waits for a thread. With
+/// 1,024 descriptors, a process has 216 connections, so each of their requests finds one. Work on such a
+/// thread that waits for other such work must have a much lower bound of its own; else all threads may wait
+/// for one more.
 const BLOCKING_THREADS_MAX: usize = 256;
 
 /// Runs a program to its end. Returns a failure if the system refuses the runtime.

@@ -150,9 +150,6 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Capacity for the members of an object that has more than one.
-const MEMBERS_EXPECTED: usize = 8;
-
 /// The limits for a value to parse.
 #[derive(Clone, Copy)]
 struct Value<'l> {
@@ -225,6 +222,9 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
         let mut members = Vec::new();
         while let Some(member) = access.next_element_seed(self.member())? {
+            if members.len() < 2 {
+                members.reserve_exact(1);
+            }
             members.push(member);
         }
         Ok(Json::Array(members))
@@ -233,11 +233,10 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
         let mut members: Vec<(Cow<'de, str>, Json<'de>)> = Vec::new();
         while let Some(name) = access.next_key_seed(Name)? {
-            // Most objects are attribute values, with one member.
-            match members.len() {
-                0 => members.reserve_exact(1),
-                1 => members.reserve(MEMBERS_EXPECTED),
-                _ => {}
+            // Most objects are attribute values, with one member. The capacity is never more than twice what
+            // is used, so that the memory is proportional to the text.
+            if members.len() < 2 {
+                members.reserve_exact(1);
             }
             members.push((name, access.next_value_seed(self.member())?));
         }
@@ -275,6 +274,19 @@ impl<'de> Visitor<'de> for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: the memory for small objects and arrays is what callers reserve for them.
+    #[test]
+    fn capacity_is_at_most_twice_the_members() {
+        for count in 1..40 {
+            let objects = format!("{{{}}}", vec![r#""":0"#; count].join(","));
+            let Json::Object(members) = parse(objects.as_bytes()).unwrap() else { panic!() };
+            assert!(members.capacity() < (2 * count).max(2), "{count}: {}", members.capacity());
+            let arrays = format!("[{}]", vec!["0"; count].join(","));
+            let Json::Array(members) = parse(arrays.as_bytes()).unwrap() else { panic!() };
+            assert!(members.capacity() < (2 * count).max(2), "{count}: {}", members.capacity());
+        }
+    }
 
     #[test]
     fn duplicates_are_kept_and_depth_is_bounded() {

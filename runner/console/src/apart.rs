@@ -1,13 +1,21 @@
 //! Runs work that blocks on a thread of its own: it reads Parquet files, and decodes them.
 
+use std::fmt::Display;
 use std::future::Future;
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use crate::error::PageError;
 
-/// Runs work on a thread that may block, and returns its result. The work goes on if the caller is dropped, so it
-/// must be bounded.
+/// The maximum number of threads that this work has at a time. It waits for responses of the object store, which may
+/// be in the same process and needs threads of the same pool. If the work had all of them, none would ever end.
+const THREADS_MAX: usize = 8;
+
+static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
+
+/// Runs work on a thread that may block, and returns its result. Waits while [`THREADS_MAX`] others run. The work goes
+/// on if the caller is dropped, so it must be bounded.
 ///
 /// # Errors
 /// The work has panicked, or the console ends.
@@ -17,6 +25,42 @@ where
     F: Future<Output = T>,
 {
     let runtime = Handle::current();
-    let ended = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;
-    ended.map_err(|error| PageError::Store(format!("the read was not finished: {error}")))
+    let failed =
+        |error: &dyn Display| PageError::Store(format!("the read was not finished: {error}"));
+    let permit = THREADS.acquire().await.map_err(|error| failed(&error))?;
+    let ended = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        runtime.block_on(work())
+    });
+    ended.await.map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::future::join_all;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// Goal: reads end although there are more of them than threads, and each needs another thread.
+    #[test]
+    fn reads_leave_threads_for_what_they_wait_for() {
+        let threads = THREADS_MAX + 1;
+        let runtime =
+            Builder::new_multi_thread().enable_all().max_blocking_threads(threads).build().unwrap();
+        let read = || apart(|| tokio::task::spawn_blocking(|| 1));
+        let reads = join_all((0..10 * threads).map(|_| read()));
+        let ended =
+            runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), reads).await });
+        // A thread that waits for ever would block the end of the test.
+        runtime.shutdown_background();
+        let sum: usize = ended
+            .expect("the reads wait for ever")
+            .into_iter()
+            .map(|one| one.unwrap().unwrap())
+            .sum();
+        assert_eq!(sum, 10 * threads);
+    }
 }

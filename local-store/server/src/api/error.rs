@@ -260,6 +260,11 @@ impl ApiError {
         error
     }
 
+    /// Returns whether the store is the cause, such as a damaged disk, and not the client.
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.error_type.status() >= 500
+    }
+
     /// Converts the error of one operation into the reason why its transaction is cancelled.
     pub(crate) fn into_reason(self) -> Reason {
         match self.error_type {

@@ -161,14 +161,20 @@ pub(crate) fn admit_write(
 /// Admits the operations of a transaction as one request, and returns the admitted capacity of each.
 ///
 /// # Errors
-/// `TransactionCanceledException` with a reason for each operation. No capacity is taken.
+/// `TransactionCanceledException` with a reason for each operation, or the error of an operation for which the
+/// client is not the cause. No capacity is taken.
 pub(crate) fn admit_transaction<'t>(
     store: &Store,
     operations: impl Iterator<Item = (&'t Table, Result<Vec<Demand>, ApiError>)>,
 ) -> Result<Vec<Admitted>, ApiError> {
     let (mut demanded, mut reasons, mut is_refused) = (Vec::new(), Vec::new(), false);
     for (table, demands) in operations {
-        is_refused |= demands.is_err();
+        if let Err(error) = &demands {
+            if error.is_of_server() {
+                return Err(error.clone());
+            }
+            is_refused = true;
+        }
         reasons.push(
             demands.as_ref().map_or_else(|error| error.clone().into_reason(), |_| Reason::NONE),
         );

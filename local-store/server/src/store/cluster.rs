@@ -29,7 +29,7 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 pub(super) type Replicas = Vec<Node>;
 
 /// Starts the nodes of a data directory, and creates the cluster if there is none yet. A new
-/// cluster has a ring of `arcs` arcs; an existing one keeps its number.
+/// cluster has a ring of `arcs` arcs; an existing one keeps its number. After an error, no node runs.
 pub(super) async fn start(
     data: &Path,
     replicas: u64,
@@ -37,6 +37,35 @@ pub(super) async fn start(
     clock: &Arc<Clock>,
     host: Host,
 ) -> Result<(Vec<Replicas>, Rebuild), String> {
+    let mut nodes = Vec::new();
+    let started = start_nodes(data, replicas, arcs, clock, host, &mut nodes).await;
+    let rebuild = stop_on_error(nodes.iter().flatten(), started).await?;
+    Ok((nodes, rebuild))
+}
+
+/// Returns a result. If it is an error of the start, first stops the replicas that were started before: left
+/// alone, they would go on to vote and to lead.
+pub(super) async fn stop_on_error<'n, T>(
+    started: impl IntoIterator<Item = &'n Node>,
+    result: Result<T, String>,
+) -> Result<T, String> {
+    if result.is_err() {
+        for node in started {
+            node.shutdown().await;
+        }
+    }
+    result
+}
+
+/// Does the work of [`start`]. Adds each node to `nodes` as soon as it is started.
+async fn start_nodes(
+    data: &Path,
+    replicas: u64,
+    arcs: u32,
+    clock: &Arc<Clock>,
+    host: Host,
+    nodes: &mut Vec<Replicas>,
+) -> Result<Rebuild, String> {
     let host_of_all = host;
     let host = &host_of_all;
     let files = open_slots(data, replicas, host).await?;
@@ -48,7 +77,6 @@ pub(super) async fn start(
     let is_complete = (1..=replicas).all(|slot| files.contains_key(&slot));
     let begun = files.values().any(|files| !files.log.is_fresh());
     let transport = LocalTransport::default();
-    let mut nodes: Vec<Replicas> = Vec::new();
     let (fresh, used): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|(_, files)| files.log.is_fresh());
     for (_, files) in used {
@@ -60,7 +88,7 @@ pub(super) async fn start(
     for node in nodes.iter().flatten() {
         missing.remove(&slot_of(node.id()));
     }
-    let has_died_early = is_complete && begun && was_never_begun(&nodes, &fresh)?;
+    let has_died_early = is_complete && begun && was_never_begun(nodes, &fresh)?;
     if begun && !has_died_early {
         for place in 0..usize::try_from(arcs).unwrap_or(0) {
             let of_arc: Vec<&Node> = nodes.iter().filter_map(|node| node.get(place)).collect();
@@ -79,7 +107,7 @@ pub(super) async fn start(
         }
     }
     let created = for_each_slot(missing, |slot| {
-        let incarnation = if begun { next_incarnation(&nodes, slot) } else { 0 };
+        let incarnation = if begun { next_incarnation(nodes, slot) } else { 0 };
         let identity = Identity::new(cluster.clone(), node_id(slot, incarnation), arcs);
         create_slot(data, slot, identity, host)
     });
@@ -93,7 +121,7 @@ pub(super) async fn start(
         lead_arc(&of_arc, &holders(arc, &ids), begun, is_complete).await?;
     }
     let (data, clock) = (data.to_owned(), Arc::clone(clock));
-    Ok((nodes, Rebuild { data, cluster, transport, clock, host: host_of_all }))
+    Ok(Rebuild { data, cluster, transport, clock, host: host_of_all })
 }
 
 /// Creates the group of an arc if there is none. If there is one, starts an election and repairs the

@@ -285,7 +285,7 @@ impl Store {
     }
 
     async fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, String> {
-        let lock = lock(&config)?;
+        let (lock, token_key) = (lock(&config)?, TokenKey::open(&config.directory)?);
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let Config { replicas, arcs, .. } = config;
         if !(1..=ARCS_MAX).contains(&arcs) {
@@ -301,7 +301,7 @@ impl Store {
             clock,
             traffic: Traffic::default(),
             long_reads: LongReads::default(),
-            token_key: TokenKey::open(&config.directory)?,
+            token_key,
             ids: Ids::Random,
             coordinated_transactions: Arc::default(),
             membership: None,

@@ -402,6 +402,7 @@ async fn a_node_whose_state_lacks_files_is_rebuilt() {
     }
 }
 
+/// Goal: too few nodes are not served, and do not run either. Method: a node that runs has its files open.
 #[tokio::test(flavor = "multi_thread")]
 async fn less_than_a_majority_is_not_served() {
     let folder = tempfile::tempdir().unwrap();
@@ -415,6 +416,7 @@ async fn less_than_a_majority_is_not_served() {
     let refused = Store::open(config(folder.path()), Box::new(|_| {})).await;
     let error = refused.err().unwrap().to_string();
     assert!(error.contains("1 of 3 replicas"), "{error}");
+    wait_until_closed(&folder.path().join("node-2")).await;
 }
 
 /// Flips a bit in the header of a node's log.

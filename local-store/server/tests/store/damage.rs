@@ -1,6 +1,7 @@
 //! Tests of real processes with damaged disks, or without free file descriptors.
 //!
-//! Goal: the store continues with the data of two good nodes, and logs this; clients see at most a retry.
+//! Goal: the store continues with the data of two good nodes, and logs this. Clients see no error, or one retry
+//! if the process restarts.
 //! Method: write large items, so that every node has tables; flip one bit of a file; read everything, by each
 //! operation that reads.
 
@@ -357,20 +358,26 @@ fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
     })
 }
 
-/// Flips a bit in the middle of the largest file of a folder. The file may be in use.
+/// Flips a bit in the middle of the largest file of a folder. The file may be in use. A running store may
+/// remove it at any time; then the function chooses again.
 fn flip_a_bit(folder: &Path) {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    // A running store may remove a file at any time.
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let largest = files.max_by_key(size).unwrap_or_else(|| panic!("{}", folder.display()));
-    let length = size(&largest);
-    assert!(length > ITEM_BYTES as u64, "{} has no block with an item", largest.display());
-    let mut file = OpenOptions::new().read(true).write(true).open(&largest).unwrap();
-    let mut byte = [0];
-    file.seek(SeekFrom::Start(length / 2)).unwrap();
-    file.read_exact(&mut byte).unwrap();
-    file.seek(SeekFrom::Start(length / 2)).unwrap();
-    file.write_all(&[byte[0] ^ 1]).unwrap();
+    wait_for("a file stays", || {
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let largest = files.max_by_key(size)?;
+        let mut file = match OpenOptions::new().read(true).write(true).open(&largest) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            opened => opened.unwrap(),
+        };
+        let length = file.metadata().unwrap().len();
+        assert!(length > ITEM_BYTES as u64, "{} has no block with an item", largest.display());
+        let mut byte = [0];
+        file.seek(SeekFrom::Start(length / 2)).unwrap();
+        file.read_exact(&mut byte).unwrap();
+        file.seek(SeekFrom::Start(length / 2)).unwrap();
+        file.write_all(&[byte[0] ^ 1]).unwrap();
+        largest.exists().then_some(())
+    });
 }
 
 /// Makes a background verification due at the start, as if the last one were a day old.
@@ -396,8 +403,7 @@ fn a_flipped_bit_costs_a_node_but_no_response() {
         flip_a_bit(&arc.join("state-1").join(files));
         make_verification_due(&arc);
         let process = Process::start(&data, &[], None);
-        let retries = read_all(&process);
-        assert!(retries.len() <= 1 && retries.iter().all(|retries| *retries <= 1), "{retries:?}");
+        assert_eq!(read_all(&process), NO_RETRY);
         let aside = wait_for("the damage is found", || {
             let aside = wait_until_whole(&process);
             (!aside.is_empty()).then_some(aside)
@@ -438,8 +444,7 @@ fn every_read_goes_to_another_node_when_it_meets_damage() {
         assert_eq!(wait_until_whole(&process), BTreeSet::new());
         let leader = leader(&process);
         flip_a_bit(&newest_state(&data.join(format!("node-{leader}/arc-0"))).join(files));
-        let retries = read_by(&process, reads);
-        assert!(retries.len() <= 1 && retries.iter().all(|retries| *retries <= 1), "{retries:?}");
+        assert_eq!(read_by(&process, reads), NO_RETRY, "{reads:?}");
         let aside = wait_for("the damage is found", || {
             let aside = wait_until_whole(&process);
             (!aside.is_empty()).then_some(aside)

@@ -7,10 +7,13 @@ mod table_limits;
 
 use std::path::Path;
 
+use partition::ReadError;
 use serde_json::Value;
 
-use super::{Response, handle};
+use super::error::ApiError;
+use super::{Response, handle, metering};
 use crate::store::{Config, Store, ticks};
+use crate::traffic::{Access, Excess};
 
 fn config(directory: &Path) -> Config {
     Config {
@@ -291,4 +294,24 @@ async fn the_record_of_an_expiry_names_time_to_live() {
             ("3".to_owned(), service)
         ]
     );
+}
+
+/// Goal: a failure of the store while a transaction is admitted does not seem to be the client's, which the
+/// client would not retry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_the_store_cannot_admit_has_an_error_of_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_parts(directory.path(), "").await;
+    let table = store.find_table("parts").unwrap();
+    let excess =
+        Excess { index: None, access: Access::Write, is_key_range: true, is_provisioned: true };
+    let throttled = ApiError::throttled(&excess, "parts");
+    let unreadable = ApiError::from(ReadError("the block is damaged".to_owned()));
+    for (error, status) in [(throttled, 400), (unreadable.clone(), 500)] {
+        let operations = [(&*table, Ok(Vec::new())), (&*table, Err(error))];
+        let refused = metering::admit_transaction(&store, operations.into_iter()).unwrap_err();
+        let response = refused.to_response();
+        assert_eq!(response.status, status, "{}", response.body);
+        assert_eq!(refused == unreadable, status == 500, "{}", response.body);
+    }
 }

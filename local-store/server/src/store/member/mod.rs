@@ -112,7 +112,7 @@ pub(super) struct Start<'a> {
     pub(super) restart: OnFatal,
 }
 
-/// Starts the node once its identity is known, and waits for leaders.
+/// Starts the node once its identity is known, and waits for leaders. After an error, it does not run.
 pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
     let Start { data, member, settings, arcs, clock, host, restart } = start;
     let files = open_files(data, member.slot, host).await?;
@@ -149,8 +149,8 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     }
     let (nodes, peers) = (replicas.iter().map(Node::downgrade), Arc::downgrade(&begin.peers));
     tasks.spawn(restart::run(nodes.collect(), peers, data.into(), restart));
-    begin.wait_for_leaders(&replicas).await?;
-    let token_key = TokenKey::of_member(data)?;
+    let ready = begin.wait_for_leaders(&replicas).await.and_then(|()| TokenKey::of_member(data));
+    let token_key = cluster::stop_on_error(&replicas, ready).await?;
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
 }
 
@@ -223,7 +223,8 @@ impl StartingMember<'_> {
         TokenKey::of_member(&self.data)?;
         stale_copy::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
         let replicas = self.start_node(files).await?;
-        self.begin_groups(&replicas).await?;
+        let begun = self.begin_groups(&replicas).await;
+        cluster::stop_on_error(&replicas, begun).await?;
         Ok(replicas)
     }
 

@@ -221,6 +221,13 @@ async fn a_directory_of_another_store_is_refused() {
     let (_first, _second, third) = tokio::join!(one.open(1), one.open(2), stranger.open(3));
     let refused = third.err().unwrap();
     assert!(refused.contains("belongs to another store"), "{refused}");
+    // The node does not run: a running node has its files open.
+    let closed = async || {
+        while storage::disk::FileDisk::open(stranger.data(3).join("node-3")).is_err() {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), closed()).await.expect("its files stay open");
 }
 
 fn copy_all(from: &Path, to: &Path) {
