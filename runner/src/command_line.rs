@@ -203,7 +203,19 @@ fn check_together(line: &CommandLine) -> Result<()> {
     match &line.verb {
         Verb::Up(arguments) => arguments.check_together(),
         Verb::Streams(arguments) => arguments.check_together(),
+        Verb::Check(arguments) => check_named_once(arguments, line.template.as_deref()),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a template that is named by an argument and by `--template`. An argument has priority over the
+/// environment.
+fn check_named_once(arguments: &CheckArguments, template: Option<&Path>) -> Result<()> {
+    let of_environment = std::env::var_os("WEIR_TEMPLATE");
+    let of_flag = template.filter(|path| Some(path.as_os_str()) != of_environment.as_deref());
+    match arguments.file.is_some() && of_flag.is_some() {
+        true => Err(fatal!("name the template once: as an argument, or with --template")),
+        false => Ok(()),
     }
 }
 
@@ -221,8 +233,12 @@ fn examples_first(command: clap::Command) -> clap::Command {
 
 async fn carry_out(line: CommandLine) -> Result<Exit> {
     let output = line.output;
-    let template =
-        line.template.clone().or_else(|| template_in(Path::new(""))).ok_or_else(no_template);
+    let of_check = match &line.verb {
+        Verb::Check(arguments) => arguments.file.clone(),
+        _ => None,
+    };
+    let template = of_check.or_else(|| line.template.clone());
+    let template = template.or_else(|| template_in(Path::new(""))).ok_or_else(no_template);
     let folder = template.as_deref().map_or_else(|_| PathBuf::from("."), folder_of);
     let context = context(&line.parameters, &folder);
     let read =
