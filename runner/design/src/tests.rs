@@ -84,6 +84,30 @@ fn a_template_has_the_tables_of_the_model() {
     let tagged = BASE.replace("PAY_PER_REQUEST\n", "PAY_PER_REQUEST\n    Tags: []\n");
     let model = read("base.yaml", &tagged).unwrap();
     let template = sam::template(&model, "base.yaml");
+/// A text value within this many lists.
+fn nested(levels: usize) -> String {
+    format!("{}{{S: x}}{}", "{L: [".repeat(levels), "]}".repeat(levels))
+}
+
+#[test]
+fn an_item_may_be_nested_as_deeply_as_dynamodb_allows() {
+    let with = |levels: usize| read("base.yaml", &BASE.replace("{SS: [a, b]}", &nested(levels)));
+    // The text within the lists is a level too.
+    assert_eq!(with(31).unwrap().items["orders"].len(), 1);
+    let message = with(32).unwrap_err().to_string();
+    assert!(message.contains("invalid value: Nesting Levels have exceeded"), "{message}");
+    let message = with(100).unwrap_err().to_string();
+    assert!(message.contains("deeper than 80 levels"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_too_large_says_how_to_export_less() {
+    let text = format!("{BASE}# {}", "x".repeat(crate::FILE_BYTES_MAX));
+    let message = read("large.yaml", &text).unwrap_err().to_string();
+    assert!(message.contains("at most 1000000 are read"), "{message}");
+    assert!(message.contains("export with fewer `--samples`"), "{message}");
+}
+
     compare(&template, &testdata("template.txt"));
     let stack = template::read("template.yaml", &template, &template::Context::default()).unwrap();
     assert_eq!(stack.tables.len(), 1);
