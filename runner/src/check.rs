@@ -3,6 +3,7 @@
 //! The crate `template` has the checks; this module shows the findings and sets the exit code.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -17,9 +18,11 @@ const LINE_CHARS_MAX: usize = 100;
 /// Flags of `weir check`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir check\n  weir check --template hello/template.yaml\n  weir check --verbose                  # each setting that is not emulated, and the local behavior\n  weir check --deny-warnings            # exit code 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nTo accept a warning, list its check on the resource: Metadata: {Weir: {Accept: [latest]}}"
+    after_help = "Examples:\n  weir check\n  weir check hello/template.yaml\n  weir check --verbose                  # each setting that is not emulated, and the local behavior\n  weir check --deny-warnings            # exit code 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nTo accept a warning, list its check on the resource: Metadata: {Weir: {Accept: [latest]}}"
 )]
 pub struct CheckArguments {
+    /// The template, instead of `--template`
+    pub file: Option<PathBuf>,
     /// Exit with 3 when there are warnings
     #[arg(long)]
     pub deny_warnings: bool,
@@ -228,7 +231,7 @@ Resources:
         let line = summary(0, stack.warnings.len(), Some(stack));
         assert!(line.starts_with("0 errors, 3 warnings: 1 table,"), "{line}");
         assert!(line.contains("; 1 function and 1 mapping do not run here; "), "{line}");
-        let strict = CheckArguments { deny_warnings: true, verbose: false };
+        let strict = CheckArguments { file: None, deny_warnings: true, verbose: false };
         assert_eq!(run(&strict, Output::Json, &read), Exit::Differences);
         let names = names_not_emulated(stack);
         assert_eq!(

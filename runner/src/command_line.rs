@@ -221,8 +221,12 @@ fn examples_first(command: clap::Command) -> clap::Command {
 
 async fn carry_out(line: CommandLine) -> Result<Exit> {
     let output = line.output;
-    let template =
-        line.template.clone().or_else(|| template_in(Path::new(""))).ok_or_else(no_template);
+    let of_check = match &line.verb {
+        Verb::Check(arguments) => arguments.file.clone(),
+        _ => None,
+    };
+    let template = of_check.or_else(|| line.template.clone());
+    let template = template.or_else(|| template_in(Path::new(""))).ok_or_else(no_template);
     let folder = template.as_deref().map_or_else(|_| PathBuf::from("."), folder_of);
     let context = context(&line.parameters, &folder);
     let read =

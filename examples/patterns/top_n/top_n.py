@@ -36,6 +36,17 @@ def best(count):
     return [item["player"] for item in page["Items"]], page["ConsumedCapacity"]["CapacityUnits"]
 
 
+def first(player, points):
+    """Stores the first score of a player. Returns what the table and the index consumed."""
+    units = scores.put_item(
+        Item={"player": player, "game": "chess", "points": points},
+        ConditionExpression="attribute_not_exists(player)",
+        ReturnConsumedCapacity="INDEXES",
+    )["ConsumedCapacity"]
+    index = units["GlobalSecondaryIndexes"]["ranking"]
+    return units["Table"]["CapacityUnits"], index["CapacityUnits"]
+
+
 def improve(player, points):
     """Raises a score, and never lowers it. Returns what the table and the index consumed."""
     units = scores.update_item(
@@ -52,7 +63,8 @@ def improve(player, points):
 # Limit ends the read, so 504 players cost no more than three.
 assert best(3) == (["eva", "ana", "kim"], 0.5)
 
-# A new score deletes an entry of the index and puts another one.
+# An improved score deletes an entry of the index and puts another one; a first score only puts one.
+assert first("new", 0) == (1, 1)
 assert improve("ben", 2200) == (1, 2)
 assert best(3) == (["eva", "ben", "ana"], 0.5)
 try:
@@ -66,4 +78,4 @@ better = ranking("game = :game AND points > :points", {":points": 99}, Select="C
 assert better["Count"] + 1 == 405
 assert better["ConsumedCapacity"]["CapacityUnits"] == 1.5
 
-print("top N: the three best of 504 cost 0.5 read units; a new score costs 3 write units")
+print("top N: the three best of 504 cost 0.5 read units; an improved score costs 3 write units, a first one 2")

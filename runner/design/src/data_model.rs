@@ -302,6 +302,8 @@ pub struct AccessPattern {
     pub description: String,
     /// The request that answers it; `None` if DynamoDB does not answer it.
     pub command: Option<Command>,
+    /// The text of the command; empty if there is none.
+    pub implementation: String,
     /// The index that the file names, for a pattern without a command too.
     pub index: Option<(String, String)>,
     /// Why DynamoDB does not answer it.

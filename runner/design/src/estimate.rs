@@ -1,7 +1,8 @@
 //! Capacity, storage, partitions and prices of a model, from its workload and its trial.
 //!
 //! The trial measures the units of each request on the example items. They are scaled to the sizes and counts
-//! of the workload, if it states any, and multiplied by the rates.
+//! of the workload, if it states any, and multiplied by the rates. A scan whose number of items is not stated has
+//! no price.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use crate::capacity::{
 use crate::command::Command;
 use crate::data_model::{AccessPattern, DataModel, Index, ProjectionType, Table, partition_key};
 use crate::prices::Prices;
+use crate::range::{self, Extent};
 use crate::trial::{Consumed, Outcome};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
@@ -24,10 +26,25 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 pub struct Estimate {
     /// The tables, in the order of the model.
     pub tables: Vec<TableEstimate>,
-    /// Dollars a month on demand, with storage.
-    pub on_demand_dollars: f64,
-    /// Dollars a month provisioned for the peak, with storage.
-    pub provisioned_dollars: f64,
+    /// Dollars a month on demand, with storage; `None` if a part has patterns without a price.
+    pub on_demand_dollars: Option<f64>,
+    /// Dollars a month provisioned for the peak, with storage; `None` if a part has patterns without a price.
+    pub provisioned_dollars: Option<f64>,
+}
+
+impl Estimate {
+    /// Returns a table without its indexes, or one of its indexes.
+    #[must_use]
+    pub fn part(&self, table: &str, index: Option<&str>) -> Option<&Part> {
+        let table = self.tables.iter().find(|found| found.table == table)?;
+        table.parts.iter().find(|part| part.index.as_deref() == index)
+    }
+
+    /// Returns the units of a pattern in each table and index.
+    pub fn loads(&self, pattern: usize) -> impl Iterator<Item = &Load> {
+        let parts = self.tables.iter().flat_map(|table| &table.parts);
+        parts.flat_map(|part| &part.loads).filter(move |load| load.pattern == pattern)
+    }
 }
 
 /// What a table needs and costs.
@@ -58,6 +75,11 @@ pub struct Part {
     pub writes: Rate,
     /// Units per second of the busiest partition key at the peak.
     pub busiest: Busiest,
+    /// The units of each pattern, in the order of the model.
+    #[serde(skip)]
+    pub loads: Vec<Load>,
+    /// The patterns with a rate whose units are unknown, because an entry of the model is missing.
+    pub unpriced: Vec<Unpriced>,
     /// The partitions; `None` for a local index.
     pub partitions: Option<Partitions>,
     /// Dollars a month for requests on demand.
@@ -66,6 +88,28 @@ pub struct Part {
     pub provisioned_dollars: f64,
     /// Dollars a month for storage.
     pub storage_dollars: f64,
+}
+
+/// The units that a pattern consumes in a table or an index.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// The position of the pattern.
+    pub pattern: usize,
+    /// Read units of a request.
+    pub reads: f64,
+    /// Write units of a request.
+    pub writes: f64,
+    /// Units per second of the busiest partition key at the peak.
+    pub busiest: Busiest,
+}
+
+/// A pattern whose units are unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unpriced {
+    /// The name of the pattern.
+    pub pattern: String,
+    /// The entry that is missing in the workload of the table or the index.
+    pub missing: &'static str,
 }
 
 /// Units per second.
@@ -87,10 +131,17 @@ pub struct Busiest {
 }
 
 impl Busiest {
-    /// Returns the number of partitions that this load needs.
+    /// Returns the number of partitions that serve this load at their limit.
+    #[must_use]
+    pub fn partitions(self) -> f64 {
+        (self.reads / PARTITION_READ_UNITS).max(self.writes / PARTITION_WRITE_UNITS).ceil()
+    }
+
+    /// Returns the number of write shards for this load: twice the partitions, because hashes do not spread
+    /// shards evenly, and load grows.
     #[must_use]
     pub fn shards(self) -> f64 {
-        (self.reads / PARTITION_READ_UNITS).max(self.writes / PARTITION_WRITE_UNITS).ceil()
+        2.0 * self.partitions()
     }
 }
 
@@ -130,8 +181,10 @@ pub fn estimate(model: &DataModel, trial: &[Option<Outcome>], prices: &Prices) -
     let tables: Vec<TableEstimate> =
         model.tables.iter().map(|table| of_table(model, table, trial, prices)).collect();
     let parts = || tables.iter().flat_map(|table| &table.parts);
+    let is_known = parts().all(|part| part.unpriced.is_empty());
     let sum = |dollars: fn(&Part) -> f64| {
-        parts().map(|part| dollars(part) + part.storage_dollars).sum::<f64>()
+        let all = parts().map(|part| dollars(part) + part.storage_dollars).sum::<f64>();
+        is_known.then_some(all)
     };
     let on_demand_dollars = sum(|part| part.on_demand_dollars);
     let provisioned_dollars = sum(|part| part.provisioned_dollars);
@@ -232,45 +285,77 @@ fn part(
         index: name,
         ..Part::default()
     };
-    for (_, pattern, command, outcome) in tried(model, trial) {
+    let key = index.map_or(&table.key_schema, |index| &index.key_schema);
+    let keys = stated_partition_keys(model, table, index);
+    for (at, pattern, command, outcome) in tried(model, trial) {
         let here = outcome
             .consumed
             .iter()
             .find(|consumed| consumed.table == table.table_name && consumed.index == part.index);
-        let (Some(consumed), Some((average, peak))) = (here, pattern.rates()) else { continue };
-        let (reads, writes) = units((pattern, command, outcome), consumed, sizes);
+        let Some(consumed) = here else { continue };
+        let is_addressed = command.operation.reads_range()
+            && command.index() == part.index.as_deref()
+            && pattern.items.is_none();
+        let extent = match is_addressed {
+            true => range::extent(command, key, part.items, keys),
+            false => Extent::AsTried,
+        };
+        let tried = (pattern, command, outcome);
+        let reads = match range::read_units(command, extent, sizes.expected) {
+            Some(units) => units * command.read_halves() / 2.0,
+            None if extent == Extent::AsTried => read_units(tried, consumed, sizes),
+            None => {
+                let missing = if extent == Extent::Unknown { "items" } else { "item_bytes" };
+                let pattern = pattern.pattern.clone();
+                let is_rated = tried.0.rates().is_some();
+                part.unpriced.extend(is_rated.then_some(Unpriced { pattern, missing }));
+                continue;
+            }
+        };
+        let writes = write_units(tried, consumed, sizes);
+        let (average, peak) = pattern.rates().unwrap_or_default();
         part.reads.average += reads * average;
         part.reads.peak += reads * peak;
         part.writes.average += writes * average;
         part.writes.peak += writes * peak;
         let share = busiest_share(model, (table, index), (pattern, command)).unwrap_or(0.0);
-        part.busiest.reads += reads * peak * share;
-        part.busiest.writes += writes * peak * share;
+        let busiest = Busiest { reads: reads * peak * share, writes: writes * peak * share };
+        part.busiest.reads += busiest.reads;
+        part.busiest.writes += busiest.writes;
+        part.loads.push(Load { pattern: at, reads, writes, busiest });
     }
     part
 }
 
-/// Returns the read and write units of one request of a pattern in production.
-pub(crate) fn units(
+/// Returns the read units of one request of a pattern in production, from those of its trial.
+fn read_units(
     (pattern, command, outcome): (&AccessPattern, &Command, &Outcome),
     consumed: &Consumed,
     sizes: Sizes,
-) -> (f64, f64) {
-    let scale = |units: fn(f64) -> f64| units(sizes.expected) / units(sizes.example);
-    let writes = consumed.writes * scale(write_units_of) * times(pattern, command);
+) -> f64 {
     if !command.operation.reads_range() {
-        return (consumed.reads * scale(read_units_of) * times(pattern, command), writes);
+        let scale = read_units_of(sizes.expected) / read_units_of(sizes.example);
+        return consumed.reads * scale * times(pattern, command);
     }
     let found = f64::from(u32::try_from(outcome.read).unwrap_or(u32::MAX));
     let is_stated = pattern.items.is_some() || sizes.is_stated;
-    let reads = match is_stated && consumed.reads > 0.0 {
+    match is_stated && consumed.reads > 0.0 {
         true => {
             let bytes = pattern.items.unwrap_or(found) * sizes.expected;
             read_units_of(bytes) * command.read_halves() / 2.0
         }
         false => consumed.reads,
-    };
-    (reads, writes)
+    }
+}
+
+/// Returns the write units of one request of a pattern in production, from those of its trial.
+fn write_units(
+    (pattern, command, _): (&AccessPattern, &Command, &Outcome),
+    consumed: &Consumed,
+    sizes: Sizes,
+) -> f64 {
+    let scale = write_units_of(sizes.expected) / write_units_of(sizes.example);
+    consumed.writes * scale * times(pattern, command)
 }
 
 /// Returns the share of a pattern's requests that meets the busiest partition key of a table or an index;
@@ -289,14 +374,18 @@ fn busiest_share(
 /// Returns the number of distinct partition keys, as the model states it or as the examples show it.
 #[must_use]
 pub fn partition_keys(model: &DataModel, table: &Table, index: Option<&Index>) -> Option<f64> {
-    let workload = model.workload.get(&table.table_name);
+    let stated = stated_partition_keys(model, table, index);
+    stated.or_else(|| few_values(model, table, index).map(float))
+}
+
+/// Returns the number of distinct partition keys that the model states.
+fn stated_partition_keys(model: &DataModel, table: &Table, index: Option<&Index>) -> Option<f64> {
+    let workload = model.workload.get(&table.table_name)?;
     let stated = match index {
-        None => workload.and_then(|workload| workload.partition_keys),
-        Some(index) => {
-            workload.and_then(|workload| workload.indexes.get(&index.index_name)?.partition_keys)
-        }
+        None => workload.partition_keys,
+        Some(index) => workload.indexes.get(&index.index_name)?.partition_keys,
     };
-    stated.map(float).or_else(|| few_values(model, table, index).map(float))
+    stated.map(float)
 }
 
 /// Words in the names of attributes that have few values by their nature.
@@ -325,7 +414,7 @@ fn few_values(model: &DataModel, table: &Table, index: Option<&Index>) -> Option
 
 /// Average sizes of the items of a table, or of the entries of an index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+struct Sizes {
     /// In the examples.
     example: f64,
     /// In production.
@@ -338,7 +427,7 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// Returns the sizes of a table's items or of an index's entries.
-    pub(crate) fn of(model: &DataModel, table: &Table, index: Option<&Index>) -> Self {
+    fn of(model: &DataModel, table: &Table, index: Option<&Index>) -> Self {
         let items = model.items_of(&table.table_name);
         let average = |items: &[Item]| {
             let bytes: usize = items.iter().map(Item::size).sum();

@@ -3,7 +3,7 @@
 //! - `reader` reads a model file and finds its mistakes; `data_model` has its types;
 //! - `command` is the request of an access pattern;
 //! - `trial` says which requests try a model on a store, and collects what they return;
-//! - `estimate` computes units, storage, partitions and prices; `capacity` and `prices` have the rules;
+//! - `estimate` computes units, storage, partitions and prices; `capacity`, `range` and `prices` have the rules;
 //! - `findings` says what is wrong with the model;
 //! - `report` shows all of that; `sam` makes a template.
 //!
@@ -15,6 +15,7 @@ pub mod data_model;
 pub mod estimate;
 pub mod findings;
 pub mod prices;
+mod range;
 mod reader;
 pub mod report;
 pub mod sam;

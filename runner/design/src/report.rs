@@ -47,19 +47,32 @@ impl Report<'_> {
             counted(self.model.patterns.len(), "access pattern", "access patterns"),
             counted(count, "finding", "findings"),
         ));
-        match self.is_priced() {
-            true => text.push_str(&format!(
-                "; {:.2} dollars a month on demand, or {:.2} provisioned for the peak ({region}, prices of {of})\n",
-                self.estimate.on_demand_dollars, self.estimate.provisioned_dollars
-            )),
-            false => text.push_str("; no price: the model states no rates and no sizes (docs/models.md)\n"),
-        }
+        text.push_str(&match self.price() {
+            Ok((on_demand, provisioned)) => format!(
+                "; {} a month on demand, or {} provisioned for the peak ({region}, prices of {of})\n",
+                dollars(on_demand),
+                amount(provisioned)
+            ),
+            Err(reason) => format!("; {reason} (docs/models.md)\n"),
+        });
         text
     }
 
-    /// Returns true if the model states enough for a price.
-    fn is_priced(&self) -> bool {
-        self.estimate.on_demand_dollars + self.estimate.provisioned_dollars > 0.0
+    /// Returns the dollars of a month on demand and provisioned; the reason if the model does not state enough.
+    fn price(&self) -> Result<(f64, f64), String> {
+        if self.model.patterns.is_empty() {
+            return Err("no price: the model has no access patterns; add them, with rates".to_owned());
+        }
+        if self.model.patterns.iter().all(|pattern| pattern.rates().is_none()) {
+            return Err("no price: no access pattern states a rate".to_owned());
+        }
+        let both = self.estimate.on_demand_dollars.zip(self.estimate.provisioned_dollars);
+        both.ok_or_else(|| {
+            let parts = self.estimate.tables.iter().flat_map(|table| {
+                table.parts.iter().filter_map(|part| missing(owner(table, part), part))
+            });
+            format!("no price: {}", parts.collect::<Vec<_>>().join("; "))
+        })
     }
 
     fn patterns(&self) -> String {
@@ -157,10 +170,50 @@ fn answer(outcome: &Outcome) -> String {
     }
 }
 
-/// Returns a number with at most two digits after the point.
-fn number(value: f64) -> String {
+/// Returns a number with at most two digits after the point, and commas between thousands.
+pub(crate) fn number(value: f64) -> String {
     let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    grouped(text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Returns an amount of dollars with its unit.
+pub(crate) fn dollars(value: f64) -> String {
+    format!("{} dollars", amount(value))
+}
+
+/// Returns an amount of dollars.
+fn amount(value: f64) -> String {
+    match value > 0.0 && value < 0.01 {
+        true => "less than 0.01".to_owned(),
+        false => grouped(&format!("{value:.2}")),
+    }
+}
+
+/// Returns a number of at least 0 with commas between thousands.
+fn grouped(text: &str) -> String {
+    let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut grouped = String::with_capacity(text.len() + whole.len() / 3);
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + fraction
+}
+
+/// Returns what to state so that all patterns of a part have a price; `None` if they have. `owner` is the name
+/// of its table or index.
+fn missing(owner: &str, part: &Part) -> Option<String> {
+    let entry = part.unpriced.first()?.missing;
+    let patterns: Vec<&str> = part.unpriced.iter().map(|found| found.pattern.as_str()).collect();
+    let (subject, verb) = match patterns.as_slice() {
+        [only] => (format!("pattern {only}"), "reads"),
+        all => (format!("patterns {}", all.join(", ")), "read"),
+    };
+    Some(format!(
+        "{subject} {verb} all items of `{owner}`: state its `{entry}` in `workload`, or `items_per_request`"
+    ))
 }
 
 /// Returns what a table needs, as a bar chart; nothing if the model states nothing about it.
@@ -173,7 +226,10 @@ fn table_text(table: &TableEstimate) -> String {
     }
     let amplification = table
         .write_amplification
-        .map_or(String::new(), |times| format!(", write amplification {}", number(times)));
+        .filter(|times| *times > 1.0)
+        .map_or(String::new(), |times| {
+            format!(", write amplification {}: write units with indexes ÷ without", number(times))
+        });
     let mut text = format!("\n{}{amplification}\n", table.table);
     let name = |part: &Part| part.index.clone().unwrap_or_else(|| "table".to_owned());
     let widest = table.parts.iter().map(|part| name(part).chars().count()).max().unwrap_or(0);
@@ -190,7 +246,7 @@ fn table_text(table: &TableEstimate) -> String {
                 label = " ".repeat(widest + 2);
             }
         }
-        text.push_str(&format!("{label}  {}\n", stored(part)));
+        text.push_str(&format!("{label}  {}\n", stored(owner(table, part), part)));
     }
     text
 }
@@ -202,25 +258,42 @@ fn bar(value: f64, most: f64) -> String {
     cells.map(|_| '█').collect()
 }
 
-fn stored(part: &Part) -> String {
+/// Returns what is stored in a table or an index with this name, its partitions and its price.
+fn stored(owner: &str, part: &Part) -> String {
     let mut texts = Vec::new();
     if let Some(bytes) = part.bytes {
         texts.push(format!("{} GB", number(bytes / GB)));
     }
     if let Some(partitions) = part.partitions {
         texts.push(format!(
-            "{}, each {} RCU and {} WCU at the peak, {} and {} left",
-            counted(partitions.count, "partition", "partitions"),
+            "{}, each {} RCU and {} WCU at the peak, {} and {} left if the load is even",
+            counted(number(partitions.count), "partition", "partitions"),
             number(partitions.reads_each),
             number(partitions.writes_each),
             number(partitions.reads_left),
             number(partitions.writes_left),
         ));
     }
-    texts.push(format!(
-        "{:.2} dollars a month on demand, {:.2} provisioned",
-        part.on_demand_dollars + part.storage_dollars,
-        part.provisioned_dollars + part.storage_dollars
-    ));
-    texts.join("; ")
+    let has_load = part.reads.peak + part.writes.peak > 0.0;
+    match missing(owner, part) {
+        Some(missing) => texts.push(format!("no price: {missing}")),
+        None if has_load => texts.push(format!(
+            "{} a month on demand, {} provisioned",
+            dollars(part.on_demand_dollars + part.storage_dollars),
+            amount(part.provisioned_dollars + part.storage_dollars)
+        )),
+        None if part.storage_dollars > 0.0 => {
+            texts.push(format!("{} a month for storage", dollars(part.storage_dollars)));
+        }
+        None => {}
+    }
+    match texts.is_empty() {
+        true => "no load".to_owned(),
+        false => texts.join("; "),
+    }
+}
+
+/// Returns the name of a part's index, or of its table.
+fn owner<'e>(table: &'e TableEstimate, part: &'e Part) -> &'e str {
+    part.index.as_deref().unwrap_or(&table.table)
 }

@@ -155,7 +155,7 @@ fn rates_and_sizes_become_units_and_prices() {
     assert!(near(table.bytes.unwrap(), 700_000_000.0), "{table:?}");
     let month = 15.0 * 2_628_000.0 * 0.125 / 1e6;
     let storage = 2.0 * 700_000_000.0 / 1_073_741_824.0 * 0.25;
-    assert!(near(on_demand_dollars, month + storage), "{on_demand_dollars}");
+    assert!(near(on_demand_dollars.unwrap(), month + storage), "{on_demand_dollars:?}");
 }
 
 /// What AWS's developer guide has as examples: an item of 3 KB and of 1.5 KB; see "DynamoDB provisioned

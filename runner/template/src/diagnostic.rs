@@ -283,6 +283,11 @@ impl<'t> Findings<'t> {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
     }
 
+    /// Returns the texts of the lines from a line on, each without its end. Lines count from 1.
+    pub fn lines_from(&self, line: usize) -> impl Iterator<Item = &'t str> {
+        self.text.lines().skip(line.saturating_sub(1))
+    }
+
     /// Returns the number of lines.
     pub(super) fn lines(&self) -> usize {
         self.text.lines().count()

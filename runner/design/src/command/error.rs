@@ -62,6 +62,23 @@ pub enum CommandError {
 }
 
 impl CommandError {
+    /// Returns the word of the command that is wrong; `None` if no word is, or if it can be anywhere.
+    #[must_use]
+    pub fn word(&self) -> Option<String> {
+        match self {
+            Self::UnknownOperation(word) | Self::UnexpectedWord(word) => Some(word.clone()),
+            Self::UnknownOption(option)
+            | Self::NoValue(option)
+            | Self::Twice(option)
+            | Self::NotNumber { option, .. }
+            | Self::NotJson { option, .. }
+            | Self::OtherJson { option, .. } => Some(format!("--{option}")),
+            Self::NotDynamoDb(_) | Self::Compound(_) | Self::OpenQuote(_) | Self::Missing(..) => {
+                None
+            }
+        }
+    }
+
     /// Returns what to write instead.
     #[must_use]
     pub fn help(&self) -> String {

@@ -27,6 +27,8 @@ pub struct Attributes {
     pub returned: Option<BTreeSet<String>>,
     /// The attributes of the filter.
     pub filtered: BTreeSet<String>,
+    /// The attributes that the filter may find absent: those of `attribute_not_exists`.
+    pub absent: BTreeSet<String>,
 }
 
 /// A token of an expression.
@@ -97,7 +99,26 @@ pub fn attributes(parameters: &Map<String, Value>) -> Attributes {
         "COUNT" => Some(BTreeSet::new()),
         _ => is_projected.then(|| top_level(parameters, "ProjectionExpression")),
     };
-    Attributes { returned, filtered: top_level(parameters, "FilterExpression") }
+    let filtered = top_level(parameters, "FilterExpression");
+    Attributes { returned, filtered, absent: absent(parameters) }
+}
+
+/// Returns the attributes in the key condition of a query.
+#[must_use]
+pub fn key_condition(parameters: &Map<String, Value>) -> BTreeSet<String> {
+    top_level(parameters, "KeyConditionExpression")
+}
+
+/// Returns the attributes to which a filter applies `attribute_not_exists`.
+fn absent(parameters: &Map<String, Value>) -> BTreeSet<String> {
+    let tokens = tokens(text(parameters, "FilterExpression"));
+    let of = |three: &[Token<'_>]| match three {
+        [Token::Word("attribute_not_exists"), Token::Sign('('), Token::Word(word)] => {
+            Some(attribute(parameters, word).to_owned())
+        }
+        _ => None,
+    };
+    tokens.windows(3).filter_map(of).collect()
 }
 
 /// Returns the top-level attributes that an update changes, and those that it removes.
@@ -128,10 +149,10 @@ pub fn updated(parameters: &Map<String, Value>) -> BTreeSet<String> {
     found
 }
 
-/// Returns the mistakes in the placeholders of a request or of a member of a transaction, each with what to
-/// write instead: placeholders without a value, values without a placeholder, values without a type.
+/// Returns the mistakes in the placeholders of a request or of a member of a transaction, each with its
+/// placeholder and what to write instead: placeholders without a value, and values without a placeholder.
 #[must_use]
-pub fn placeholder_mistakes(parameters: &Map<String, Value>) -> Vec<(String, String)> {
+pub fn placeholder_mistakes(parameters: &Map<String, Value>) -> Vec<(String, String, String)> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     for token in EXPRESSIONS.iter().flat_map(|name| tokens(text(parameters, name))) {
         match token {
@@ -156,12 +177,14 @@ pub fn placeholder_mistakes(parameters: &Map<String, Value>) -> Vec<(String, Str
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!("add `\"{word}\": {example}` to --{option}"),
             };
-            mistakes.push((format!("the placeholder `{word}` has no value"), help));
+            let message = format!("the placeholder `{word}` has no value");
+            mistakes.push(((*word).to_owned(), message, help));
         }
     }
     for word in names.iter().chain(&values).filter(|word| !used.contains(*word)) {
         let message = format!("no expression uses the placeholder `{word}`");
-        mistakes.push((message, "remove it, or use it; DynamoDB refuses it".to_owned()));
+        let help = "remove it, or use it; DynamoDB refuses it";
+        mistakes.push(((*word).to_owned(), message, help.to_owned()));
     }
     mistakes
 }
@@ -199,12 +222,15 @@ mod tests {
     fn reads_name_what_they_return() {
         let given = request(&json!({
             "ProjectionExpression": "#s, a.b, tags[0]",
-            "FilterExpression": "attribute_exists(c.d) AND size(e) > :n AND NOT f IN (:x)",
-            NAMES: {"#s": "status"},
+            "FilterExpression": "attribute_exists(c.d) AND size(e) > :n AND NOT f IN (:x) AND attribute_not_exists(#g)",
+            "KeyConditionExpression": "#s = :s AND begins_with(h, :h)",
+            NAMES: {"#s": "status", "#g": "gone"},
         }));
         let found = attributes(&given);
         assert_eq!(names(&found.returned.unwrap()), "a status tags");
-        assert_eq!(names(&found.filtered), "c e f");
+        assert_eq!(names(&found.filtered), "c e f gone");
+        assert_eq!(names(&found.absent), "gone");
+        assert_eq!(names(&key_condition(&given)), "h status");
         assert_eq!(attributes(&Map::new()).returned, None);
         let counted = attributes(&request(&json!({"Select": "COUNT"})));
         assert_eq!(counted.returned, Some(BTreeSet::new()));
@@ -219,7 +245,7 @@ mod tests {
         }));
         let shown: Vec<String> = placeholder_mistakes(&given)
             .iter()
-            .map(|(what, help)| format!("{what}; {help}"))
+            .map(|(_, what, help)| format!("{what}; {help}"))
             .collect();
         assert_eq!(
             shown,

@@ -1,18 +1,21 @@
 //! The command of the AWS CLI that answers an access pattern, as a request.
 //!
-//! `words` splits the text as a shell does, `options` makes the request. Nothing is run here.
+//! `words` splits the text as a shell does, `options` makes the request, `place` finds a mistake in the file.
+//! Nothing is run here.
 
 mod error;
 mod expressions;
 mod operation;
 mod options;
+mod place;
 mod words;
 
 use serde_json::{Map, Value};
 
 pub use self::error::CommandError;
-pub use self::expressions::{Attributes, attributes, placeholder_mistakes, updated};
+pub use self::expressions::{Attributes, attributes, key_condition, placeholder_mistakes, updated};
 pub use self::operation::Operation;
+pub use self::place::place_of;
 
 /// A request, and how many of its pages are read.
 #[derive(Clone, Debug, PartialEq)]

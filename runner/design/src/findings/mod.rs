@@ -6,10 +6,13 @@
 mod patterns;
 mod tables;
 
+use std::fmt;
+
 use template::Span;
 use template::diagnostic::{Diagnostics, Findings};
 
-use crate::data_model::DataModel;
+use crate::command::place_of;
+use crate::data_model::{DataModel, Place};
 use crate::estimate::Estimate;
 use crate::prices::Prices;
 use crate::trial::Outcome;
@@ -45,24 +48,69 @@ pub const NO_ITEMS: &str = "no-items";
 /// A pattern reads an attribute that no item has, with a name similar to one that exists.
 pub const UNKNOWN_ATTRIBUTE: &str = "unknown-attribute";
 
-/// The names of all findings.
-pub const CHECKS: [&str; 15] = [
-    SCAN,
-    FILTER,
-    HOT_PARTITION,
-    FEW_KEYS,
-    UNUSED_INDEX,
-    WIDE_PROJECTION,
-    NARROW_PROJECTION,
-    CHANGING_KEY,
-    LARGE_ITEM,
-    LARGE_COLLECTION,
-    TIME_TO_LIVE,
-    UNANSWERED,
-    REFUSED,
-    NO_ITEMS,
-    UNKNOWN_ATTRIBUTE,
-];
+/// What a finding is about, and where it is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// An access pattern.
+    Pattern,
+    /// A table, with its indexes and items.
+    Table,
+}
+
+impl Owner {
+    /// Returns the names of the findings.
+    #[must_use]
+    pub fn checks(self) -> &'static [&'static str] {
+        match self {
+            Self::Pattern => &[
+                SCAN,
+                FILTER,
+                NARROW_PROJECTION,
+                CHANGING_KEY,
+                UNANSWERED,
+                REFUSED,
+                NO_ITEMS,
+                UNKNOWN_ATTRIBUTE,
+            ],
+            Self::Table => &[
+                HOT_PARTITION,
+                FEW_KEYS,
+                UNUSED_INDEX,
+                WIDE_PROJECTION,
+                LARGE_ITEM,
+                LARGE_COLLECTION,
+                TIME_TO_LIVE,
+            ],
+        }
+    }
+
+    /// Returns the place of `accept` in a model file.
+    #[must_use]
+    pub fn place(self) -> &'static str {
+        match self {
+            Self::Pattern => "the access pattern",
+            Self::Table => "the table in `workload` `tables`",
+        }
+    }
+
+    /// Returns the other owner.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Pattern => Self::Table,
+            Self::Table => Self::Pattern,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Pattern => "an access pattern",
+            Self::Table => "a table",
+        })
+    }
+}
 
 /// What the checks look at.
 pub(crate) struct Context<'m> {
@@ -86,6 +134,14 @@ impl Context<'_> {
         if !accept.iter().any(|accepted| accepted == check) {
             self.findings.lint(check, at, message, help);
         }
+    }
+
+    /// Returns the place of a word in the command of an access pattern.
+    pub(crate) fn place_in_command(&self, pattern: usize, word: &str) -> Span {
+        let at = self.model.place(&Place::Command(pattern));
+        let command = self.model.patterns.get(pattern);
+        let command = command.map_or("", |pattern| pattern.implementation.as_str());
+        place_of(&self.findings, at, command, word)
     }
 
     /// Returns the findings that a table accepts.

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 use template::diagnostic::{counted, listed, similar};
 
-use crate::command::{Action, Command, Operation, attributes, updated};
+use crate::command::{Action, Command, Operation, attributes, key_condition, updated};
 use crate::data_model::{AccessPattern, DataModel, Place, key_names};
-use crate::estimate::{Sizes, tried, units};
+use crate::estimate::tried;
 use crate::findings::{
     CHANGING_KEY, Context, FILTER, NARROW_PROJECTION, NO_ITEMS, REFUSED, SCAN, UNANSWERED,
     UNKNOWN_ATTRIBUTE,
 };
+use crate::report::{dollars, number};
 use crate::trial::Outcome;
 
 /// Checks each access pattern.
@@ -33,11 +34,7 @@ pub(super) fn check(context: &Context<'_>) {
         let is_narrow = one.narrow_projection();
         match &outcome.refusal {
             Some(_) if is_narrow => {}
-            Some(error) => one.report(
-                REFUSED,
-                format!("the store refuses the pattern `{}`: {error}", pattern.pattern),
-                "correct the command, or the tables and items that it needs",
-            ),
+            Some(error) => one.refused(error),
             None => {
                 one.answer();
                 one.changing_keys();
@@ -61,15 +58,58 @@ impl Tried<'_> {
         self.context.report(check, &self.pattern.accept, at, message, help);
     }
 
+    /// Reports a finding at a word of the command.
+    fn report_at(&self, word: &str, check: &'static str, message: String, help: &str) {
+        let at = self.context.place_in_command(self.at, word);
+        self.context.report(check, &self.pattern.accept, at, message, help);
+    }
+
+    /// Reports that the store refuses the request. A key condition on another attribute is the probable reason.
+    fn refused(&self, error: &str) {
+        let message = format!("the store refuses the pattern `{}`: {error}", self.pattern.pattern);
+        match self.key_condition_mistake() {
+            Some((word, help)) => self.report_at(&word, REFUSED, message, &help),
+            None => {
+                let help = "correct the command, or the tables and items that it needs";
+                self.report(REFUSED, message, help);
+            }
+        }
+    }
+
+    /// Returns the first attribute of a key condition that is not in the key, and what to write instead.
+    fn key_condition_mistake(&self) -> Option<(String, String)> {
+        let (model, name) = (self.context.model, *self.command.tables().first()?);
+        let (_, table) = model.table(name)?;
+        let index = self.command.index().and_then(|name| table.index(name));
+        let key = key_names(index.map_or(&table.key_schema, |index| &index.key_schema));
+        let named = key_condition(&self.command.request);
+        let wrong = named.into_iter().find(|name| !key.contains(&name.as_str()))?;
+        let known = known_attributes(model, name);
+        let declared = table.attribute_definitions.iter().map(|found| &found.attribute_name);
+        let all = key.iter().copied().chain(declared.chain(&known).map(String::as_str));
+        let owner = index.map_or(name, |index| index.index_name.as_str());
+        let has = listed(key.iter().copied()).replace(" or ", " and ");
+        let help = match similar(&wrong, all).filter(|meant| *meant != wrong) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("the key of `{owner}` has only {has}: filter by `{wrong}`, or query an index that has it as a key"),
+        };
+        Some((wrong, help))
+    }
+
     /// Reports how the answer was found.
     fn answer(&self) {
         let Outcome { read, returned, .. } = *self.outcome;
         let name = &self.pattern.pattern;
         let is_scan = self.command.operation == Operation::Scan;
         if is_scan {
+            let units: f64 = self.context.estimate.loads(self.at).map(|load| load.reads).sum();
+            let units = match units > 0.0 {
+                true => format!(", {} RCU for each request", number(units)),
+                false => String::new(),
+            };
             self.report(
                 SCAN,
-                format!("the pattern `{name}` scans: it reads, and pays for, every item"),
+                format!("the pattern `{name}` scans: it reads, and pays for, every item{units}"),
                 "answer it by a Query, with a key or an index for it; accept `scan` for an export or a small table",
             );
         }
@@ -91,7 +131,8 @@ impl Tried<'_> {
         }
     }
 
-    /// Reports attributes that a read names and no item has, if another name was probably meant.
+    /// Reports attributes that a read names and no item has: those of a filter, which then finds nothing, and
+    /// others if another name was probably meant.
     fn unknown_attributes(&self) {
         if !self.command.operation.is_read() {
             return;
@@ -99,18 +140,26 @@ impl Tried<'_> {
         for Action { table, parameters } in self.command.actions() {
             let known = known_attributes(self.context.model, table);
             let found = attributes(parameters);
-            let named = found.returned.into_iter().flatten().chain(found.filtered);
-            for name in named.collect::<BTreeSet<_>>().difference(&known) {
-                if let Some(meant) = similar(name, known.iter().map(String::as_str)) {
-                    self.report(
-                        UNKNOWN_ATTRIBUTE,
-                        format!(
-                            "no item has the attribute `{name}`, which the pattern `{}` reads",
-                            self.pattern.pattern
-                        ),
-                        &format!("did you mean `{meant}`?"),
-                    );
+            let named = found.returned.iter().flatten().chain(&found.filtered);
+            for name in named.collect::<BTreeSet<_>>() {
+                let meant = similar(name, known.iter().map(String::as_str));
+                // A filter may look for items without an attribute.
+                let is_filter = found.filtered.contains(name);
+                let is_wrong = is_filter && !found.absent.contains(name) && !known.is_empty();
+                if known.contains(name) || (meant.is_none() && !is_wrong) {
+                    continue;
                 }
+                let help = match meant {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => "correct the name, or add the attribute to an example item".to_owned(),
+                };
+                let pattern = &self.pattern.pattern;
+                let use_of = match is_filter {
+                    true => format!("by which the pattern `{pattern}` filters"),
+                    false => format!("which the pattern `{pattern}` reads"),
+                };
+                let message = format!("no item has `{name}`, {use_of}");
+                self.report_at(name, UNKNOWN_ATTRIBUTE, message, &help);
             }
         }
     }
@@ -134,7 +183,8 @@ impl Tried<'_> {
             true => "each item is read from the table too",
             false => "DynamoDB refuses it",
         };
-        self.report(
+        self.report_at(
+            missing.first().map_or("", String::as_str),
             NARROW_PROJECTION,
             format!(
                 "the index `{}` does not contain {}, which the pattern `{}` reads: {effect}",
@@ -155,29 +205,26 @@ impl Tried<'_> {
             for index in table.indexes() {
                 let mut keys = key_names(&index.key_schema).into_iter();
                 let Some(name) = keys.find(|name| changed.contains(*name)) else { continue };
-                let mut here = self.outcome.consumed.iter();
-                let here = here.find(|consumed| {
-                    consumed.table == table.table_name
-                        && consumed.index.as_ref() == Some(&index.index_name)
-                });
-                let Some(consumed) = here else { continue };
-                let tried = (self.pattern, self.command, self.outcome);
-                let sizes = Sizes::of(self.context.model, table, Some(index));
-                let (_, units) = units(tried, consumed, sizes);
+                let part =
+                    self.context.estimate.part(&table.table_name, Some(&index.index_name));
+                let mut loads = part.into_iter().flat_map(|part| &part.loads);
+                let Some(load) = loads.find(|load| load.pattern == self.at) else { continue };
+                let units = load.writes;
                 if units <= 0.0 {
                     continue;
                 }
                 let price = self.pattern.rates().map_or(String::new(), |(average, _)| {
-                    let dollars = self.context.prices.month_on_demand(units * average, 0.0);
-                    format!(", {dollars:.2} dollars a month on demand")
+                    let price = self.context.prices.month_on_demand(units * average, 0.0);
+                    format!(", {} a month on demand", dollars(price))
                 });
-                self.report(
+                self.report_at(
+                    name,
                     CHANGING_KEY,
                     format!(
                         "the pattern `{}` changes `{name}`, a key attribute of `{}`: its entry there is added, deleted or replaced, {} for each request{price}",
                         self.pattern.pattern,
                         index.index_name,
-                        counted(units, "write unit", "write units"),
+                        counted(number(units), "write unit", "write units"),
                     ),
                     "choose a key that does not change, project fewer attributes, or accept `changing-key`",
                 );
@@ -186,10 +233,14 @@ impl Tried<'_> {
     }
 }
 
-/// Returns the attributes that the example items of a table have, and those that patterns write.
+/// Returns the attributes that the example items of a table have, and those that patterns write; none if there
+/// are no example items.
 fn known_attributes(model: &DataModel, table: &str) -> BTreeSet<String> {
     let mut known: BTreeSet<String> =
         model.items_of(table).iter().flat_map(|item| item.keys().cloned()).collect();
+    if known.is_empty() {
+        return known;
+    }
     let commands = model.patterns.iter().filter_map(|pattern| pattern.command.as_ref());
     for action in commands.flat_map(Command::actions).filter(|action| action.table == table) {
         let item = action.parameters.get("Item").and_then(Value::as_object);

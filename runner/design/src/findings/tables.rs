@@ -13,6 +13,7 @@ use crate::findings::{
     Context, FEW_KEYS, HOT_PARTITION, LARGE_COLLECTION, LARGE_ITEM, TIME_TO_LIVE, UNUSED_INDEX,
     WIDE_PROJECTION,
 };
+use crate::report::{dollars, number};
 
 /// Maximum size of an item. Source: DynamoDB developer guide, "Quotas".
 const ITEM_BYTES_MAX: f64 = 409_600.0;
@@ -80,27 +81,9 @@ impl Checked<'_> {
         let Some(part) = self.part(index) else { return };
         let key = partition_key(index.map_or(&self.table.key_schema, |index| &index.key_schema));
         let key = listed(key.iter().copied()).replace(" or ", " and ");
-        let owner = index.map_or("the table", |index| index.index_name.as_str());
-        let busiest = part.busiest;
-        if busiest.shards() > 1.0 {
-            let (what, rate, most) = match busiest.writes / PARTITION_WRITE_UNITS
-                >= busiest.reads / PARTITION_READ_UNITS
-            {
-                true => ("WCU", busiest.writes, PARTITION_WRITE_UNITS),
-                false => ("RCU", busiest.reads, PARTITION_READ_UNITS),
-            };
-            self.report(
-                HOT_PARTITION,
-                &self.place(index),
-                format!(
-                    "the busiest value of {key} in {owner} gets {rate:.0} {what} per second at the peak, a partition serves {most}"
-                ),
-                &format!(
-                    "spread each value over at least {} write shards: append a number from 0 to {} to the key",
-                    busiest.shards(),
-                    busiest.shards() - 1.0
-                ),
-            );
+        let owner = index.map_or(&self.table.table_name, |index| &index.index_name);
+        if part.busiest.partitions() > 1.0 {
+            self.hot_partition(index, part, &format!("{key} in `{owner}`"));
         }
         let keys = partition_keys(self.context.model, self.table, index);
         if let Some(keys) = keys.filter(|keys| *keys < FEW) {
@@ -108,12 +91,51 @@ impl Checked<'_> {
                 FEW_KEYS,
                 &self.place(index),
                 format!(
-                    "{key}, the partition key of {owner}, has {}: all load and all items are there",
+                    "{key}, the partition key of `{owner}`, has {}: all load and all items are there",
                     counted(keys, "value", "values")
                 ),
                 "add an attribute with many values to the key, or spread it over write shards; accept `few-keys` if the load stays small",
             );
         }
+    }
+
+    /// Reports a partition key that gets more than a partition serves. `key` names it.
+    fn hot_partition(&self, index: Option<&Index>, part: &Part, key: &str) {
+        let (reads, writes) = (part.busiest.reads, part.busiest.writes);
+        let is_write = writes / PARTITION_WRITE_UNITS >= reads / PARTITION_READ_UNITS;
+        let (what, rate, most) = match is_write {
+            true => ("WCU", writes, PARTITION_WRITE_UNITS),
+            false => ("RCU", reads, PARTITION_READ_UNITS),
+        };
+        let mut loads: Vec<(f64, &str)> = part
+            .loads
+            .iter()
+            .filter_map(|load| {
+                let units = if is_write { load.busiest.writes } else { load.busiest.reads };
+                let pattern = self.context.model.patterns.get(load.pattern)?;
+                (units > 0.0).then_some((units, pattern.pattern.as_str()))
+            })
+            .collect();
+        loads.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let patterns: Vec<&str> = loads.iter().map(|(_, name)| *name).collect();
+        let patterns = match patterns.as_slice() {
+            [only] => format!("pattern {only}"),
+            all => format!("patterns {}, most from the first", all.join(", ")),
+        };
+        let shards = part.busiest.shards();
+        self.report(
+            HOT_PARTITION,
+            &self.place(index),
+            format!(
+                "the busiest value of {key} gets {} {what} ({patterns}) at the peak, a partition serves {}",
+                number(rate),
+                number(most)
+            ),
+            &format!(
+                "spread each value over {shards} write shards, twice what the load needs: append a number from 0 to {} to the key",
+                shards - 1.0
+            ),
+        );
     }
 
     /// Reports an index that is unused, or wider than what is read.
@@ -134,11 +156,11 @@ impl Checked<'_> {
             .collect();
         // An exported model has no patterns yet.
         if users.is_empty() && !is_named && !model.patterns.is_empty() {
-            let dollars = self
+            let price = self
                 .part(Some(index))
                 .map_or(0.0, |part| part.on_demand_dollars + part.storage_dollars);
-            let price = match dollars >= 0.01 {
-                true => format!(", and costs {dollars:.2} dollars a month on demand"),
+            let price = match price >= 0.01 {
+                true => format!(": {} a month on demand", dollars(price)),
                 false => String::new(),
             };
             self.report(

@@ -74,7 +74,12 @@ fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
     for entry in workload.map_or(&[][..], Node::entries) {
         tables::read_workload(&mut model, entry, findings);
     }
-    for node in list(root.get("access_patterns")) {
+    let nodes = list(root.get("access_patterns"));
+    let named = nodes.iter().map(|node| {
+        (self::text(node, "pattern"), node.get("pattern").map_or(node.at, |name| name.at))
+    });
+    report_duplicates(named, "access patterns", findings);
+    for node in nodes {
         patterns::read(&mut model, node, findings);
     }
     Some(model)

@@ -5,9 +5,31 @@ use template::Span;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::Node;
 
-use crate::command::{Action, Command, Operation, placeholder_mistakes};
+use crate::command::{Action, Command, Operation, place_of, placeholder_mistakes};
 use crate::data_model::{AccessPattern, DataModel, Place, Table};
 use crate::reader::{items, list, text};
+
+/// A command in a model file.
+#[derive(Clone, Copy)]
+struct Written<'c> {
+    /// Its text.
+    text: &'c str,
+    /// Its place.
+    at: Span,
+    findings: &'c Findings<'c>,
+}
+
+impl Written<'_> {
+    /// Returns the place of a word.
+    fn place(&self, word: &str) -> Span {
+        place_of(self.findings, self.at, self.text, word)
+    }
+
+    /// Reports a mistake at a word.
+    fn error(&self, word: &str, message: String, help: String) {
+        self.findings.error(self.place(word), message, help);
+    }
+}
 
 /// Reads an access pattern into the model.
 pub(super) fn read(model: &mut DataModel, node: &Node, findings: &Findings<'_>) {
@@ -27,16 +49,30 @@ pub(super) fn read(model: &mut DataModel, node: &Node, findings: &Findings<'_>) 
         busiest_share: number("busiest_share"),
         accept: accept.filter_map(Node::as_text).map(str::to_owned).collect(),
         command: None,
+        implementation: text(node, "implementation").to_owned(),
     };
     check_names(model, node, findings);
+    check_rates(&pattern, node, findings);
     if let Some(implementation) = node.get("implementation")
         && let Some(text) = implementation.as_text()
     {
-        pattern.command = command(model, node, (text, implementation.at), findings);
+        let written = Written { text, at: implementation.at, findings };
+        pattern.command = command(model, node, written);
         model.places.insert(Place::Command(position), implementation.at);
     }
     model.places.insert(Place::Pattern(position), name_at);
     model.patterns.push(pattern);
+}
+
+/// Reports a peak that is below the average.
+fn check_rates(pattern: &AccessPattern, node: &Node, findings: &Findings<'_>) {
+    let Some((average, peak)) = pattern.average.zip(pattern.peak) else { return };
+    if peak < average {
+        let at = node.get("peak_per_second").map_or(node.at, |peak| peak.at);
+        let message =
+            format!("`peak_per_second` is {peak}, below `average_per_second`, which is {average}");
+        findings.error(at, message, format!("write at least {average}, or exchange the two"));
+    }
 }
 
 /// Reports a table, an index or an operation that does not exist.
@@ -79,40 +115,36 @@ fn check_index(table: &Table, name: &str, at: Span, findings: &Findings<'_>) {
 }
 
 /// Returns the command of a pattern, and reports its mistakes.
-fn command(
-    model: &DataModel,
-    node: &Node,
-    (implementation, at): (&str, Span),
-    findings: &Findings<'_>,
-) -> Option<Command> {
-    let command = match Command::parse(implementation) {
+fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Command> {
+    let command = match Command::parse(written.text) {
         Ok(command) => command,
         Err(error) => {
-            findings.error(at, error.to_string(), error.help());
+            let at = error.word().map_or(written.at, |word| written.place(&word));
+            written.findings.error(at, error.to_string(), error.help());
             return None;
         }
     };
     let stated = text(node, "dynamodb_operation");
     if Operation::from_name(stated).is_some_and(|stated| stated != command.operation) {
-        let message = format!(
-            "`dynamodb_operation` is {stated}, the command runs {}",
-            command.operation.name()
-        );
-        findings.error(
-            at,
-            message,
-            format!("write `{}`, or correct the command", command.operation.name()),
+        let found = command.operation.name();
+        written.error(
+            command.operation.command(),
+            format!("`dynamodb_operation` is {stated}, the command runs {found}"),
+            format!("write `{found}`, or correct the command"),
         );
     }
-    check_table(model, &command, node, findings);
+    check_table(model, &command, node, written.findings);
     if let Some(stated) = node.get("index").and_then(Node::as_text)
         && command.index() != Some(stated)
     {
         let found = command.index().map_or("no index".to_owned(), |index| format!("`{index}`"));
-        let message = format!("`index` is `{stated}`, the command uses {found}");
-        findings.error(at, message, format!("add `--index-name {stated}`, or correct `index`"));
+        written.error(
+            command.index().unwrap_or_default(),
+            format!("`index` is `{stated}`, the command uses {found}"),
+            format!("add `--index-name {stated}`, or correct `index`"),
+        );
     }
-    check_actions(model, &command, at, findings);
+    check_actions(model, &command, written);
     Some(command)
 }
 
@@ -132,46 +164,42 @@ fn check_table(model: &DataModel, command: &Command, node: &Node, findings: &Fin
 }
 
 /// Reports mistakes of the parts of a command: tables, indexes, keys, types and placeholders.
-fn check_actions(model: &DataModel, command: &Command, at: Span, findings: &Findings<'_>) {
+fn check_actions(model: &DataModel, command: &Command, written: Written<'_>) {
     let actions = command.actions();
     if actions.is_empty() {
         let message = "this command names no table";
-        findings.error(at, message, "name a table in each member of its JSON");
+        written.findings.error(written.at, message, "name a table in each member of its JSON");
     }
     for Action { table, parameters } in actions {
-        for (message, help) in placeholder_mistakes(parameters) {
-            findings.error(at, message, help);
+        for (word, message, help) in placeholder_mistakes(parameters) {
+            written.error(&word, message, help);
         }
         for option in ["Key", "Item", "ExpressionAttributeValues"] {
             let values = parameters.get(option).and_then(Value::as_object);
-            check_types(values.into_iter().flatten(), at, findings);
+            check_types(values.into_iter().flatten(), written);
         }
         let Some((_, table)) = model.table(table) else {
-            items::report_unknown_table(model, table, at, findings);
+            items::report_unknown_table(model, table, written.place(table), written.findings);
             continue;
         };
         if let Some(index) = parameters.get("IndexName").and_then(Value::as_str) {
-            check_index(table, index, at, findings);
+            check_index(table, index, written.place(index), written.findings);
         }
         let one = |name: &str| parameters.get(name).and_then(Value::as_object);
         let many = parameters.get("Keys").and_then(Value::as_array);
         for key in
             one("Key").into_iter().chain(many.into_iter().flatten().filter_map(Value::as_object))
         {
-            check_key(table, key, true, at, findings);
+            check_key(table, key, true, written);
         }
         if let Some(item) = one("Item") {
-            check_key(table, item, false, at, findings);
+            check_key(table, item, false, written);
         }
     }
 }
 
 /// Reports values without a type.
-fn check_types<'v>(
-    values: impl Iterator<Item = (&'v String, &'v Value)>,
-    at: Span,
-    findings: &Findings<'_>,
-) {
+fn check_types<'v>(values: impl Iterator<Item = (&'v String, &'v Value)>, written: Written<'_>) {
     for (name, value) in values {
         let members = value.as_object().filter(|members| members.len() == 1);
         let is_typed = members.is_some_and(|members| {
@@ -185,37 +213,38 @@ fn check_types<'v>(
                 _ => ("S", "\"…\"".to_owned()),
             };
             let help = format!("write \"{name}\": {{\"{kind}\": {shown}}}");
-            findings.error(at, format!("the value of `{name}` has no type"), help);
+            written.error(name, format!("the value of `{name}` has no type"), help);
         }
     }
 }
 
 /// Reports key attributes that are missing, have another type, or are no key attributes.
-fn check_key(
-    table: &Table,
-    key: &Map<String, Value>,
-    is_key_alone: bool,
-    at: Span,
-    findings: &Findings<'_>,
-) {
+fn check_key(table: &Table, key: &Map<String, Value>, is_key_alone: bool, written: Written<'_>) {
     let names = table.key();
     for name in &names {
         let wanted = table.type_of(name).map_or("S", |kind| kind.descriptor());
         let found = key.get(*name).map(|value| value.get(wanted).is_some());
         let help = format!("write \"{name}\": {{\"{wanted}\": \"…\"}}");
-        let message = match found {
+        let (word, message) = match found {
             Some(true) => continue,
-            Some(false) => format!("the key attribute `{name}` must have the type {wanted}"),
-            None => format!("the key attribute `{name}` of `{}` is missing", table.table_name),
+            Some(false) => {
+                (*name, format!("the key attribute `{name}` must have the type {wanted}"))
+            }
+            None => {
+                let option = if is_key_alone { "--key" } else { "--item" };
+                let owner = &table.table_name;
+                (option, format!("the key attribute `{name}` of `{owner}` is missing"))
+            }
         };
-        findings.error(at, message, help);
+        written.error(word, message, help);
     }
     for name in key.keys().filter(|name| is_key_alone && !names.contains(&name.as_str())) {
         let message = format!("`{name}` is no key attribute of `{}`", table.table_name);
-        findings.error(
-            at,
-            message,
-            format!("a key has only {}", listed(names.iter().copied()).replace(" or ", " and ")),
-        );
+        let has = listed(names.iter().copied()).replace(" or ", " and ");
+        let help = match similar(name, names.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`? A key has only {has}"),
+            None => format!("a key has only {has}"),
+        };
+        written.error(name, message, help);
     }
 }

@@ -7,6 +7,8 @@ use serde_json::{Map, Number, Value};
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{Kind, Node};
 
+use crate::findings::Owner;
+
 /// What a value must be.
 #[derive(Debug)]
 pub(super) enum Shape {
@@ -19,6 +21,8 @@ pub(super) enum Shape {
     Share,
     Flag,
     OneOf(&'static [&'static str]),
+    /// The name of a finding that is accepted here.
+    Accepted(Owner),
     List(&'static Shape),
     /// An object with no members but these.
     Object(&'static [Field]),
@@ -169,7 +173,8 @@ static WRITE: Shape = Shape::Object(&[needed(
     "{\"Item\": {\"pk\": {\"S\": \"value\"}}}",
 )]);
 
-static CHECKS: Shape = Shape::List(&Shape::OneOf(&crate::findings::CHECKS));
+static OF_PATTERN: Shape = Shape::List(&Shape::Accepted(Owner::Pattern));
+static OF_TABLE: Shape = Shape::List(&Shape::Accepted(Owner::Table));
 
 /// An access pattern.
 pub(super) static PATTERN: Shape = Shape::Object(&[
@@ -184,7 +189,7 @@ pub(super) static PATTERN: Shape = Shape::Object(&[
     optional("peak_per_second", &Shape::Number, "500"),
     optional("items_per_request", &Shape::Number, "20"),
     optional("busiest_share", &Shape::Share, "0.1"),
-    optional("accept", &CHECKS, "[\"scan\"]"),
+    optional("accept", &OF_PATTERN, "[\"scan\"]"),
 ]);
 
 /// What is expected of a table.
@@ -202,7 +207,7 @@ pub(super) static WORKLOAD: Shape = Shape::Object(&[
         ])),
         "{}",
     ),
-    optional("accept", &CHECKS, "[\"unused-index\"]"),
+    optional("accept", &OF_TABLE, "[\"unused-index\"]"),
 ]);
 
 /// Reports everything in a node that differs from a shape.
@@ -231,12 +236,18 @@ pub(super) fn check(node: &Node, shape: &Shape, findings: &Findings<'_>) {
         }
         Shape::Flag if flag(node).is_none() => wrong("true or false", "write true or false"),
         Shape::OneOf(known) if node.as_text().is_none_or(|text| !known.contains(&text)) => {
-            let meant = node.as_text().and_then(|text| similar(text, known.iter().copied()));
+            let meant = node.as_text().and_then(|text| meant(text, known.iter().copied()));
             let help = match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("write {}", listed(known.iter().copied())),
+                None => "write one of these".to_owned(),
             };
             wrong(&listed(known.iter().copied()), &help);
+        }
+        Shape::Accepted(owner) => {
+            let name = node.as_text().unwrap_or_default();
+            if !owner.checks().contains(&name) {
+                report_accepted(name, *owner, node, findings);
+            }
         }
         Shape::List(member) => match &node.kind {
             Kind::List(members) => members.iter().for_each(|node| check(node, member, findings)),
@@ -267,7 +278,7 @@ fn check_members(node: &Node, fields: &[Field], findings: &Findings<'_>) {
             Some(field) => check(&entry.value, field.shape, findings),
             None => {
                 let misnamed = MISNAMED.iter().find(|(name, _)| *name == entry.key);
-                let meant = similar(&entry.key, fields.iter().map(|field| field.name));
+                let meant = meant(&entry.key, fields.iter().map(|field| field.name));
                 let help = match (misnamed, meant) {
                     (_, Some(meant)) => format!("did you mean `{meant}`?"),
                     (Some((_, instead)), None) => format!("write {instead}"),
@@ -281,6 +292,37 @@ fn check_members(node: &Node, fields: &[Field], findings: &Findings<'_>) {
         let help = format!("write `\"{}\": {}`", field.name, field.example);
         findings.error(node.at, format!("`{}` is missing", field.name), help);
     }
+}
+
+/// Reports the name of a finding that has no effect under this `accept`.
+fn report_accepted(name: &str, owner: Owner, node: &Node, findings: &Findings<'_>) {
+    let other = owner.other();
+    if other.checks().contains(&name) {
+        let message = format!("`{name}` is a finding of {other}, and has no effect here");
+        findings.error(node.at, message, format!("move it to `accept` of {}", other.place()));
+        return;
+    }
+    let known = || owner.checks().iter().copied();
+    let message = format!("{owner} has no finding `{name}`");
+    let of_other = meant(name, other.checks().iter().copied());
+    let help = match (meant(name, known()), of_other) {
+        (Some(meant), _) => format!("did you mean `{meant}`?"),
+        (None, Some(meant)) => {
+            format!("did you mean `{meant}`? It belongs to `accept` of {}", other.place())
+        }
+        (None, None) => format!("write {}", listed(known())),
+    };
+    findings.error(node.at, message, help);
+}
+
+/// Minimum length of the beginning of a name from which the name is concluded.
+const BEGINNING_MIN: usize = 3;
+
+/// Returns the known name that was probably meant: a similar one, or the only one with this beginning.
+fn meant<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Option<&'k str> {
+    let mut begun = known.clone().filter(|known| known.starts_with(name));
+    let only = begun.next().filter(|_| name.len() >= BEGINNING_MIN && begun.next().is_none());
+    similar(name, known).or(only)
 }
 
 fn names(fields: &[Field]) -> String {
@@ -300,7 +342,7 @@ pub(super) fn flag(node: &Node) -> Option<bool> {
 pub(super) fn value(node: &Node, shape: &Shape) -> Value {
     let text = node.as_text().unwrap_or_default();
     match shape {
-        Shape::Text | Shape::OneOf(_) => Value::from(text),
+        Shape::Text | Shape::OneOf(_) | Shape::Accepted(_) => Value::from(text),
         Shape::Count => text.parse::<u64>().map_or(Value::Null, Value::from),
         Shape::Number | Shape::Share => {
             let number = text.parse().ok().and_then(Number::from_f64);
