@@ -203,7 +203,19 @@ fn check_together(line: &CommandLine) -> Result<()> {
     match &line.verb {
         Verb::Up(arguments) => arguments.check_together(),
         Verb::Streams(arguments) => arguments.check_together(),
+        Verb::Check(arguments) => check_named_once(arguments, line.template.as_deref()),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a template that is named by an argument and by `--template`. An argument has priority over the
+/// environment.
+fn check_named_once(arguments: &CheckArguments, template: Option<&Path>) -> Result<()> {
+    let of_environment = std::env::var_os("WEIR_TEMPLATE");
+    let of_flag = template.filter(|path| Some(path.as_os_str()) != of_environment.as_deref());
+    match arguments.file.is_some() && of_flag.is_some() {
+        true => Err(fatal!("name the template once: as an argument, or with --template")),
+        false => Ok(()),
     }
 }
 

@@ -25,6 +25,13 @@ impl Written<'_> {
         place_of(self.findings, self.at, self.text, word)
     }
 
+    /// Reports a mistake at a member of a JSON object. In a model file in JSON its quotes are escaped.
+    fn error_at_member(&self, name: &str, message: String, help: String) {
+        let quoted = self.place(&format!("\"{name}\""));
+        let at = if quoted == self.at { self.place(name) } else { quoted };
+        self.findings.error(at, message, help);
+    }
+
     /// Reports a mistake at a word.
     fn error(&self, word: &str, message: String, help: String) {
         self.findings.error(self.place(word), message, help);
@@ -213,7 +220,7 @@ fn check_types<'v>(values: impl Iterator<Item = (&'v String, &'v Value)>, writte
                 _ => ("S", "\"…\"".to_owned()),
             };
             let help = format!("write \"{name}\": {{\"{kind}\": {shown}}}");
-            written.error(name, format!("the value of `{name}` has no type"), help);
+            written.error_at_member(name, format!("the value of `{name}` has no type"), help);
         }
     }
 }
@@ -225,18 +232,19 @@ fn check_key(table: &Table, key: &Map<String, Value>, is_key_alone: bool, writte
         let wanted = table.type_of(name).map_or("S", |kind| kind.descriptor());
         let found = key.get(*name).map(|value| value.get(wanted).is_some());
         let help = format!("write \"{name}\": {{\"{wanted}\": \"…\"}}");
-        let (word, message) = match found {
-            Some(true) => continue,
+        match found {
+            Some(true) => {}
             Some(false) => {
-                (*name, format!("the key attribute `{name}` must have the type {wanted}"))
+                let message = format!("the key attribute `{name}` must have the type {wanted}");
+                written.error_at_member(name, message, help);
             }
             None => {
                 let option = if is_key_alone { "--key" } else { "--item" };
                 let owner = &table.table_name;
-                (option, format!("the key attribute `{name}` of `{owner}` is missing"))
+                let message = format!("the key attribute `{name}` of `{owner}` is missing");
+                written.error(option, message, help);
             }
-        };
-        written.error(word, message, help);
+        }
     }
     for name in key.keys().filter(|name| is_key_alone && !names.contains(&name.as_str())) {
         let message = format!("`{name}` is no key attribute of `{}`", table.table_name);
@@ -245,6 +253,6 @@ fn check_key(table: &Table, key: &Map<String, Value>, is_key_alone: bool, writte
             Some(meant) => format!("did you mean `{meant}`? A key has only {has}"),
             None => format!("a key has only {has}"),
         };
-        written.error(name, message, help);
+        written.error_at_member(name, message, help);
     }
 }
