@@ -61,7 +61,9 @@ impl Report<'_> {
     /// Returns the dollars of a month on demand and provisioned; the reason if the model does not state enough.
     fn price(&self) -> Result<(f64, f64), String> {
         if self.model.patterns.is_empty() {
-            return Err("no price: the model has no access patterns; add them, with rates".to_owned());
+            return Err(
+                "no price: the model has no access patterns; add them, with rates".to_owned()
+            );
         }
         if self.model.patterns.iter().all(|pattern| pattern.rates().is_none()) {
             return Err("no price: no access pattern states a rate".to_owned());
@@ -224,13 +226,15 @@ fn table_text(table: &TableEstimate) -> String {
     if most <= 0.0 && !is_stored {
         return String::new();
     }
-    let amplification = table
-        .write_amplification
-        .filter(|times| *times > 1.0)
-        .map_or(String::new(), |times| {
+    let amplification =
+        table.write_amplification.filter(|times| *times > 1.0).map_or(String::new(), |times| {
             format!(", write amplification {}: write units with indexes ÷ without", number(times))
         });
-    let mut text = format!("\n{}{amplification}\n", table.table);
+    let class = match table.is_priced_as_standard {
+        true => ", priced as Standard although it is Standard-IA",
+        false => "",
+    };
+    let mut text = format!("\n{}{amplification}{class}\n", table.table);
     let name = |part: &Part| part.index.clone().unwrap_or_else(|| "table".to_owned());
     let widest = table.parts.iter().map(|part| name(part).chars().count()).max().unwrap_or(0);
     for part in &table.parts {

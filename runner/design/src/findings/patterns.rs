@@ -91,7 +91,9 @@ impl Tried<'_> {
         let has = listed(key.iter().copied()).replace(" or ", " and ");
         let help = match similar(&wrong, all).filter(|meant| *meant != wrong) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("the key of `{owner}` has only {has}: filter by `{wrong}`, or query an index that has it as a key"),
+            None => format!(
+                "the key of `{owner}` has only {has}: filter by `{wrong}`, or query an index that has it as a key"
+            ),
         };
         Some((wrong, help))
     }
@@ -205,8 +207,7 @@ impl Tried<'_> {
             for index in table.indexes() {
                 let mut keys = key_names(&index.key_schema).into_iter();
                 let Some(name) = keys.find(|name| changed.contains(*name)) else { continue };
-                let part =
-                    self.context.estimate.part(&table.table_name, Some(&index.index_name));
+                let part = self.context.estimate.part(&table.table_name, Some(&index.index_name));
                 let mut loads = part.into_iter().flat_map(|part| &part.loads);
                 let Some(load) = loads.find(|load| load.pattern == self.at) else { continue };
                 let units = load.writes;
