@@ -118,9 +118,11 @@ impl Checked<'_> {
             .collect();
         loads.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         let patterns: Vec<&str> = loads.iter().map(|(_, name)| *name).collect();
-        let patterns = match patterns.as_slice() {
-            [only] => format!("pattern {only}"),
-            all => format!("patterns {}, most from the first", all.join(", ")),
+        let patterns = match patterns.split_last() {
+            Some((last, rest)) if !rest.is_empty() => {
+                format!("patterns {} and {last}", rest.join(", "))
+            }
+            _ => format!("pattern {}", patterns.concat()),
         };
         let shards = part.busiest.shards();
         self.report(
