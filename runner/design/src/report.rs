@@ -40,41 +40,38 @@ impl Report<'_> {
         if !self.findings.shown.is_empty() {
             text.push_str(&format!("\n{}\n", self.findings));
         }
-        let Prices { region, of, .. } = self.prices;
         let count = self.findings.shown.len() + self.findings.more;
         text.push_str(&format!(
-            "\n{}, {}",
+            "\n{}, {}; {}\n",
             counted(self.model.patterns.len(), "access pattern", "access patterns"),
             counted(count, "finding", "findings"),
+            self.price(),
         ));
-        text.push_str(&match self.price() {
-            Ok((on_demand, provisioned)) => format!(
-                "; {} a month on demand, or {} provisioned for the peak ({region}, prices of {of})\n",
-                dollars(on_demand),
-                amount(provisioned)
-            ),
-            Err(reason) => format!("; {reason} (docs/models.md)\n"),
-        });
         text
     }
 
-    /// Returns the dollars of a month on demand and provisioned; the reason if the model does not state enough.
-    fn price(&self) -> Result<(f64, f64), String> {
+    /// Returns the price of a month, or what the model does not state for one.
+    fn price(&self) -> String {
         if self.model.patterns.is_empty() {
-            return Err(
-                "no price: the model has no access patterns; add them, with rates".to_owned()
-            );
+            return "no access patterns: add them, with rates (docs/models.md)".to_owned();
         }
         if self.model.patterns.iter().all(|pattern| pattern.rates().is_none()) {
-            return Err("no price: no access pattern states a rate".to_owned());
+            return "no price: no access pattern states a rate (docs/models.md)".to_owned();
         }
-        let both = self.estimate.on_demand_dollars.zip(self.estimate.provisioned_dollars);
-        both.ok_or_else(|| {
-            let parts = self.estimate.tables.iter().flat_map(|table| {
-                table.parts.iter().filter_map(|part| missing(owner(table, part), part))
-            });
-            format!("no price: {}", parts.collect::<Vec<_>>().join("; "))
-        })
+        let Prices { region, of, .. } = self.prices;
+        match self.estimate.on_demand_dollars.zip(self.estimate.provisioned_dollars) {
+            Some((on_demand, provisioned)) => format!(
+                "{} a month on demand, or {} provisioned for the peak ({region}, prices of {of})",
+                dollars(on_demand),
+                amount(provisioned)
+            ),
+            None => {
+                let parts = self.estimate.tables.iter().flat_map(|table| {
+                    table.parts.iter().filter_map(|part| missing(owner(table, part), part))
+                });
+                format!("no price: {} (docs/models.md)", parts.collect::<Vec<_>>().join("; "))
+            }
+        }
     }
 
     fn patterns(&self) -> String {

@@ -16,14 +16,14 @@ pub fn place_of(findings: &Findings<'_>, at: Span, command: &str, word: &str) ->
         let indent = if line == 0 { at.column.saturating_sub(1) } else { 0 };
         let start = source.char_indices().nth(indent).map_or(source.len(), |(start, _)| start);
         let rest = source.get(start..).unwrap_or_default();
+        // A line that is not a part of the command is beyond its end. The first line may have more than it.
+        if line > 0 && !command.contains(&single_spaces(rest)) {
+            break;
+        }
         if let Some(found) = find(rest, word) {
             let before = rest.get(..found).unwrap_or_default().chars().count();
             let column = indent + before + 1;
             return Span { line: at.line + line, column, width: word.chars().count() };
-        }
-        // A line that is not a part of the command is beyond its end. The first line may have a quote or `>-`.
-        if line > 0 && !command.contains(&single_spaces(rest)) {
-            break;
         }
     }
     at
