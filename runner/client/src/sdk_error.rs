@@ -12,7 +12,7 @@ use aws_smithy_runtime_api::client::interceptors::context::FinalizerInterceptorC
 use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
 use aws_smithy_runtime_api::client::result::{ConnectorError, SdkError};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
 use crate::error_cause::{causes, innermost};
@@ -29,7 +29,7 @@ pub struct NoAnswer {
     reason: String,
     /// The advice at the end of the message.
     advice: &'static str,
-    /// Whether no connection was made, so that no request was sent.
+    /// Whether no attempt made a connection, so that no request was sent.
     is_unreached: bool,
 }
 
@@ -75,8 +75,13 @@ where
         let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
         match code {
             Some(code) if is_throttle(code) => Self::Retry(text),
-            Some("InternalServerError" | "ServiceUnavailable" | "") => Self::Unknown(text),
+            // S3 says `InternalError`.
+            Some("InternalServerError" | "InternalError" | "ServiceUnavailable" | "") => {
+                Self::Unknown(text)
+            }
             Some(_) => Self::Fatal(text),
+            None if cannot_be_sent(error) => Self::Fatal(text),
+            None if was_never_sent(error) => Self::Retry(text),
             // Without a response, an attempt may have been applied.
             None => Self::Unknown(text),
         }
@@ -93,6 +98,14 @@ where
     }
 }
 
+/// Marks a request of which an attempt was perhaps sent.
+#[derive(Debug)]
+struct PerhapsSent;
+
+impl Storable for PerhapsSent {
+    type Storer = StoreReplace<Self>;
+}
+
 /// A client plug-in that adds the endpoint's address to connection errors.
 #[derive(Debug)]
 pub struct NamesEndpoint(pub String);
@@ -106,14 +119,21 @@ impl Intercept for NamesEndpoint {
         &self,
         context: &mut FinalizerInterceptorContextMut<'_>,
         _: &RuntimeComponents,
-        _: &mut ConfigBag,
+        request: &mut ConfigBag,
     ) -> Result<(), BoxError> {
+        let mut is_unreached = false;
         if let Some(Err(error)) = context.output_or_error_mut()
             && let Some(cause) = error.as_connector_error().filter(|cause| cause.is_io())
         {
+            let mut unanswered = NoAnswer::new(&self.0, cause);
+            is_unreached = unanswered.is_unreached;
+            // The SDK retries, so an attempt before this one may have been applied.
+            unanswered.is_unreached &= request.load::<PerhapsSent>().is_none();
             // The error stays a connection error, so the SDK still retries it.
-            let named = ConnectorError::io(Box::new(NoAnswer::new(&self.0, cause)));
-            *error = OrchestratorError::connector(named);
+            *error = OrchestratorError::connector(ConnectorError::io(Box::new(unanswered)));
+        }
+        if !is_unreached {
+            request.interceptor_state().store_put(PerhapsSent);
         }
         Ok(())
     }
@@ -200,6 +220,20 @@ where
     }
 }
 
+/// Returns true if there are no credentials, or the request cannot be made. It was not sent, and the next one
+/// fails too.
+fn cannot_be_sent<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: Error + 'static,
+    R: fmt::Debug + 'static,
+{
+    match error {
+        SdkError::ConstructionFailure(_) => true,
+        SdkError::DispatchFailure(_) => causes(error).any(|cause| cause.is::<CredentialsError>()),
+        _ => false,
+    }
+}
+
 /// Returns true for an error code of throttling, after which no write was applied. The reasons of
 /// cancelled transactions have other codes.
 pub fn is_throttle(code: &str) -> bool {
@@ -210,6 +244,8 @@ pub fn is_throttle(code: &str) -> bool {
             | "ProvisionedThroughputExceededException"
             | "ProvisionedThroughputExceeded"
             | "RequestLimitExceeded"
+            // S3's.
+            | "SlowDown"
     )
 }
 
@@ -232,12 +268,52 @@ mod tests {
         let dynamodb = endpoint::client(&url).list_tables().send().await.unwrap_err();
         let streams = endpoint::streams_client(&url).list_streams().send().await.unwrap_err();
         let s3 = endpoint::s3_client(&url).list_buckets().send().await.unwrap_err();
-        for said in [error_text(&dynamodb), error_text(&streams), error_text(&s3)] {
+        let failures = [Failure::from(&dynamodb), Failure::from(&streams), Failure::from(&s3)];
+        for said in failures {
+            let Failure::Retry(said) = said else { panic!("{said:?}") };
             assert!(said.starts_with(&start) && said.ends_with(end), "{said}");
         }
         let said = endpoint::admin(http::Method::GET, &url, "clock", &serde_json::Value::Null);
         let said = said.await.unwrap_err().to_string();
         assert!(said.starts_with(&start) && said.ends_with(end), "{said}");
+    }
+
+    /// The first attempt is perhaps applied, and its response is lost. The endpoint is away when the SDK
+    /// retries.
+    #[tokio::test]
+    async fn an_attempt_before_an_unreached_one_may_have_been_applied() {
+        use tokio::io::AsyncReadExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = endpoint::client(&format!("http://{}", listener.local_addr().unwrap()));
+        let hang_up = async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            connection.read(&mut [0; 1_024]).await.unwrap()
+        };
+        let (read, sent) = tokio::join!(hang_up, client.list_tables().send());
+        assert!(read > 0);
+        let failure = Failure::from(sent.unwrap_err());
+        assert!(
+            matches!(&failure, Failure::Unknown(text) if text.contains("refused")),
+            "{failure:?}"
+        );
+    }
+
+    #[test]
+    fn a_code_has_its_kind_of_failure() {
+        use aws_sdk_dynamodb::error::ErrorMetadata;
+        use aws_sdk_s3::operation::put_object::PutObjectError;
+        let kinds: [(fn(String) -> Failure, &[&str]); 3] = [
+            (Failure::Retry, &["ThrottlingException", "RequestLimitExceeded", "SlowDown"]),
+            (Failure::Unknown, &["InternalServerError", "InternalError", "ServiceUnavailable"]),
+            (Failure::Fatal, &["AccessDenied", "NoSuchBucket", "ValidationException"]),
+        ];
+        for (kind, codes) in kinds {
+            for code in codes {
+                let error = PutObjectError::generic(ErrorMetadata::builder().code(*code).build());
+                let error = SdkError::service_error(error, "headers");
+                assert_eq!(Failure::from(error), kind((*code).to_owned()));
+            }
+        }
     }
 
     #[test]
@@ -260,7 +336,8 @@ mod tests {
         use aws_sdk_dynamodb::operation::get_item::GetItemError;
         let reason = CredentialsError::not_loaded("no profile `shop`");
         let failed = ConnectorError::other(Box::new(reason), None);
-        let said = error_text(&SdkError::<GetItemError, String>::dispatch_failure(failed));
+        let failure = Failure::from(SdkError::<GetItemError, String>::dispatch_failure(failed));
+        let Failure::Fatal(said) = failure else { panic!("{failure:?}") };
         assert!(said.starts_with("no AWS credentials found: set AWS_PROFILE"), "{said}");
         assert!(said.ends_with("(no profile `shop`)"), "{said}");
     }

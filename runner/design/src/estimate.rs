@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use model::Item;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::capacity::{
     self, GB, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, STORED_ITEM_BYTES, float, read_units_of,
@@ -20,6 +21,9 @@ use crate::range::{self, Extent};
 use crate::trial::{Consumed, Outcome};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
+/// The parameter with the class of a table, and the class whose prices are known.
+const TABLE_CLASS: &str = "TableClass";
+const STANDARD: &str = "STANDARD";
 
 /// What a model needs and costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -56,6 +60,8 @@ pub struct TableEstimate {
     pub parts: Vec<Part>,
     /// Write units of the table and its indexes for each write unit of the table alone.
     pub write_amplification: Option<f64>,
+    /// Whether the table has another class than Standard. Its prices are those of Standard.
+    pub is_priced_as_standard: bool,
 }
 
 /// What a table without its indexes, or an index, needs and costs.
@@ -233,7 +239,13 @@ fn of_table(
     let own = parts.first().map_or(0.0, |part| part.writes.average);
     let all: f64 = parts.iter().map(|part| part.writes.average).sum();
     let write_amplification = (own > 0.0).then(|| all / own);
-    TableEstimate { table: table.table_name.clone(), parts, write_amplification }
+    let class = table.other.get(TABLE_CLASS).and_then(Value::as_str);
+    TableEstimate {
+        table: table.table_name.clone(),
+        parts,
+        write_amplification,
+        is_priced_as_standard: class.is_some_and(|class| class != STANDARD),
+    }
 }
 
 /// Returns the number of items of a table: the one that the workload states, or what the patterns create until
@@ -256,7 +268,7 @@ fn items_of(model: &DataModel, table: &Table, trial: &[Option<Outcome>]) -> Opti
 
 /// Returns how many times more items a request of production writes than the one of the trial.
 fn times(pattern: &AccessPattern, command: &Command) -> f64 {
-    let tried = float(command.actions().len().max(1));
+    let tried = float(command.named_items().max(1));
     pattern.items.map_or(1.0, |items| items / tried)
 }
 
@@ -293,15 +305,20 @@ fn part(
             .iter()
             .find(|consumed| consumed.table == table.table_name && consumed.index == part.index);
         let Some(consumed) = here else { continue };
+        let is_fetched = is_fetched(command, consumed);
         let is_addressed = command.operation.reads_range()
-            && command.index() == part.index.as_deref()
+            && (is_fetched || command.index() == part.index.as_deref())
             && pattern.items.is_none();
         let extent = match is_addressed {
             true => range::extent(command, key, part.items, keys),
             false => Extent::AsTried,
         };
         let tried = (pattern, command, outcome);
-        let reads = match range::read_units(command, extent, sizes.expected) {
+        let units = match is_fetched {
+            true => range::fetch_units(extent, sizes.expected),
+            false => range::read_units(command, extent, sizes.expected),
+        };
+        let reads = match units {
             Some(units) => units * command.read_halves() / 2.0,
             None if extent == Extent::AsTried => read_units(tried, consumed, sizes),
             None => {
@@ -327,6 +344,11 @@ fn part(
     part
 }
 
+/// Returns true if a request reads from the table what its local index does not contain.
+fn is_fetched(command: &Command, consumed: &Consumed) -> bool {
+    command.index().is_some() && consumed.index.is_none()
+}
+
 /// Returns the read units of one request of a pattern in production, from those of its trial.
 fn read_units(
     (pattern, command, outcome): (&AccessPattern, &Command, &Outcome),
@@ -339,12 +361,14 @@ fn read_units(
     }
     let found = f64::from(u32::try_from(outcome.read).unwrap_or(u32::MAX));
     let is_stated = pattern.items.is_some() || sizes.is_stated;
-    match is_stated && consumed.reads > 0.0 {
-        true => {
-            let bytes = pattern.items.unwrap_or(found) * sizes.expected;
-            read_units_of(bytes) * command.read_halves() / 2.0
-        }
-        false => consumed.reads,
+    let items = Extent::Items(pattern.items.unwrap_or(found));
+    let units = match is_fetched(command, consumed) {
+        true => range::fetch_units(items, sizes.expected),
+        false => range::read_units(command, items, sizes.expected),
+    };
+    match units.filter(|_| is_stated && consumed.reads > 0.0) {
+        Some(units) => units * command.read_halves() / 2.0,
+        None => consumed.reads,
     }
 }
 

@@ -26,4 +26,4 @@ pub mod trial;
 
 pub use self::data_model::DataModel;
 pub use self::prices::{Prices, PricesError};
-pub use self::reader::read;
+pub use self::reader::{FILE_BYTES_MAX, read};

@@ -64,8 +64,21 @@ pub(crate) fn read_units(command: &Command, extent: Extent, item_bytes: f64) -> 
     // Pages of 1 MB are whole units. Each smaller page is rounded up.
     let pages = if limit.is_some() { (items / page).floor() } else { 0.0 };
     let rest = items - pages * page;
-    let of_rest = if rest > 0.0 || pages <= 0.0 { read_units_of(rest * item_bytes) } else { 0.0 };
+    // A page follows a full one, although it may be empty, unless the AWS CLI has enough items.
+    let is_enough = !command.reads_all_pages
+        || command.items_max.is_some_and(|most| !is_filtered && items >= float(most));
+    let is_last_full = rest <= 0.0 && pages > 0.0 && is_enough;
+    let of_rest = if is_last_full { 0.0 } else { read_units_of(rest * item_bytes) };
     Some(pages * read_units_of(page * item_bytes) + of_rest)
+}
+
+/// Returns the strongly consistent read units of items that are read from the table, because a local index does
+/// not contain all that is asked of it: each item is rounded up alone.
+pub(crate) fn fetch_units(extent: Extent, item_bytes: f64) -> Option<f64> {
+    match extent {
+        Extent::Items(items) if item_bytes > 0.0 => Some(items * read_units_of(item_bytes)),
+        _ => None,
+    }
 }
 
 fn number(command: &Command, parameter: &str) -> Option<f64> {
@@ -91,6 +104,9 @@ mod tests {
             ("--limit 10", Some(5.0), 1_024.0, Some(2.0)),
             // Each page of five items of 1 KB is rounded up to 8 KB.
             ("--page-size 5", Some(12.0), 1_024.0, Some(5.0)),
+            // The fourth page is empty.
+            ("--page-size 4", Some(12.0), 1_024.0, Some(4.0)),
+            ("--max-items 12 --page-size 4", Some(12.0), 1_024.0, Some(3.0)),
             ("--max-items 6 --page-size 5", Some(100.0), 1_024.0, Some(4.0)),
             ("--max-items 6", Some(4_096.0), 1_024.0, Some(256.0)),
             ("--max-items 6 --filter-expression a=b", None, 1_024.0, None),

@@ -227,7 +227,11 @@ fn table_text(table: &TableEstimate) -> String {
         table.write_amplification.filter(|times| *times > 1.0).map_or(String::new(), |times| {
             format!(", write amplification {}: write units with indexes ÷ without", number(times))
         });
-    let mut text = format!("\n{}{amplification}\n", table.table);
+    let class = match table.is_priced_as_standard {
+        true => ", priced as Standard although it is Standard-IA",
+        false => "",
+    };
+    let mut text = format!("\n{}{amplification}{class}\n", table.table);
     let name = |part: &Part| part.index.clone().unwrap_or_else(|| "table".to_owned());
     let widest = table.parts.iter().map(|part| name(part).chars().count()).max().unwrap_or(0);
     for part in &table.parts {

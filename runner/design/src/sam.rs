@@ -74,7 +74,7 @@ fn write(text: &mut String, value: &Value, indent: usize) {
     let margin = " ".repeat(indent);
     for (name, value) in members {
         match value {
-            Value::Array(list) => {
+            Value::Array(list) if !list.is_empty() => {
                 text.push_str(&format!("{margin}{name}:\n"));
                 for member in list {
                     text.push_str(&format!("{margin}  - {}\n", flow(member)));

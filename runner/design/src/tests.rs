@@ -8,11 +8,17 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::command::Command;
+use crate::data_model::{AccessPattern, Index};
 use crate::estimate::{Estimate, estimate};
 use crate::trial::{Outcome, Run};
 use crate::{DataModel, Prices, findings, read, report, sam, trial};
 
 const BASE: &str = include_str!("../testdata/base.yaml");
+const MODELS: [&str; 3] = [
+    BASE,
+    include_str!("../testdata/models/shop.yaml"),
+    include_str!("../testdata/models/operations.yaml"),
+];
 
 fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
@@ -78,9 +84,35 @@ fn json_and_yaml_of_the_same_content_are_the_same_model() {
     assert_eq!(yaml.patterns[1].rates(), Some((10.0, 50.0)));
 }
 
+/// A text value within this many lists.
+fn nested(levels: usize) -> String {
+    format!("{}{{S: x}}{}", "{L: [".repeat(levels), "]}".repeat(levels))
+}
+
+#[test]
+fn an_item_may_be_nested_as_deeply_as_dynamodb_allows() {
+    let with = |levels: usize| read("base.yaml", &BASE.replace("{SS: [a, b]}", &nested(levels)));
+    // The text within the lists is a level too.
+    assert_eq!(with(31).unwrap().items["orders"].len(), 1);
+    let message = with(32).unwrap_err().to_string();
+    assert!(message.contains("invalid value: Nesting Levels have exceeded"), "{message}");
+    let message = with(100).unwrap_err().to_string();
+    assert!(message.contains("deeper than 80 levels"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_too_large_says_how_to_export_less() {
+    let text = format!("{BASE}# {}", "x".repeat(crate::FILE_BYTES_MAX));
+    let message = read("large.yaml", &text).unwrap_err().to_string();
+    assert!(message.contains("at most 1000000 are read"), "{message}");
+    assert!(message.contains("export with fewer `--samples`"), "{message}");
+}
+
 #[test]
 fn a_template_has_the_tables_of_the_model() {
-    let model = read("base.yaml", BASE).unwrap();
+    // CloudFormation refuses a property without a value.
+    let tagged = BASE.replace("PAY_PER_REQUEST\n", "PAY_PER_REQUEST\n    Tags: []\n");
+    let model = read("base.yaml", &tagged).unwrap();
     let template = sam::template(&model, "base.yaml");
     compare(&template, &testdata("template.txt"));
     let stack = template::read("template.yaml", &template, &template::Context::default()).unwrap();
@@ -130,6 +162,76 @@ fn rates_and_sizes_become_units_and_prices() {
     let month = 15.0 * 2_628_000.0 * 0.125 / 1e6;
     let storage = 2.0 * 700_000_000.0 / 1_073_741_824.0 * 0.25;
     assert!(near(on_demand_dollars.unwrap(), month + storage), "{on_demand_dollars:?}");
+}
+
+/// Reads per second of a table and of its local index at ten requests per second. Each case has a command,
+/// `items_per_request`, `item_bytes`, and what the trial reads: items, units of the table, units of the index.
+#[test]
+fn stated_sizes_keep_what_is_rounded_alone() {
+    let query = |more: &str| {
+        format!(
+            "aws dynamodb query --table-name notes --key-condition-expression 'o = :o' --expression-attribute-values '{{\":o\":{{\"S\":\"a\"}}}}' {more}"
+        )
+    };
+    let keys = r#"[{"o":{"S":"a"},"at":{"S":"1"}},{"o":{"S":"a"},"at":{"S":"2"}}]"#;
+    let batch =
+        format!(r#"aws dynamodb batch-get-item --request-items '{{"notes":{{"Keys":{keys}}}}}'"#);
+    let cases = [
+        // Each key of a batch is an item.
+        (batch.clone(), Some(2), None, (2, 1.0, 0.0), (10.0, 0.0)),
+        (batch.clone(), Some(2), Some(600), (2, 1.0, 0.0), (10.0, 0.0)),
+        (batch, Some(4), None, (2, 1.0, 0.0), (20.0, 0.0)),
+        // Items that the index does not contain are read alone.
+        (query("--index-name by-kind"), None, None, (4, 2.0, 0.5), (20.0, 5.0)),
+        (query("--index-name by-kind"), None, Some(600), (4, 2.0, 0.5), (20.0, 5.0)),
+        (query("--index-name by-kind"), Some(8), Some(5_000), (4, 2.0, 0.5), (80.0, 5.0)),
+        // A page is rounded up as a whole, and the last one is empty.
+        (query("--page-size 1"), None, None, (3, 2.0, 0.0), (20.0, 0.0)),
+        (query("--page-size 1"), None, Some(1_000), (3, 2.0, 0.0), (20.0, 0.0)),
+        (query("--page-size 2"), Some(5), Some(3_000), (3, 1.0, 0.0), (25.0, 0.0)),
+        (query("--page-size 2 --max-items 4"), Some(4), Some(3_000), (4, 1.0, 0.0), (20.0, 0.0)),
+        (query("--limit 2"), Some(5), Some(3_000), (2, 0.5, 0.0), (10.0, 0.0)),
+        (query("--consistent-read"), Some(5), Some(3_000), (3, 1.0, 0.0), (40.0, 0.0)),
+    ];
+    for (command, items, bytes, (read_items, of_table, of_index), expected) in cases {
+        let text = json!({
+            "tables": [{"TableName": "notes", "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "o", "AttributeType": "S"},
+                    {"AttributeName": "at", "AttributeType": "S"},
+                    {"AttributeName": "kind", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "o", "KeyType": "HASH"},
+                    {"AttributeName": "at", "KeyType": "RANGE"}],
+                "LocalSecondaryIndexes": [{"IndexName": "by-kind",
+                    "KeySchema": [{"AttributeName": "o", "KeyType": "HASH"},
+                        {"AttributeName": "kind", "KeyType": "RANGE"}],
+                    "Projection": {"ProjectionType": "KEYS_ONLY"}}]}],
+            "items": {},
+            "access_patterns": [{"pattern": "1", "description": "x", "implementation": command,
+                "average_per_second": 10, "items_per_request": items}],
+            "workload": {"tables": {"notes": {"item_bytes": bytes}}},
+        });
+        let model = read("notes.json", &text.to_string()).unwrap();
+        let capacity = json!({"TableName": "notes", "Table": {"CapacityUnits": of_table},
+            "LocalSecondaryIndexes": {"by-kind": {"CapacityUnits": of_index}}});
+        let response =
+            json!({"Count": read_items, "ScannedCount": read_items, "ConsumedCapacity": capacity});
+        let trial = outcomes(&model, &[Some(response)]);
+        let estimate = estimate(&model, &trial, &Prices::own().unwrap());
+        let [table, index] = estimate.tables[0].parts.as_slice() else { panic!("{estimate:?}") };
+        let found = (table.reads.average, index.reads.average);
+        let is_expected = near(found.0, expected.0) && near(found.1, expected.1);
+        assert!(is_expected, "{command} {items:?} {bytes:?}: {found:?}, not {expected:?}");
+    }
+}
+
+#[test]
+fn a_table_of_another_class_says_how_it_is_priced() {
+    for (class, expected) in [("STANDARD", false), ("STANDARD_INFREQUENT_ACCESS", true)] {
+        let line = format!("PAY_PER_REQUEST\n    TableClass: {class}\n");
+        let text = BASE.replace("PAY_PER_REQUEST\n", &line);
+        let shown = run_everything(&text).unwrap();
+        assert_eq!(shown.contains("priced as Standard although"), expected, "{shown}");
+    }
 }
 
 /// What AWS's developer guide has as examples: an item of 3 KB and of 1.5 KB; see "DynamoDB provisioned
@@ -185,10 +287,39 @@ fn preparation_creates_and_fills_tables() {
     assert_eq!(created["GlobalSecondaryIndexes"][0]["Projection"]["ProjectionType"], "INCLUDE");
 }
 
-/// Runs everything that is pure on a text; responses are made up.
-fn run_everything(text: &str) {
-    let Ok(model) = read("any.yaml", text) else { return };
-    let trial = vec![None; model.patterns.len()];
+/// Returns a response of a store to a command: as much capacity in its tables and in each of their indexes.
+fn made_up(model: &DataModel, command: &Command, units: f64) -> Value {
+    let part = json!({"CapacityUnits": units});
+    let parts = |indexes: &[Index]| -> Value {
+        let parts = indexes.iter().map(|index| (index.index_name.clone(), part.clone()));
+        Value::Object(parts.collect())
+    };
+    let tables = command.tables().into_iter().filter_map(|name| model.table(name));
+    let capacity = tables.map(|(_, table)| {
+        json!({"TableName": table.table_name, "Table": part,
+            "GlobalSecondaryIndexes": parts(&table.global_secondary_indexes),
+            "LocalSecondaryIndexes": parts(&table.local_secondary_indexes)})
+    });
+    let capacity: Vec<Value> = capacity.collect();
+    json!({"Items": [{}], "Count": 1, "ScannedCount": 4, "ConsumedCapacity": capacity})
+}
+
+/// Runs everything that is pure on a text. The responses are made up, and the store refuses one pattern of
+/// four. Returns the report of a text that is a model.
+fn run_everything(text: &str) -> Option<String> {
+    let model = read("any.yaml", text).ok()?;
+    let outcome = |(at, pattern): (usize, &AccessPattern)| {
+        let command = pattern.command.as_ref()?;
+        let mut run = Run::new(command);
+        match at % 4 {
+            3 => run.take(false, r#"{"__type": "x#ValidationException", "message": "no"}"#),
+            _ => run.take(true, &made_up(&model, command, 2.5).to_string()),
+        }
+        let mut outcome = run.outcome();
+        outcome.created = command.tables().into_iter().map(|table| (table.to_owned(), 1)).collect();
+        Some(outcome)
+    };
+    let trial: Vec<_> = model.patterns.iter().enumerate().map(outcome).collect();
     let prices = Prices::own().unwrap();
     let estimate = estimate(&model, &trial, &prices);
     let found = findings::find(("any.yaml", text), &model, &trial, (&estimate, &prices));
@@ -199,8 +330,22 @@ fn run_everything(text: &str) {
         findings: &found,
         prices: &prices,
     };
-    assert!(!shown.text().is_empty());
     assert!(!sam::template(&model, "any.yaml").is_empty());
+    assert_eq!(shown.json(&[])["patterns"].as_array().map(Vec::len), Some(model.patterns.len()));
+    Some(shown.text())
+}
+
+#[test]
+fn made_up_responses_reach_units_prices_and_findings() {
+    for text in MODELS {
+        let shown = run_everything(text).unwrap();
+        assert!(shown.contains(" on average\n"), "{shown}");
+        assert!(shown.contains(" dollars a month on demand, or "), "{shown}");
+    }
+    let shown = MODELS.map(|text| run_everything(text).unwrap()).concat();
+    for finding in ["refused", "changing-key", "scan", "filter", "hot-partition"] {
+        assert!(shown.contains(&format!("[{finding}]")), "{finding}: {shown}");
+    }
 }
 
 proptest! {
@@ -213,12 +358,15 @@ proptest! {
 
     #[test]
     fn no_change_of_a_model_makes_the_reader_panic(
-        at in 0..BASE.len(),
+        model in 0..MODELS.len(),
+        at in any::<prop::sample::Index>(),
         length in 0_usize..40,
         instead in "[\\[\\]{}:,'\"#&*!|>a-z0-9 \n-]{0,8}",
     ) {
-        let end = (at + length).min(BASE.len());
-        let text = format!("{}{instead}{}", &BASE[..at], &BASE[end..]);
+        let text = MODELS[model];
+        let at = at.index(text.len());
+        let end = (at + length).min(text.len());
+        let text = format!("{}{instead}{}", &text[..at], &text[end..]);
         run_everything(&text);
     }
 }

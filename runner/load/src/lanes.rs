@@ -25,7 +25,7 @@ use super::row::{BadLine, Row, value_text};
 use super::source::Source;
 use client::addition::{self, Addition};
 use client::attribute::{to_sdk_item, to_sdk_value};
-use client::failure::{Failure, Result, fatal};
+use client::failure::{Failure, Result};
 use client::interruption;
 use client::sdk_error::error_text;
 
@@ -256,7 +256,7 @@ async fn write_group(
         })
         .collect();
     let whole = match requests {
-        Ok(requests) => write_batch(client, table, requests).await,
+        Ok(requests) => write_batch(client, table, requests, ATTEMPTS_MAX).await,
         Err(error) => Err(error.into()),
     };
     if whole.is_ok() {
@@ -278,9 +278,13 @@ async fn write_group(
     }
 }
 
-async fn write_batch(client: &Client, table: &str, requests: Vec<WriteRequest>) -> Result<()> {
-    let mut requests = requests;
-    for attempt in 0..ATTEMPTS_MAX {
+async fn write_batch(
+    client: &Client,
+    table: &str,
+    mut requests: Vec<WriteRequest>,
+    attempts_max: u32,
+) -> Result<()> {
+    for attempt in 0..attempts_max {
         let answer = client.batch_write_item().request_items(table, requests).send().await?;
         let mut unprocessed = answer.unprocessed_items.unwrap_or_default();
         match unprocessed.remove(table) {
@@ -289,7 +293,7 @@ async fn write_batch(client: &Client, table: &str, requests: Vec<WriteRequest>) 
         }
         tokio::time::sleep(PAUSE * 2u32.pow(attempt)).await;
     }
-    Err(fatal!("still unprocessed after {ATTEMPTS_MAX} attempts"))
+    Err(Failure::Retry(format!("still unprocessed after {attempts_max} attempts")))
 }
 
 /// The table of slots to which rows are added.
@@ -428,9 +432,26 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::super::{LoadArguments, load};
+    use super::write_batch;
     use client::endpoint;
+    use client::failure::Failure;
     use testing::proxy::{self, Fails, refusal};
     use testing::store::TestStore;
+
+    #[tokio::test]
+    async fn a_batch_that_stays_unprocessed_may_be_written_later() {
+        let request = r#"{"PutRequest":{"Item":{"pk":{"S":"a"}}}}"#;
+        let script = move |_: &str, _: &str| {
+            let body =
+                serde_json::from_str(&format!(r#"{{"UnprocessedItems":{{"t":[{request}]}}}}"#));
+            let answer = proxy::answered(200, &body.unwrap());
+            async move { answer }.boxed()
+        };
+        let url = proxy::before("http://127.0.0.1:1", script).await;
+        let written = write_batch(&endpoint::client(&url), "t", Vec::new(), 2).await;
+        let expected = "still unprocessed after 2 attempts".to_owned();
+        assert_eq!(written, Err(Failure::Retry(expected)));
+    }
 
     #[tokio::test]
     async fn an_addition_is_repeated_and_made_once() {

@@ -2,24 +2,27 @@
 //!
 //! It reads descriptions, TTL settings, and one page of items of each table; it writes nothing to them.
 
+use std::collections::BTreeSet;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
-    KeySchemaElement, Projection as SdkProjection, ProvisionedThroughputDescription,
-    TableDescription,
+    KeySchemaElement, Projection as SdkProjection, ProvisionedThroughputDescription, TableClass,
+    TableClassSummary, TableDescription,
 };
 use clap::Args;
-use design::DataModel;
 use design::data_model::{
     AttributeDefinition, BillingMode, Index, IndexWorkload, KeyAttributeType, KeyElement, KeyType,
     Projection, ProjectionType, StreamSpecification, Table, TableWorkload, Throughput,
 };
+use design::{DataModel, FILE_BYTES_MAX};
 use model::Item;
+use serde_json::{Map, Value};
 
 use client::attribute::from_sdk_item;
 use client::endpoint;
 use client::exit::Exit;
 use client::failure::{Context, Result, fatal};
-use client::output::show;
+use client::output::{counted, say, show};
 use client::table_description::ttl_attribute;
 
 /// Items of each table whose sizes are averaged: one page of a scan.
@@ -30,7 +33,7 @@ const TABLES_MAX: usize = 100;
 /// Arguments of `weir model export`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table as they are. Remove what must not leave the table."
+    after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table as they are, fewer if the file would have more than 1,000,000 bytes. Remove what must not leave the table."
 )]
 pub(super) struct ExportArguments {
     /// The tables [default: all]
@@ -52,20 +55,78 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
     let flag = arguments.endpoint.clone().or_else(|| arguments.region.as_ref().map(of_region));
     let url = endpoint::find_to_read(flag.as_deref())?;
     let samples = usize::from(arguments.samples);
-    let model = export(&endpoint::client(&url), &arguments.tables, samples).await?;
-    let text = serde_json::to_string_pretty(&model.to_json()).unwrap_or_default();
-    show(&format!("{text}\n"));
+    let found = export(&endpoint::client(&url), &arguments.tables, samples).await?;
+    show(&found.text);
+    if found.left_out > 0 {
+        say(&format!(
+            "left out {}, the largest: a model file has at most {FILE_BYTES_MAX} bytes; use fewer `--samples`",
+            counted(found.left_out, "sampled item", "sampled items")
+        ));
+    }
     Ok(Exit::Done)
 }
 
+/// The model of existing tables.
+pub(super) struct Exported {
+    /// The model file.
+    pub(super) text: String,
+    /// The number of sampled items that the file has no room for.
+    pub(super) left_out: usize,
+}
+
 /// Returns the model of these tables, or of all if none are named.
-pub(super) async fn export(client: &Client, names: &[String], samples: usize) -> Result<DataModel> {
+pub(super) async fn export(client: &Client, names: &[String], samples: usize) -> Result<Exported> {
     let names = if names.is_empty() { all_tables(client).await? } else { names.to_vec() };
-    let mut model = DataModel::default();
+    let (mut model, mut left_out) = (DataModel::default(), 0);
     for name in &names {
         add(client, name, samples, &mut model).await?;
+        // Only as many items stay in memory as a file can have.
+        let bytes: usize = model.items.values().flatten().map(written_bytes).sum();
+        left_out += remove_largest(&mut model, bytes.saturating_sub(FILE_BYTES_MAX));
     }
-    Ok(model)
+    loop {
+        let text = serde_json::to_string_pretty(&model.to_json()).unwrap_or_default() + "\n";
+        let removed = match text.len().saturating_sub(FILE_BYTES_MAX) {
+            0 => return Ok(Exported { text, left_out }),
+            over => remove_largest(&mut model, over),
+        };
+        left_out += removed;
+        if removed == 0 {
+            return Err(fatal!(
+                "the model of {} has {} bytes without items, at most {FILE_BYTES_MAX} are read; name those that belong together",
+                counted(names.len(), "table", "tables"),
+                text.len()
+            ));
+        }
+    }
+}
+
+/// Returns the bytes of an item in a model file, without white space.
+fn written_bytes(item: &Item) -> usize {
+    model::json::item_to_string(item).len()
+}
+
+/// Removes the largest items, until they have at least this many bytes. Returns how many it removed.
+fn remove_largest(model: &mut DataModel, bytes: usize) -> usize {
+    let mut largest: Vec<(usize, String, usize)> = Vec::new();
+    for (table, items) in &model.items {
+        let items = items.iter().enumerate();
+        largest.extend(items.map(|(at, item)| (written_bytes(item), table.clone(), at)));
+    }
+    largest.sort_unstable_by(|one, other| other.cmp(one));
+    let mut found = 0;
+    let needed = largest.into_iter().take_while(|(size, ..)| {
+        let is_needed = found < bytes;
+        found += size;
+        is_needed
+    });
+    let removed: BTreeSet<_> = needed.map(|(_, table, at)| (table, at)).collect();
+    for (table, items) in &mut model.items {
+        let all = std::mem::take(items).into_iter().enumerate();
+        let kept = all.filter(|(at, _)| !removed.contains(&(table.clone(), *at)));
+        *items = kept.map(|(_, item)| item).collect();
+    }
+    removed.len()
 }
 
 /// Returns the names of all tables.
@@ -181,8 +242,15 @@ fn table(description: &TableDescription) -> Table {
             stream_enabled: true,
             stream_view_type: stream.stream_view_type().map(|view| view.as_str().to_owned()),
         }),
-        other: serde_json::Map::new(),
+        other: other(description),
     }
+}
+
+/// Returns the class of a table that is not Standard.
+fn other(description: &TableDescription) -> Map<String, Value> {
+    let class = description.table_class_summary().and_then(TableClassSummary::table_class);
+    let class = class.filter(|class| **class != TableClass::Standard);
+    class.map(|class| ("TableClass".to_owned(), Value::from(class.as_str()))).into_iter().collect()
 }
 
 fn index(

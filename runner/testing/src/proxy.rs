@@ -51,7 +51,8 @@ pub fn hang_up() -> Answer {
     Some(answer)
 }
 
-fn answered(status: u16, body: &serde_json::Value) -> Answer {
+/// Returns a response with a JSON body.
+pub fn answered(status: u16, body: &serde_json::Value) -> Answer {
     let body = Full::new(Bytes::from(body.to_string()));
     let status = StatusCode::from_u16(status).unwrap();
     Some(Response::builder().status(status).body(body).unwrap())

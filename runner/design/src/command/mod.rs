@@ -95,6 +95,13 @@ impl Command {
         tables
     }
 
+    /// Returns the number of items that the request names: one for each action, each key of a batch.
+    #[must_use]
+    pub fn named_items(&self) -> usize {
+        let keys = |action: &Action<'_>| action.parameters.get("Keys")?.as_array().map(Vec::len);
+        self.actions().iter().map(|action| keys(action).unwrap_or(1)).sum()
+    }
+
     /// Returns how many half read units a unit of bytes costs: two if the read is strongly consistent, four in a
     /// transaction, otherwise one.
     #[must_use]

@@ -28,7 +28,7 @@ pub(super) fn read(model: &mut DataModel, entry: &Entry, findings: &Findings<'_>
         let Some(node) = node.get("PutRequest").and_then(|request| request.get("Item")) else {
             continue;
         };
-        let Some(item) = item(node, findings) else { continue };
+        let Ok(item) = item(node, findings) else { continue };
         check_key(table, &item, node, findings);
         let key: Vec<_> = table.key().iter().map(|name| item.get(*name).map(plain)).collect();
         if let Some(first) = keys.insert(key, node.at.line) {
@@ -65,12 +65,25 @@ pub(super) fn report_unknown_table(
     findings.error(at, format!("there is no table `{name}`"), help);
 }
 
-/// Returns an item; `None` if it has mistakes, which are reported.
-fn item(node: &Node, findings: &Findings<'_>) -> Option<Item> {
+/// Proof that a mistake was reported, so that no item is left out in silence.
+struct Reported(());
+
+/// Reports a mistake.
+fn reported(
+    at: Span,
+    message: impl Into<String>,
+    help: impl Into<String>,
+    findings: &Findings<'_>,
+) -> Reported {
+    findings.error(at, message, help);
+    Reported(())
+}
+
+/// Returns an item, unless it has mistakes.
+fn item(node: &Node, findings: &Findings<'_>) -> Result<Item, Reported> {
     let Kind::Map(_) = &node.kind else {
         let message = format!("expected an item, found {}", node.description());
-        findings.error(node.at, message, format!("write {{\"pk\": {TYPED}}}"));
-        return None;
+        return Err(reported(node.at, message, format!("write {{\"pk\": {TYPED}}}"), findings));
     };
     let values = attributes(node, findings)?;
     match item_from_str(&Value::Object(values.clone()).to_string()) {
@@ -79,14 +92,13 @@ fn item(node: &Node, findings: &Findings<'_>) -> Option<Item> {
                 "this item has {} bytes, at most {ITEM_BYTES_MAX} are allowed",
                 item.size()
             );
-            findings.error(node.at, message, "keep large values in S3, or split the item");
-            None
+            let help = "keep large values in S3, or split the item";
+            Err(reported(node.at, message, help, findings))
         }
-        Ok(item) => Some(item),
+        Ok(item) => Ok(item),
         Err(error) => {
             let at = invalid_value(node, &values).unwrap_or(node.at);
-            findings.error(at, format!("invalid value: {error}"), "correct the value");
-            None
+            Err(reported(at, format!("invalid value: {error}"), "correct the value", findings))
         }
     }
 }
@@ -100,80 +112,79 @@ fn invalid_value(node: &Node, values: &Map<String, Value>) -> Option<Span> {
     node.entries().iter().find(is_invalid).map(|entry| entry.value.at)
 }
 
-/// Returns the members of a map of typed values; `None` if one has a mistake.
-fn attributes(node: &Node, findings: &Findings<'_>) -> Option<Map<String, Value>> {
+/// Returns the members of a map of typed values.
+fn attributes(node: &Node, findings: &Findings<'_>) -> Result<Map<String, Value>, Reported> {
     // All members are read, so that all mistakes are reported.
     let members: Vec<_> = node
         .entries()
         .iter()
-        .map(|entry| Some((entry.key.clone(), typed(&entry.value, &entry.key, findings)?)))
+        .map(|entry| Ok((entry.key.clone(), typed(&entry.value, &entry.key, findings)?)))
         .collect();
     members.into_iter().collect()
 }
 
 /// Returns a typed value such as `{"S": "text"}` as JSON.
-fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Option<Value> {
-    let wrong = |at, message: String, help: String| {
-        findings.error(at, message, help);
-        None
-    };
+fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Result<Value, Reported> {
+    let wrong = |at, message: String, help: String| reported(at, message, help, findings);
     let [entry] = node.entries() else {
         let shown = node.as_text().map_or_else(|| "…".to_owned(), |text| format!("\"{text}\""));
         let guess =
             if node.as_text().is_some_and(|text| text.parse::<f64>().is_ok()) { "N" } else { "S" };
         let help = format!("write \"{name}\": {{\"{guess}\": {shown}}}");
-        return wrong(node.at, format!("the value of `{name}` has no type"), help);
+        return Err(wrong(node.at, format!("the value of `{name}` has no type"), help));
     };
     let types = || AttributeType::ALL.iter().map(|kind| kind.descriptor());
     let Some(kind) = AttributeType::from_descriptor(&entry.key) else {
         let help = format!("write one of {}", listed(types()));
-        return wrong(entry.key_at, format!("`{}` is not a type", entry.key), help);
+        return Err(wrong(entry.key_at, format!("`{}` is not a type", entry.key), help));
     };
     let (value, at) = (&entry.value, entry.value.at);
-    let text = || match value.as_text() {
-        Some(text) => Some(Value::from(text)),
-        None => wrong(
-            at,
-            format!("the value of `{name}` must be a text, not {}", value.description()),
-            format!("write {{\"{}\": \"…\"}}", entry.key),
-        ),
+    let must_be = |wanted: &str, help: String| {
+        wrong(at, format!("the value of `{name}` must be {wanted}"), help)
     };
     let members = |example: &str| match &value.kind {
-        Kind::List(members) => Some(members),
-        _ => {
-            let message = format!("the value of `{name}` must be a list");
-            findings.error(at, message, format!("write {example}"));
-            None
-        }
+        Kind::List(members) => Ok(members),
+        _ => Err(must_be("a list", format!("write {example}"))),
     };
     let value = match kind {
-        AttributeType::S | AttributeType::N | AttributeType::B => text()?,
-        AttributeType::Bool | AttributeType::Null => match shape::flag(value) {
-            Some(flag) => Value::Bool(flag),
-            None => {
-                let message = format!("the value of `{name}` must be true or false");
-                return wrong(at, message, format!("write {{\"{}\": true}}", entry.key));
-            }
-        },
+        AttributeType::S | AttributeType::N | AttributeType::B => {
+            let text = value.as_text().ok_or_else(|| {
+                let wanted = format!("a text, not {}", value.description());
+                must_be(&wanted, format!("write {{\"{}\": \"…\"}}", entry.key))
+            });
+            Value::from(text?)
+        }
+        AttributeType::Bool | AttributeType::Null => {
+            let help = || format!("write {{\"{}\": true}}", entry.key);
+            Value::Bool(shape::flag(value).ok_or_else(|| must_be("true or false", help()))?)
+        }
         AttributeType::M => match &value.kind {
             Kind::Map(_) => Value::Object(attributes(value, findings)?),
             _ => {
-                let message = format!("the value of `{name}` must be an object");
-                return wrong(at, message, format!("write {{\"M\": {{\"{name}\": {TYPED}}}}}"));
+                let help = format!("write {{\"M\": {{\"{name}\": {TYPED}}}}}");
+                return Err(must_be("an object", help));
             }
         },
         AttributeType::L => {
             let members = members(&format!("{{\"L\": [{TYPED}]}}"))?;
             let members: Vec<_> =
                 members.iter().map(|member| typed(member, name, findings)).collect();
-            members.into_iter().collect::<Option<Value>>()?
+            members.into_iter().collect::<Result<Value, _>>()?
         }
         AttributeType::Ss | AttributeType::Ns | AttributeType::Bs => {
-            let members = members(&format!("{{\"{}\": [\"…\"]}}", entry.key))?;
-            members.iter().map(|member| member.as_text().map(Value::from)).collect::<Option<_>>()?
+            let example = format!("{{\"{}\": [\"…\"]}}", entry.key);
+            let member = |member: &Node| match member.as_text() {
+                Some(text) => Ok(Value::from(text)),
+                None => {
+                    let message = format!("a member of `{name}` must be a text");
+                    Err(wrong(member.at, message, format!("write {example}")))
+                }
+            };
+            let members: Vec<_> = members(&example)?.iter().map(member).collect();
+            members.into_iter().collect::<Result<Value, _>>()?
         }
     };
-    Some(Value::Object(Map::from_iter([(entry.key.clone(), value)])))
+    Ok(Value::Object(Map::from_iter([(entry.key.clone(), value)])))
 }
 
 /// Reports key attributes that an item lacks or has with another type.

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use template::Span;
 use template::diagnostic::{Diagnostics, Findings};
-use template::document::{Entry, Kind, Node, parse};
+use template::document::{Entry, Kind, Node, parse_data};
 
 use crate::data_model::{DataModel, Table};
 
 /// Maximum size of a model file: that of the parser of templates, which also reads this.
-const BYTES_MAX: usize = 1_000_000;
+pub const FILE_BYTES_MAX: usize = 1_000_000;
 
 /// Reads a model file; `file` is its name in messages.
 ///
@@ -38,19 +38,22 @@ pub fn read(file: &str, text: &str) -> Result<DataModel, Diagnostics> {
 }
 
 fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
-    let message = match text.len() {
-        _ if text.trim().is_empty() => Some("this file is empty".to_owned()),
-        length if length > BYTES_MAX => {
-            Some(format!("this file has {length} bytes, at most {BYTES_MAX} are read"))
-        }
+    let wrong = match text.len() {
+        _ if text.trim().is_empty() => Some((
+            "this file is empty".to_owned(),
+            "write an object with `tables`, `items` and `access_patterns`",
+        )),
+        length if length > FILE_BYTES_MAX => Some((
+            format!("this file has {length} bytes, at most {FILE_BYTES_MAX} are read"),
+            "remove items, or export with fewer `--samples`; a few items of each kind are enough",
+        )),
         _ => None,
     };
-    if let Some(message) = message {
-        let help = "write an object with `tables`, `items` and `access_patterns`";
+    if let Some((message, help)) = wrong {
         findings.error(Span { line: 1, column: 1, width: 1 }, message, help);
         return None;
     }
-    let root = parse(text, findings)?;
+    let root = parse_data(text, findings)?;
     shape::check(&root, &shape::MODEL, findings);
     if findings.has_errors() {
         return None;

@@ -140,6 +140,7 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
             format!("write `{found}`, or correct the command"),
         );
     }
+    check_table(model, &command, node, written.findings);
     if let Some(stated) = node.get("index").and_then(Node::as_text)
         && command.index() != Some(stated)
     {
@@ -152,6 +153,21 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
     }
     check_actions(model, &command, written);
     Some(command)
+}
+
+/// Reports a table of the model that a pattern states and its command does not use.
+fn check_table(model: &DataModel, command: &Command, node: &Node, findings: &Findings<'_>) {
+    let Some(node) = node.get("table") else { return };
+    let (tables, stated) = (command.tables(), node.as_text().unwrap_or_default());
+    // A table that the model does not have is reported by itself.
+    let is_unknown = |table: &&str| model.table(table).is_none();
+    let is_used = tables.is_empty() || tables.contains(&stated);
+    if is_used || is_unknown(&stated) || tables.iter().any(is_unknown) {
+        return;
+    }
+    let used = listed(tables).replace(" or ", " and ");
+    let message = format!("`table` is `{stated}`, the command uses {used}");
+    findings.error(node.at, message, "correct `table`, or the command");
 }
 
 /// Reports mistakes of the parts of a command: tables, indexes, keys, types and placeholders.

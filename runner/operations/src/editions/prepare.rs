@@ -318,9 +318,17 @@ async fn write(place: &Place, edition: &Edition, items: mpsc::Receiver<Item>) ->
 }
 
 /// Writes a batch. Retries unprocessed items as long as attempts make progress.
-pub(super) async fn write_batch(place: &Place, mut requests: Vec<WriteRequest>) -> Result<()> {
+pub(super) async fn write_batch(place: &Place, requests: Vec<WriteRequest>) -> Result<()> {
+    write_batch_within(place, requests, ATTEMPTS_MAX).await
+}
+
+async fn write_batch_within(
+    place: &Place,
+    mut requests: Vec<WriteRequest>,
+    attempts_max: u32,
+) -> Result<()> {
     let mut attempt = 0;
-    while attempt < ATTEMPTS_MAX {
+    while attempt < attempts_max {
         let request = place.client.batch_write_item();
         let left = match request.request_items(&place.table, requests.clone()).send().await {
             Ok(answer) => {
@@ -339,7 +347,10 @@ pub(super) async fn write_batch(place: &Place, mut requests: Vec<WriteRequest>) 
         requests = left;
         tokio::time::sleep(std::time::Duration::from_millis(10 << attempt.min(9))).await;
     }
-    Err(fatal!("table `{}` is throttled: some items were not written", place.table))
+    Err(Failure::Retry(format!(
+        "table `{}` is throttled: some items were not written",
+        place.table
+    )))
 }
 
 /// Marks the edition as ready.
@@ -483,6 +494,11 @@ mod tests {
         let writing = write_batch(&place, deletes(2));
         let (requests, written) = tokio::join!(serve(listener, &answers), writing);
         assert_eq!((requests.len(), written), (2, Ok(())));
+        let (listener, place) = listening().await;
+        let answers = [(400, throttled.as_str(), false); 2];
+        let writing = write_batch_within(&place, deletes(2), 2);
+        let written = tokio::join!(serve(listener, &answers), writing).1;
+        assert!(matches!(written, Err(Failure::Retry(_))), "{written:?}");
         let (listener, place) = listening().await;
         let answers = [(400, denied.as_str(), false)];
         let writing = write_batch(&place, deletes(2));

@@ -1,5 +1,5 @@
 //! Parses a template's text into a tree of nodes with their places, and recognises intrinsic
-//! functions.
+//! functions. A file of data has no functions: the same words are names in it.
 //!
 //! No text can exhaust the stack or the memory. The events of the YAML parser are handled in a
 //! loop, not by recursion. The depth and the number of nodes are limited, because nested aliases
@@ -20,32 +20,76 @@ use crate::{
 /// CloudFormation's limit of a template in S3 (1 MB).
 pub(crate) const TEMPLATE_BYTES_MAX: usize = 1_000_000;
 
-/// Maximum depth of the tree, because later passes walk it by recursion. Real templates have about
-/// 20 levels.
-const DEPTH_MAX: usize = 64;
+/// Maximum depth of a template's tree, because later passes walk it by recursion. Real templates have
+/// about 20 levels.
+const TEMPLATE_DEPTH_MAX: usize = 64;
+
+/// Maximum depth of the tree of a data file. An item may have 32 levels, each a type and its value, and is
+/// itself in a few lists and mappings.
+const DATA_DEPTH_MAX: usize = 80;
 
 /// Maximum number of nodes, which bounds the copies that aliases create. A template of 1 MB without
 /// aliases has fewer nodes.
 const NODES_MAX: usize = 500_000;
 
-/// Parses the text. Returns `None` if an error was reported and there is no tree.
-pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
-    let start = Span { line: 1, column: 1, width: 1 };
-    if text.len() > TEMPLATE_BYTES_MAX {
-        findings.error(
-            start,
-            format!(
-                "this template has {} bytes; CloudFormation allows at most {TEMPLATE_BYTES_MAX}",
-                text.len()
+/// What a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// A template of CloudFormation.
+    Template,
+    /// Data, in which `Ref`, `Fn::Sub` and `<<` are names like any other.
+    Data,
+}
+
+impl Form {
+    /// Returns the word for the text in messages.
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Template => "template",
+            Self::Data => "file",
+        }
+    }
+
+    /// Returns the maximum depth of the tree, and the advice for a deeper one.
+    fn depth(self) -> (usize, &'static str) {
+        match self {
+            Self::Template => (
+                TEMPLATE_DEPTH_MAX,
+                "flatten the template; CloudFormation resources need no such depth",
             ),
-            "split it into several stacks",
-        );
+            Self::Data => (DATA_DEPTH_MAX, "flatten it; DynamoDB allows 32 levels in an item"),
+        }
+    }
+}
+
+/// Parses the text of a template. Returns `None` if an error was reported and there is no tree.
+pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
+    parse_form(Form::Template, text, findings)
+}
+
+/// Parses the text of a file of data, in YAML or JSON, without intrinsic functions, tags and merge keys.
+/// Returns `None` if an error was reported and there is no tree.
+pub fn parse_data(text: &str, findings: &Findings<'_>) -> Option<Node> {
+    parse_form(Form::Data, text, findings)
+}
+
+fn parse_form(form: Form, text: &str, findings: &Findings<'_>) -> Option<Node> {
+    let start = Span { line: 1, column: 1, width: 1 };
+    let noun = form.noun();
+    if text.len() > TEMPLATE_BYTES_MAX {
+        let (allows, help) = match form {
+            Form::Template => ("CloudFormation allows at most", "split it into several stacks"),
+            Form::Data => ("the maximum is", "split it into several files"),
+        };
+        let message =
+            format!("this {noun} has {} bytes; {allows} {TEMPLATE_BYTES_MAX}", text.len());
+        findings.error(start, message, help);
         return None;
     }
     let marked = mark_dashes(text);
     let (open, anchors, loops) = (Vec::new(), BTreeMap::new(), Vec::new());
     let is_marked = marked.is_some();
-    let mut builder = Builder { findings, open, anchors, loops, is_marked, nodes: 0 };
+    let mut builder = Builder { form, findings, open, anchors, loops, is_marked, nodes: 0 };
     let mut root = None;
     for event in Parser::new_from_str(marked.as_deref().unwrap_or(text)) {
         let (event, span) = match event {
@@ -63,7 +107,7 @@ pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
         if matches!(event, Event::DocumentStart(_)) && root.is_some() {
             findings.error(
                 place(span),
-                "a second document begins here; a template is one document",
+                format!("a second document begins here; a {noun} is one document"),
                 "remove the line `---` and everything after it, or move that document to its own file",
             );
             return None;
@@ -75,8 +119,11 @@ pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
     if root.as_ref().is_none_or(|node| matches!(node.kind, Kind::Null)) {
         findings.error(
             start,
-            "this template is empty",
-            "write at least `Resources:` with one resource",
+            format!("this {noun} is empty"),
+            match form {
+                Form::Template => "write at least `Resources:` with one resource",
+                Form::Data => "write its content, or remove it",
+            },
         );
         return None;
     }
@@ -156,6 +203,7 @@ enum Content {
 }
 
 struct Builder<'b, 't, 'input> {
+    form: Form,
     findings: &'b Findings<'t>,
     open: Vec<Open<'input>>,
     /// Each node with an anchor, and the number of nodes in it.
@@ -231,12 +279,10 @@ impl<'input> Builder<'_, '_, 'input> {
     ) -> Option<Option<Node>> {
         // Only the beginning of a collection is marked.
         at.width = 1;
-        if self.open.len() >= DEPTH_MAX {
-            self.findings.error(
-                at,
-                format!("this is nested deeper than {DEPTH_MAX} levels"),
-                "flatten the template; CloudFormation resources need no such depth",
-            );
+        let (depth_max, help) = self.form.depth();
+        if self.open.len() >= depth_max {
+            let message = format!("this is nested deeper than {depth_max} levels");
+            self.findings.error(at, message, help);
             return None;
         }
         self.open.push(Open { at, anchor, tag, content });
@@ -249,8 +295,13 @@ impl<'input> Builder<'_, '_, 'input> {
         if self.nodes > NODES_MAX {
             self.findings.error(
                 at,
-                format!("the template grows beyond {NODES_MAX} values here"),
-                "use fewer aliases, or split the template into several stacks",
+                format!("the {} grows beyond {NODES_MAX} values here", self.form.noun()),
+                match self.form {
+                    Form::Template => {
+                        "use fewer aliases, or split the template into several stacks"
+                    }
+                    Form::Data => "use fewer aliases",
+                },
             );
             return None;
         }
@@ -288,7 +339,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     }
                 }
                 None => match node.kind {
-                    Kind::Text(text) if text == "<<" => {
+                    Kind::Text(text) if text == "<<" && self.form == Form::Template => {
                         self.findings.error(
                             node.at,
                             "CloudFormation does not know YAML's merge key `<<`",
@@ -315,7 +366,7 @@ impl<'input> Builder<'_, '_, 'input> {
     fn short_form(&self, node: Node, tag: Option<&Tag>) -> Node {
         let Some(tag) = tag else { return node };
         let at = Span { width: tag.suffix.chars().count() + 1, ..node.at };
-        if tag.handle == "!" {
+        if tag.handle == "!" && self.form == Form::Template {
             let Some(intrinsic) = intrinsic::from_short_form(&tag.suffix) else {
                 let (message, help) =
                     intrinsic::unknown(&format!("!{}", tag.suffix), &intrinsic::short_forms());
@@ -333,7 +384,12 @@ impl<'input> Builder<'_, '_, 'input> {
         if !plain {
             self.findings.error(
                 at,
-                format!("CloudFormation does not know the YAML tag `{written}`"),
+                match self.form {
+                    Form::Template => {
+                        format!("CloudFormation does not know the YAML tag `{written}`")
+                    }
+                    Form::Data => format!("the YAML tag `{written}` has no meaning here"),
+                },
                 "remove the tag",
             );
         }
@@ -343,6 +399,9 @@ impl<'input> Builder<'_, '_, 'input> {
     /// Converts the long form of an intrinsic function, such as `Ref: x` or `Fn::GetAtt: [a, b]`, into a
     /// call. Other mappings remain mappings.
     fn long_form(&mut self, mut node: Node) -> Node {
+        if self.form == Form::Data {
+            return node;
+        }
         let Kind::Map(entries) = &mut node.kind else { return node };
         self.take_out_macros(entries);
         let is_call = |entry: &Entry| entry.key == "Ref" || entry.key.starts_with("Fn::");

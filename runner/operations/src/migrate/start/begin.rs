@@ -68,7 +68,7 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
         };
         let problem = match tried {
             Ok(()) => return Ok(()),
-            Err(Failure::Unknown(problem)) => problem,
+            Err(Failure::Unknown(problem) | Failure::Retry(problem)) => problem,
             Err(failure) => return Err(failure),
         };
         if begun.elapsed() > BEGIN_LIMIT {

@@ -87,7 +87,7 @@ impl<'h> Claim<'h> {
             };
             let failure = match tried {
                 Ok(()) => return Ok(claim),
-                Err(Failure::Unknown(text)) => text,
+                Err(Failure::Unknown(text) | Failure::Retry(text)) => text,
                 Err(failure) => return Err(failure),
             };
             if context.absence.is_silent() || begun.elapsed() > CLAIM_LIMIT {
