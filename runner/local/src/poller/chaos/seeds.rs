@@ -405,8 +405,7 @@ impl<'a> World<'a> {
             }
             Some(InvocationFault::Crash) => {
                 self.count("crash");
-                let settings = self.mapping.settings().clone();
-                self.mapping = Mapping::new(settings, self.durable.clone());
+                self.mapping.restart(self.durable.clone());
                 self.pending.clear();
                 self.step(Input::Tick);
                 return None;
