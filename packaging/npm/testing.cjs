@@ -26,6 +26,8 @@ const STOP_MS = 10_000;
 const TAIL_CHARACTERS = 4000;
 /** States of a mapping in `weir status` that waiting does not change. */
 const NEVER = ["ended", "gap", "does not run here"];
+/** How many lines of a function's log a failed `settle` shows: the last few attempts with their errors. */
+const LOG_LINES = 20;
 /** The variables that every AWS SDK needs; the local endpoints accept any keys. */
 const KEYS = {
   AWS_ACCESS_KEY_ID: "local",
@@ -198,11 +200,27 @@ class Up extends Process {
       if (status.code !== 3) throw new Error(`\`weir status\` failed:\n${told}`);
       const rows = JSON.parse(status.stdout);
       if (rows.some((row) => row.discarded || NEVER.includes(row.state))) {
-        throw new Error(`at least one record was not processed:\n${told}`);
+        throw new Error(`at least one record was not processed:\n${told}${this.#logEnds()}`);
       }
-      if (Date.now() > deadline) throw new Error(`records still wait:\n${told}`);
+      if (Date.now() > deadline) {
+        throw new Error(`records still wait:\n${told}${this.#logEnds()}`);
+      }
       await sleep(50);
     }
+  }
+
+  // The last lines of each function's log: this folder is deleted when the test ends.
+  #logEnds() {
+    const folder = path.join(this.folder, ".weir", "up", "logs");
+    const files = fs.existsSync(folder) ? fs.readdirSync(folder).sort() : [];
+    return files
+      .filter((file) => file.endsWith(".log"))
+      .map((file) => {
+        const lines = fs.readFileSync(path.join(folder, file), "utf8").trimEnd().split("\n");
+        const ends = lines.slice(-LOG_LINES).join("\n");
+        return `the last lines of ${path.basename(file, ".log")}:\n${ends}\n`;
+      })
+      .join("");
   }
 }
 

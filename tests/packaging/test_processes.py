@@ -102,5 +102,7 @@ def test_what_a_function_gives_up_ends_the_wait(weir_up, tmp_path):
     boto3.client("dynamodb").put_item(
         TableName="votes", Item={"slot": {"S": "poll#0"}, "votes": {"N": "1"}}
     )
-    with pytest.raises(WeirError, match="discarded"):
+    with pytest.raises(WeirError, match="discarded") as raised:
         up.settle()
+    told = str(raised.value)
+    assert "the last lines of CountersFunction:" in told and "REPORT RequestId" in told, told

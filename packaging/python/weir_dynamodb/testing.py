@@ -24,6 +24,9 @@ REQUEST_SECONDS = 60
 # How long one `weir` command may take: `status --exit-code` gives up after 15 s.
 COMMAND_SECONDS = 60
 
+# How many lines of a function's log a failed `settle` shows: the last few attempts with their errors.
+LOG_LINES = 20
+
 # States of a mapping in `weir status` that waiting does not change.
 NEVER = ("ended", "gap", "does not run here")
 
@@ -137,8 +140,8 @@ class Up(Process):
     def settle(self, seconds=60):
         """Waits until the functions have processed every record, including the records of their own writes.
 
-        Raises `WeirError` with the status when a record was discarded, a mapping does not run, or time
-        is over.
+        Raises `WeirError` with the status and the last lines of the functions' logs when a record was
+        discarded, a mapping does not run, or time is over.
         """
         deadline = time.monotonic() + seconds
         while (status := self.weir("status", "--exit-code", "--output", "json")).returncode != 0:
@@ -146,7 +149,15 @@ class Up(Process):
             if status.returncode != 3:
                 raise WeirError(f"`weir status` failed:\n{told}")
             if any(row["discarded"] or row["state"] in NEVER for row in json.loads(status.stdout)):
-                raise WeirError(f"at least one record was not processed:\n{told}")
+                raise WeirError(f"at least one record was not processed:\n{told}{self._log_ends()}")
             if time.monotonic() > deadline:
-                raise WeirError(f"records still wait after {seconds} s:\n{told}")
+                raise WeirError(f"records still wait after {seconds} s:\n{told}{self._log_ends()}")
             time.sleep(0.05)
+
+    def _log_ends(self):
+        """The last lines of each function's log: this folder is deleted when the test ends."""
+        texts = []
+        for file in sorted((self.folder / ".weir" / "up" / "logs").glob("*.log")):
+            lines = file.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            texts.append("\n".join([f"the last lines of {file.stem}:", *lines, ""]))
+        return "".join(texts)

@@ -7,7 +7,8 @@ use super::filter::UnknownName;
 use super::id::{BatchId, DeliveryId};
 use super::settings::Settings;
 
-/// Counts over the life of one run of the mapping.
+/// Counts over the life of one run of the mapping. A record that is delivered again after a restart counts
+/// again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Records read from shards.

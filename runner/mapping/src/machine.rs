@@ -79,6 +79,17 @@ impl Mapping {
         }
     }
 
+    /// Resumes from checkpoints, as after a crash of the poller. The counts go on, and so do the numbers
+    /// of batches and deliveries, because the observer sees the same mapping before and after it.
+    pub fn restart(&mut self, checkpoints: Option<Checkpoints>) {
+        *self = Self {
+            totals: self.totals,
+            unknown_name: self.unknown_name.take(),
+            ids: self.ids,
+            ..Self::new(self.settings.clone(), checkpoints)
+        };
+    }
+
     /// Returns its settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {

@@ -4,6 +4,7 @@
 //! load to the system.
 
 mod counts;
+mod discarded;
 mod settled;
 #[cfg(test)]
 mod tests;
@@ -46,7 +47,11 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit> {
     let running = Running::read()?;
     let shown = match arguments.exit_code {
         true => settled(&running.directory, output)?,
-        false => show(&last(&running.directory)?, output),
+        false => {
+            let mut status = last(&running.directory)?;
+            discarded::name_left(&mut status, &running.directory);
+            show(&status, output)
+        }
     };
     shown.write(output);
     let hindrance = hindrance::now(&running.directory);
@@ -63,7 +68,7 @@ fn settled(directory: &Path, output: Output) -> Result<StatusView> {
     let mut settling = SettledSearch::asked_at(machine_ms());
     loop {
         let is_over = began.elapsed() > SETTLE_MAX;
-        let status = match last(directory) {
+        let mut status = match last(directory) {
             // `weir up` writes the file right after its start.
             Err(_) if !is_over => {
                 std::thread::sleep(PERIOD / 10);
@@ -71,6 +76,7 @@ fn settled(directory: &Path, output: Output) -> Result<StatusView> {
             }
             status => status?,
         };
+        discarded::name_left(&mut status, directory);
         let mut shown = show(&status, output);
         if !shown.is_early && (!shown.is_well || settling.check(&status) == SettledCheck::Settled) {
             return Ok(shown);
@@ -143,8 +149,6 @@ fn show(status: &Value, output: Output) -> StatusView {
     }
     shown
 }
-
-const KEPT: &str = "`weir streams explain RECORD` shows where discarded records are kept";
 
 /// The records that a mapping has not delivered since it started.
 struct UndeliveredRecords {
@@ -252,13 +256,8 @@ impl StatusView {
             ));
         }
         if discarded > 0 {
-            let were = output::counted(discarded, "record was", "records were");
-            let rest = match discarded - redriven {
-                0 => "all of them were redriven and processed".to_owned(),
-                _ if redriven == 0 => KEPT.to_owned(),
-                left => format!("{redriven} redriven and processed, {left} not; {KEPT}"),
-            };
-            self.remarks.push(format!("{name}: {were} discarded since `weir up` started; {rest}"));
+            let text = discarded::remark(mapping, discarded, redriven);
+            self.remarks.push(format!("{name}: {text}"));
         }
         if gaps > 0 {
             self.remarks.push(format!(

@@ -56,7 +56,8 @@ pub struct Diagnostic {
     pub help: String,
 }
 
-/// Returns the excerpt of a source line, and the place of the underline.
+/// Returns the excerpt of a source line, and the place of the underline. An ellipsis stands where the line
+/// was cut.
 fn visible_part(line: &str, column: usize, width: usize) -> (String, usize, usize) {
     let before = column.saturating_sub(1);
     let length = line.chars().count();
@@ -66,9 +67,19 @@ fn visible_part(line: &str, column: usize, width: usize) -> (String, usize, usiz
         // Keep some text before the place as context.
         before.saturating_sub(SOURCE_LINE_CHARS_MAX / 3)
     };
-    let mut shown: String = line.chars().skip(start).take(SOURCE_LINE_CHARS_MAX).collect();
-    // A tab has no fixed width. With a space, the underline stays below its text.
-    shown = shown.replace('\t', " ");
+    let last = start.saturating_add(SOURCE_LINE_CHARS_MAX).saturating_sub(1);
+    let is_cut = |place: usize| {
+        (place == start && start > 0) || (place == last && last.saturating_add(1) < length)
+    };
+    let part = line.chars().enumerate().skip(start).take(SOURCE_LINE_CHARS_MAX);
+    let shown: String = part
+        .map(|(place, character)| match character {
+            _ if is_cut(place) => '…',
+            // A tab has no fixed width. With a space, the underline stays below its text.
+            '\t' => ' ',
+            character => character,
+        })
+        .collect();
     let indent = before - start.min(before);
     let marks = width.clamp(1, SOURCE_LINE_CHARS_MAX.saturating_sub(indent).max(1));
     (shown.trim_end().to_owned(), indent, marks)

@@ -331,8 +331,7 @@ impl<'a, 'r> World<'a, 'r> {
             }
             Some(InvocationFault::Crash) => {
                 self.count("crash");
-                let settings = self.mapping.settings().clone();
-                self.mapping = Mapping::new(settings, self.durable.clone());
+                self.mapping.restart(self.durable.clone());
                 self.pending.clear();
                 self.step(Input::Tick);
                 return None;

@@ -359,7 +359,7 @@ fn a_discarded_record_waits_for_its_destination() {
 /// ended. The checkpoint and the run decide which.
 #[test]
 fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
-    let missed = "the outcome is not in the journal: `weir up` was killed during the attempt";
+    let missed = "the outcome is not in the journal: `weir up` was killed or";
     let not_yet = "· the outcome is not in the journal yet";
     let shard =
         |checkpoint: &str| json!({"id": "shardId-1", "state": "working", "checkpoint": checkpoint});

@@ -468,7 +468,7 @@ fn end(attempt: &Attempt) -> String {
             format!("error{done} after {took_ms} ms: {}", in_a_line(reason))
         }
         Some(End::Missed) => {
-            "the outcome is not in the journal: `weir up` was killed during the attempt, or wrote too slowly; the function may have processed the record"
+            "the outcome is not in the journal: `weir up` was killed or `--chaos` crashed the poller during the attempt, or `weir up` had no room for the report; the function may have processed the record"
                 .to_owned()
         }
         None => "running".to_owned(),

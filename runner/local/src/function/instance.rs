@@ -27,6 +27,7 @@ use super::{
     memory::{self, Peak},
     orphans::Orphans,
     outcome::{self, exit_text},
+    pipes::Pipes,
     program::{self, Build},
     runtime_api::{self, Delivery, Mailbox},
 };
@@ -103,6 +104,7 @@ pub(super) struct Instance {
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
     peak: Arc<Peak>,
+    pipes: Pipes,
     kill: mpsc::Sender<()>,
     exit: watch::Receiver<Option<String>>,
     _listener: Listener,
@@ -189,7 +191,7 @@ impl Instance {
         let child = command
             .spawn()
             .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;
-        let pid = child.id().unwrap_or_default();
+        let (pid, pipes) = (child.id().unwrap_or_default(), Pipes::of(&child));
         shared.orphans.began(pid);
         let (tail, peak) = (Arc::new(Tail::default()), Arc::new(Peak::default()));
         let (exited, exit) = watch::channel(None);
@@ -207,6 +209,7 @@ impl Instance {
             mailbox,
             tail,
             peak,
+            pipes,
             kill,
             exit,
             _listener: listener,
@@ -361,6 +364,11 @@ impl Instance {
             }
         };
         Attempt::NotStarted(outcome::with_note(outcome, &self.tail.text()))
+    }
+
+    /// Waits a moment until the lines that the process has written are in the log.
+    pub(super) async fn output_read(&self) {
+        self.pipes.emptied().await;
     }
 
     /// Returns the maximum memory that the process has used, in MB; `None` if the system does not report it.

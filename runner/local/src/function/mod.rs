@@ -24,6 +24,7 @@ mod log;
 mod memory;
 mod orphans;
 mod outcome;
+mod pipes;
 mod pool;
 mod program;
 mod remote;

@@ -201,6 +201,8 @@ impl Function {
             };
             match instance.invoke(&pool.shared, request_id, payload.clone()).await {
                 Attempt::Ended { outcome, duration, init } => {
+                    // Lambda's lines about an invocation follow the lines of the function.
+                    instance.output_read().await;
                     pool.report(&instance, request_id, &outcome, duration, init);
                     pool.started();
                     pool.keep(instance);

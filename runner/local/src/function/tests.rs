@@ -149,6 +149,18 @@ async fn a_function_is_invoked_and_its_instance_is_kept() {
 }
 
 #[tokio::test]
+async fn the_report_of_an_invocation_follows_its_lines() {
+    let fixture = Fixture::start(|_| {});
+    for number in 0..50 {
+        fixture.invoke(json!({ "do": "print", "line": format!("line {number}") })).await;
+    }
+    let log = fixture.log();
+    let lines = log.lines().filter(|line| line.contains(" line ") || line.contains(" REPORT "));
+    let reports: Vec<bool> = lines.map(|line| line.contains(" REPORT ")).collect();
+    assert_eq!(reports, [false, true].repeat(50), "{log}");
+}
+
+#[tokio::test]
 async fn an_error_or_a_panic_is_told_and_the_instance_goes_on() {
     let fixture = Fixture::start(|_| {});
     let process = fixture.process(json!({ "do": "echo" })).await;

@@ -131,8 +131,8 @@ pub enum End {
         /// The reason.
         reason: String,
     },
-    /// The run has ended, and the journal has no result. Either `weir up` was killed, or the journal
-    /// lacks the report.
+    /// The attempt is over, and the journal has no result. `weir up` was killed, its poller crashed, or the
+    /// journal lacks the report.
     Missed,
 }
 
@@ -379,6 +379,10 @@ impl MappingHistory {
         }
         if attempt.place.is_some() || is_part {
             self.undelivered = None;
+            // A record's attempts never overlap within a run, so an earlier one was interrupted.
+            for earlier in self.attempts.iter_mut().filter(|earlier| earlier.run == attempt.run) {
+                earlier.end.get_or_insert(End::Missed);
+            }
             self.attempts.push(attempt);
         }
     }

@@ -101,6 +101,26 @@ fn a_bisected_batch_is_followed_to_its_end() {
     assert_eq!(newest(Some("other")), None);
 }
 
+/// Goal: an attempt that a crash of the poller interrupted is over as soon as the record is delivered again.
+#[test]
+fn an_interrupted_attempt_ends_with_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::begin(folder.path(), 1).unwrap();
+    journal.introduce(mapping());
+    journal.write([invoked(1, 1, &["10", "11"]), invoked(2, 1, &["10"])]);
+    let ends = |wanted: &str| {
+        let history = history_of(Reader::open(folder.path()).unwrap(), wanted);
+        let ends = history.mappings["m"].attempts.iter().map(|attempt| attempt.end.clone());
+        ends.collect::<Vec<_>>()
+    };
+    assert_eq!(ends("11"), [Some(End::Missed), None]);
+    let done = Entry::Succeeded { mapping: "m".to_owned(), tick_ms: 203, batch: 2 };
+    journal.write([done, invoked(3, 1, &["11"])]);
+    let succeeded = Some(End::Succeeded { took_ms: 3 });
+    assert_eq!(ends("10"), [Some(End::Missed), succeeded.clone(), None]);
+    assert_eq!(ends("11"), [Some(End::Missed), succeeded, None]);
+}
+
 #[test]
 fn a_journal_stays_small_and_each_segment_names_its_mappings() {
     let folder = tempfile::tempdir().unwrap();

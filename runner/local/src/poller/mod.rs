@@ -14,6 +14,8 @@ mod stream;
 #[cfg(test)]
 mod arrival_tests;
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod tests;
 
 pub use self::chaos::{Chaos, MappingChaos};

@@ -314,8 +314,8 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         self.iterators.clear();
         (self.unsaved, self.saving, self.save_failing) = (false, false, None);
         let settings = self.mapping.settings().clone();
-        let checkpoints = load(self.store.clone(), settings.clone()).await?;
-        self.mapping = Mapping::new(settings, checkpoints);
+        let checkpoints = load(self.store.clone(), settings).await?;
+        self.mapping.restart(checkpoints);
         Ok(if self.stop_at.is_some() { Input::Stop } else { Input::Tick })
     }
 

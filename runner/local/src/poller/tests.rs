@@ -1,7 +1,7 @@
 //! Runs the poller with a small Streams API over HTTP on the loopback interface, with pages, iterators,
 //! expiry and trimming. The tests of the crate `mapping` test the mapping itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +30,7 @@ const NO_PAGE: &str = "no page";
 const NO_ANSWER: &str = "no answer";
 
 /// One shard: its parent, whether it is closed, and the sequence numbers of its records.
-struct FakeShard {
+pub(super) struct FakeShard {
     parent: Option<&'static str>,
     closed: bool,
     records: Vec<u64>,
@@ -191,10 +191,10 @@ async fn answer(
 
 /// A function that records its batches and returns the answers that the test sets.
 #[derive(Default)]
-struct FakeFunction {
+pub(super) struct FakeFunction {
     batches: Mutex<Vec<Vec<u64>>>,
     /// The records that it always reports as failed.
-    poison: Vec<u64>,
+    pub(super) poison: Vec<u64>,
     /// Whether it never answers.
     hangs: bool,
 }
@@ -223,7 +223,7 @@ impl Invoke for FakeFunction {
 }
 
 impl FakeFunction {
-    fn delivered(&self) -> Vec<u64> {
+    pub(super) fn delivered(&self) -> Vec<u64> {
         self.batches.lock().unwrap().iter().flatten().copied().collect()
     }
 }
@@ -240,25 +240,25 @@ impl FailureDestination for FakeDestination {
     }
 }
 
-struct Bench {
+pub(super) struct Bench {
     folder: tempfile::TempDir,
     stream: Arc<Mutex<FakeStream>>,
     client: Client,
-    settings: Settings,
+    pub(super) settings: Settings,
     failures: Arc<FakeDestination>,
-    chaos: Option<Arc<Chaos>>,
+    pub(super) chaos: Option<Arc<Chaos>>,
 }
 
-struct Running {
+pub(super) struct Running {
     task: JoinHandle<Result<RunEnd, RunError>>,
     status: watch::Receiver<Status>,
     shutdown: watch::Sender<bool>,
-    events: mpsc::Receiver<Observed>,
+    pub(super) events: mpsc::Receiver<Observed>,
     accept_gap: mpsc::Sender<ShardId>,
 }
 
 impl Bench {
-    async fn new(shards: Vec<(&'static str, FakeShard)>) -> Self {
+    pub(super) async fn new(shards: Vec<(&'static str, FakeShard)>) -> Self {
         let shards = shards.into_iter().collect();
         let stream = FakeStream { shards, page: 3, ..FakeStream::default() };
         let stream = Arc::new(Mutex::new(stream));
@@ -279,7 +279,7 @@ impl Bench {
         Self { folder, stream, client, settings, failures: Arc::default(), chaos: None }
     }
 
-    fn run(&self, function: &Arc<FakeFunction>) -> Running {
+    pub(super) fn run(&self, function: &Arc<FakeFunction>) -> Running {
         let (status_sender, status) = watch::channel(Status::default());
         let (event_sender, events) = mpsc::channel(1_000);
         let (shutdown, stop) = watch::channel(false);
@@ -309,18 +309,18 @@ impl Running {
         status.expect("in good time").expect("the mapping runs").clone()
     }
 
-    async fn drain(&mut self) -> Status {
+    pub(super) async fn drain(&mut self) -> Status {
         let tick = tick_ms();
         self.wait_for(|status| status.is_drained_after(tick)).await
     }
 
-    async fn stop(self) -> RunEnd {
+    pub(super) async fn stop(self) -> RunEnd {
         self.shutdown.send(true).unwrap();
         self.task.await.unwrap().unwrap()
     }
 }
 
-fn open(records: impl IntoIterator<Item = u64>) -> FakeShard {
+pub(super) fn open(records: impl IntoIterator<Item = u64>) -> FakeShard {
     FakeShard { parent: None, closed: false, records: records.into_iter().collect() }
 }
 
@@ -496,23 +496,6 @@ async fn a_stream_that_is_missing_may_come_back() {
     bench.stream.lock().unwrap().gone = false;
     let status = running.drain().await;
     assert_eq!((function.delivered(), status.totals.gaps), (vec![1, 2, 3], 0));
-}
-
-#[tokio::test]
-async fn chaos_delivers_everything_all_the_same() {
-    let mut bench = Bench::new(vec![("s1", open(1..=99))]).await;
-    bench.settings.batch_size = 2;
-    bench.settings.parallelization_factor = 3;
-    let chaos = Chaos::new(5);
-    bench.chaos = Some(Arc::clone(&chaos));
-    let function = Arc::new(FakeFunction::default());
-    let mut running = bench.run(&function);
-    running.drain().await;
-    let delivered: BTreeSet<u64> = function.delivered().into_iter().collect();
-    assert_eq!(delivered, (1..=99).filter(|one| one % 5 != 0).collect());
-    assert!(function.delivered().len() > delivered.len(), "nothing came twice");
-    assert!(chaos.to_string().contains("crash "), "{chaos}");
-    assert_eq!(running.stop().await, RunEnd::Stopped);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Finds the failure objects of batches that mappings discarded since a given time, according to the
-//! journal of `weir up`.
+//! Finds the batches that mappings discarded, and their failure objects, according to the journal of
+//! `weir up`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +17,70 @@ pub struct Discarded {
     pub done: usize,
     /// The number of batches without a failure object.
     pub without_object: usize,
+}
+
+/// The maximum number of batches that are named. A few are enough to begin with.
+const NAMED_MAX: usize = 3;
+
+/// The batches that a mapping discarded in the last run of `weir up`, and that were not redriven and
+/// processed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftBatches {
+    /// The sequence numbers of the first ones: of the record, or of the first and the last one.
+    pub named: Vec<String>,
+    /// Whether there are more.
+    pub has_more: bool,
+    /// When the first of them that has a failure object was discarded, in milliseconds since 1970.
+    pub kept_since_ms: Option<i64>,
+}
+
+impl LeftBatches {
+    fn add(&mut self, name: String, at_ms: i64, is_kept: bool) {
+        if is_kept {
+            self.kept_since_ms = Some(self.kept_since_ms.map_or(at_ms, |since| since.min(at_ms)));
+        }
+        // After a crash of the poller, a record may have been discarded twice.
+        if self.named.contains(&name) {
+            return;
+        }
+        if self.named.len() < NAMED_MAX {
+            self.named.push(name);
+        } else {
+            self.has_more = true;
+        }
+    }
+}
+
+/// Finds, by mapping, the batches that were discarded in the last run of `weir up` and are left. It reads
+/// the whole journal. Without a readable journal, it finds none.
+#[must_use]
+pub fn left(directory: &Path) -> BTreeMap<String, LeftBatches> {
+    let redrives = log::read(directory);
+    let Ok(lines) = Reader::open(&directory.join("journal")) else { return BTreeMap::new() };
+    let (mut run, mut facts, mut mappings) = (0, BTreeMap::new(), BTreeMap::new());
+    for line in lines {
+        if line.run != run {
+            run = line.run;
+            mappings.clear();
+        }
+        match line.entry {
+            Entry::Mapping { mapping, function, stream, .. } => {
+                facts.insert(mapping, (function, stream));
+            }
+            Entry::GaveUp { mapping, shard, at_ms, first, last, count, key, .. } => {
+                let Some((function, stream)) = facts.get(&mapping) else { continue };
+                let batch =
+                    Batch { function, stream, shard: &shard, at_ms, first: &first, last: &last };
+                if log::done_of(&redrives, batch) < count {
+                    let name = if count == 1 { first } else { format!("{first} to {last}") };
+                    let own: &mut LeftBatches = mappings.entry(mapping).or_default();
+                    own.add(name, at_ms, key.is_some());
+                }
+            }
+            _ => {}
+        }
+    }
+    mappings
 }
 
 /// Finds the batches that were discarded at or after a time in milliseconds since 1970.
@@ -127,5 +191,11 @@ mod tests {
         assert_eq!(since(folder.path(), 20).unwrap(), expected);
         let later = since(folder.path(), 24).unwrap();
         assert_eq!(later.objects, ["failed again".to_owned(), message]);
+        let named = ["1", "3", "4"].map(str::to_owned).to_vec();
+        let votes = LeftBatches { named, has_more: true, kept_since_ms: Some(10) };
+        let named = vec!["6".to_owned()];
+        let queued = LeftBatches { named, has_more: false, kept_since_ms: Some(25) };
+        let expected = [("votes".to_owned(), votes), ("queued".to_owned(), queued)].into();
+        assert_eq!(left(folder.path()), expected);
     }
 }

@@ -93,6 +93,9 @@ impl FilterCriteria {
     }
 }
 
+/// The beginning of a remedy that changes the table's stream and not the pattern.
+const VIEW_TYPE: &str = "`StreamViewType: ";
+
 /// A problem at one place, and what to write instead.
 struct RemarkText {
     path: String,
@@ -164,8 +167,9 @@ impl Reader<'_> {
     /// always absent.
     fn always(&self, leaf: &Leaf) -> Option<RemarkText> {
         leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
-        let RemarkText { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
+        let RemarkText { path, marked, problem, remedy } = self.expect(&leaf.path).err()?;
         let remedy = match leaf.path.split_last() {
+            _ if remedy.starts_with(VIEW_TYPE) => format!("{remedy}, or remove the condition"),
             Some((name, [_, ..])) if marked == *name => {
                 format!(
                     "{{\"{name}\": {{\"S\": [{{\"exists\": false}}]}}}} with the attribute's type"
@@ -295,7 +299,7 @@ impl Reader<'_> {
             RemarkText::new(
                 image,
                 format!("the stream's view type leaves `{image}` out of every record"),
-                format!("`StreamViewType: {view}` in the table"),
+                format!("{VIEW_TYPE}{view}` in the table"),
             )
         };
         match path {

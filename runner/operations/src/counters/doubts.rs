@@ -47,6 +47,11 @@ impl DoubtfulVotes {
         *above += points.max(0);
     }
 
+    /// Returns the number of doubtful votes that are not described; `None` if all of them are.
+    pub(super) fn unnamed(&self) -> Option<u64> {
+        self.votes.checked_sub(self.named.len() as u64).filter(|more| *more > 0)
+    }
+
     /// Returns the range of a counter's total; `voted` is the sum of all votes.
     pub(super) fn range(&self, counter: &str, voted: i64) -> Range {
         let (below, above) = self.sums.get(counter).copied().unwrap_or_default();
@@ -71,9 +76,9 @@ mod tests {
         for (total, is_in) in [("7", false), ("8", true), ("11", true), ("11.5", false)] {
             assert_eq!(range.has(total.parse().unwrap()), is_in, "{total}");
         }
-        assert_eq!((both.votes, both.named.len()), (3, 3));
+        assert_eq!((both.votes, both.named.len(), both.unnamed()), (3, 3, None));
         assert_eq!(both.named[2], "1 in slot `a#0`: HTTP 500");
         (0..2 * NAMED_MAX).for_each(|_| both.add("a#0", "a", 1, "no answer"));
-        assert_eq!(both.named.len(), NAMED_MAX);
+        assert_eq!((both.named.len(), both.unnamed()), (NAMED_MAX, Some(23)));
     }
 }

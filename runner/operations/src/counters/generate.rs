@@ -251,9 +251,10 @@ async fn cast_all(
         (Err(error), 0) => Err(error),
         (Err(error), votes) => Err(error.with(|error| {
             format!(
-                "{error}; before this error, {} may or may not have been counted: {}",
+                "{error}; before this error, {} may or may not have been counted: {}{}",
                 counted(votes, "vote", "votes"),
-                doubts.named.join("; ")
+                doubts.named.join("; "),
+                doubts.unnamed().map(|more| format!("; and {more} more")).unwrap_or_default()
             )
         })),
     }

@@ -385,8 +385,7 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
         for vote in &doubts.named {
             say(&format!("  {vote}"));
         }
-        let more = doubts.votes.saturating_sub(doubts.named.len() as u64);
-        if more > 0 {
+        if let Some(more) = doubts.unnamed() {
             say(&format!("  and {more} more"));
         }
     }

@@ -110,7 +110,12 @@ impl<'p> VoteSender<'p> {
                 Addition::Unsent | Addition::Refused => false,
             };
             if !again {
-                return Err(fatal!("a vote was refused: {reason}"));
+                return Err(match what {
+                    Addition::Unsent => fatal!(
+                        "the store cannot be reached: {reason}; start it, then use another --seed, because earlier votes count"
+                    ),
+                    _ => fatal!("a vote was refused: {reason}"),
+                });
             }
         }
     }
@@ -184,7 +189,7 @@ impl Plain {
             let sent = self.client.request(self.request(key, points)).await;
             let (head, body) = sent
                 .map_err(|error| match error.is_connect() {
-                    true => (Addition::Unsent, format!("cannot connect: {}", innermost(&error))),
+                    true => (Addition::Unsent, innermost(&error)),
                     false => broken(&error),
                 })?
                 .into_parts();
@@ -305,6 +310,15 @@ mod tests {
             let cast = voting.add("a", 0, 1).await;
             assert!(matches!(cast, Ok(VoteResult::Perhaps(_))), "{cast:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_gone_cannot_be_reached() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+        drop(listener);
+        let error = VoteSender::to(&place).add("a", 0, 1).await.unwrap_err().to_string();
+        assert!(error.starts_with("the store cannot be reached: "), "{error}");
     }
 
     #[tokio::test]
