@@ -1,7 +1,10 @@
 // The code that an application needs while `weir migrate` moves its table. Copy this file; see docs/migration.md.
 //
-//     const table = { source: "orders", target: "shop" }[await route.write()]; // new Route(dynamodb, "shop")
-//     await dynamodb.putItem(insert(table, item, ["pk", "sk"], "total"));
+//     const tables = { source: ["orders", ["orderID"]], target: ["shop", ["pk", "sk"]] }; // each side has its own key
+//     const [table, keys] = tables[await route.write()]; // route = new Route(dynamodb, "shop", { control })
+//     await dynamodb.putItem(insert(table, item, keys, "total")); // an item of that side's shape
+//
+// `control` is the control table; without it, weir-migrations.
 
 /** @typedef {Record<string, import("@aws-sdk/client-dynamodb").AttributeValue>} Item */
 
@@ -60,13 +63,16 @@ export function visible(item, keys) {
 }
 
 /**
- * Returns the input of a PutItem that overwrites nothing but a tombstone. `always` is an attribute that
- * every item of the table has in addition to its `keys`, even an item that an UpdateItem created.
+ * Returns the input of a PutItem that overwrites nothing but a tombstone. `keys` are the key attributes of this
+ * table: with those of another table, the insert would overwrite. `always` is an attribute that every item of the
+ * table has in addition to its `keys`, even an item that an UpdateItem created.
  * @param {string} table @param {Item} item @param {string[]} keys @param {string} always
  */
 export function insert(table, item, keys, always) {
   if (keys.includes(always) || !Object.hasOwn(item, always))
     throw new TypeError(`\`${always}\` must be an attribute of the item beside its key`);
+  for (const key of keys.filter((key) => !Object.hasOwn(item, key)))
+    throw new TypeError(`\`${key}\` must be an attribute of the item: \`keys\` are the key attributes of \`${table}\``);
   return {
     TableName: table,
     Item: item,

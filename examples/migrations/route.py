@@ -1,7 +1,8 @@
 """The code that an application needs while `weir migrate` moves its table. Copy this file; docs/migration.md explains it.
 
-    table = {"source": "orders", "target": "shop"}[route.write()]  # route = Route(dynamodb, "shop")
-    dynamodb.put_item(**insert(table, item, keys=["pk", "sk"], always="total"))
+    tables = {"source": ("orders", ["orderID"]), "target": ("shop", ["pk", "sk"])}  # each side has its own key
+    table, keys = tables[route.write()]  # route = Route(dynamodb, "shop"); `control=` if it is not weir-migrations
+    dynamodb.put_item(**insert(table, item, keys, always="total"))  # an item of that side's shape
 """
 
 import time
@@ -45,10 +46,14 @@ def visible(item, keys):
 
 
 def insert(table, item, keys, always):
-    """Returns the arguments of a PutItem that overwrites nothing but a tombstone. `always` is an attribute that
-    every item of the table has in addition to its `keys`, even an item that an UpdateItem created."""
+    """Returns the arguments of a PutItem that overwrites nothing but a tombstone. `keys` are the key attributes of
+    this table: with those of another table, the insert would overwrite. `always` is an attribute that every item of
+    the table has in addition to its `keys`, even an item that an UpdateItem created."""
     if always in keys or always not in item:
         raise ValueError(f"`{always}` must be an attribute of the item beside its key")
+    for key in keys:
+        if key not in item:
+            raise ValueError(f"`{key}` must be an attribute of the item: `keys` are the key attributes of `{table}`")
     return {
         "TableName": table,
         "Item": item,

@@ -1,8 +1,9 @@
 //! The code that an application needs while `weir migrate` moves its table. Copy this file;
 //! docs/migration.md explains it.
 //!
-//! `Route::new(&client, "weir-migrations", "shop", KEEP).write().await?` is `source` or `target`;
-//! `insert(&client, table, item, &["pk", "sk"], "total")?.send().await?` writes there.
+//! `Route::new(&client, "weir-migrations", "shop", KEEP).write().await?` is `source` or `target`, and
+//! `insert(&client, table, item, keys, "total")?.send().await?` writes there. Table, item and keys are
+//! those of the side, such as `("orders", &["orderID"])` and `("shop", &["pk", "sk"])`.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -78,8 +79,9 @@ pub fn visible(mut item: Item, keys: &[&str]) -> Option<Item> {
     (gone != Some(&true) || !is_bare).then_some(item)
 }
 
-/// Returns a PutItem that overwrites nothing but a tombstone. `always` is an attribute that every item
-/// of the table has in addition to its `keys`, even an item that an UpdateItem created.
+/// Returns a PutItem that overwrites nothing but a tombstone. `keys` are the key attributes of this
+/// table: with those of another table, the insert would overwrite. `always` is an attribute that every
+/// item of the table has in addition to its `keys`, even an item that an UpdateItem created.
 pub fn insert(
     client: &Client,
     table: &str,
@@ -89,6 +91,10 @@ pub fn insert(
 ) -> Result<PutItemFluentBuilder, String> {
     if keys.contains(&always) || !item.contains_key(always) {
         return Err(format!("`{always}` must be an attribute of the item beside its key"));
+    }
+    if let Some(key) = keys.iter().find(|key| !item.contains_key(**key)) {
+        let keys = format!("`keys` are the key attributes of `{table}`");
+        return Err(format!("`{key}` must be an attribute of the item: {keys}"));
     }
     let is_tombstone = "#mark.#gone = :true AND attribute_not_exists(#always)";
     let put = client.put_item().table_name(table).set_item(Some(item));

@@ -87,6 +87,10 @@ async function main() {
     const item = { [keys[0]]: { S: "p" }, [keys[1]]: { S: "s" }, ...each.item };
     assert.throws(() => insert(table, item, keys, name), new RegExp(`\`${name}\` must be`), each.why);
   }
+  // The keys of another table would make an insert that overwrites.
+  count += 1;
+  const order = { orderID: { S: "1" }, [always]: { N: "1" } };
+  assert.throws(() => insert("orders", order, keys, always), new RegExp(`\`${keys[0]}\` must be .* of \`orders\``));
   for (const each of cases.visible) {
     count += 1;
     const key = { [keys[0]]: { S: "p" }, [keys[1]]: { S: "s" } };

@@ -59,6 +59,14 @@ for case, always in [*((case, ALWAYS) for case in CASES["refused"]), ({"item": {
         assert f"`{always}` must be" in str(error), error
     else:
         raise AssertionError(case)
+# The keys of another table would make an insert that overwrites.
+count += 1
+try:
+    insert("orders", {"orderID": {"S": "1"}, ALWAYS: {"N": "1"}}, KEYS, ALWAYS)
+except ValueError as error:
+    assert f"`{KEYS[0]}` must be" in str(error) and "of `orders`" in str(error), error
+else:
+    raise AssertionError("an item without the key")
 for case in CASES["visible"]:
     count += 1
     key = {KEYS[0]: {"S": "p"}, KEYS[1]: {"S": "s"}}

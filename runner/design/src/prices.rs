@@ -55,12 +55,23 @@ pub enum PricesError {
     /// The text is not JSON of this form.
     #[error(
         "not a list of prices: {0}; write all members of this list with your prices: {example}",
-        example = PRICES.split_whitespace().collect::<String>()
+        example = example()
     )]
     Malformed(#[from] serde_json::Error),
     /// A price is below zero, or not a number.
     #[error("the price `{0}` must be 0 or more")]
     Negative(&'static str),
+}
+
+/// Returns the help of an option that names a file of prices.
+#[must_use]
+pub fn option_help() -> String {
+    format!("A file of prices in US dollars, with all members of this one: {}", example())
+}
+
+/// Returns the prices that Weir brings along as one line of JSON.
+fn example() -> String {
+    PRICES.lines().map(str::trim).collect()
 }
 
 impl Prices {
@@ -146,6 +157,12 @@ mod tests {
         assert!(near(prices.provisioned(0.0, 7200.0), 0.00026));
         let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());
         assert!(day.count() == 3, "{}", prices.of);
+    }
+
+    #[test]
+    fn the_example_is_one_line_and_can_be_read() {
+        assert!(!example().contains('\n'));
+        assert_eq!(Prices::parse(&example()).unwrap(), Prices::own().unwrap());
     }
 
     /// AWS's pricing page: 25 GB at 0.25 dollars; one unit for a month of 730 hours.

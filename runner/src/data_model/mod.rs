@@ -13,7 +13,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use design::{DataModel, Prices};
+use design::{DataModel, Prices, prices};
 use serde_json::json;
 use template::Diagnostics;
 
@@ -50,8 +50,7 @@ enum ModelAction {
 struct CheckArguments {
     /// The model file: JSON or YAML
     file: PathBuf,
-    /// A file of prices, in the form of runner/design/src/prices.json
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = prices::option_help())]
     prices: Option<PathBuf>,
     /// Keep the store with the tables and items running until Ctrl-C
     #[arg(long)]

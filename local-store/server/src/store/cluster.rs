@@ -426,6 +426,11 @@ pub(super) async fn start_replicas(
     Node::start_all(parts.collect()).await
 }
 
+/// Returns the numbers of the nodes that have a new identity, which does not vote yet.
+pub(super) fn rebuilt_slots(members: &BTreeSet<NodeId>, voters: &BTreeSet<NodeId>) -> Vec<u64> {
+    members.difference(voters).copied().map(slot_of).collect()
+}
+
 /// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes
 /// a voter in place of its previous identity. Can be called again after a crash at any point.
 pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
@@ -438,7 +443,8 @@ pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTree
             if voters == members && status.learners.is_empty() {
                 return;
             }
-            tracing::info!(?voters, ?members, "a rebuilt node receives its data");
+            let nodes = rebuilt_slots(&members, &voters);
+            tracing::info!(?nodes, "rebuilt nodes receive their data");
             match leader.change_members(&members).await {
                 Ok(()) => tracing::info!("all replicas are complete again"),
                 Err(error) => tracing::warn!(error, "a rebuilt node does not have its data yet"),

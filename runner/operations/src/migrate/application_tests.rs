@@ -86,6 +86,10 @@ async fn what_an_application_must_do_is_right_in_each_case() {
         let error = insert(client, "parts", item, &keys, always).unwrap_err();
         assert_eq!(error, format!("`{always}` must be an attribute of the item beside its key"));
     }
+    // The keys of another table would make an insert that overwrites.
+    let order = with_keys(&["orderID"], ["1", ""], &json!({ always: {"N": "1"} }));
+    let error = insert(client, "orders", order, &keys, always).unwrap_err();
+    assert!(error.contains("`pk` must be") && error.contains("of `orders`"), "{error}");
     for case in cases["visible"].as_array().unwrap() {
         let whole = |attributes: &Value| with_keys(&keys, ["p", "s"], attributes);
         let seen = visible(whole(&case["item"]), &keys);

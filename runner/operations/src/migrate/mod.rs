@@ -39,6 +39,7 @@ use crate::migrate::switch::{complete, cutover, revert, verb_hooks, verify};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{Output, say};
+use design::prices;
 
 /// Default timeout of waits: one day.
 const WAIT_SECONDS: u64 = 24 * 3600;
@@ -46,7 +47,7 @@ const WAIT_SECONDS: u64 = 24 * 3600;
 /// Arguments of `weir migrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\nWords: the route is an entry of the control table that says which tables the application uses, and the epoch counts its changes. A mark is an attribute that Weir writes into an item, such as `_weir`. A tombstone is a mark in place of a deleted item: readers skip it. `complete` removes both\n\n`weir init migration` writes a project with a commented plan; `weir migrate plan --help` shows a short one\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\nWords: the route is an entry of the control table that says which tables the application uses, and the epoch counts its changes. A mark is an attribute that Weir writes into an item, such as `_weir`. A tombstone is a mark in place of a deleted item: readers skip it. `complete` removes both\n\n`weir init migration` writes a project with a commented plan; `weir migrate plan --help` shows a short one\n\nEvery command may be interrupted and run again. An interrupted `cutover` or `revert` may leave writers blocked until you run it again\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]
@@ -73,8 +74,7 @@ enum MigrateVerb {
         /// Number of items of each table to try
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
-        /// A file of prices, in the form of runner/design/src/prices.json
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", help = prices::option_help())]
         prices: Option<PathBuf>,
     },
     /// Start or resume: follow the stream, then backfill
@@ -83,7 +83,7 @@ enum MigrateVerb {
     Work(command::WorkArguments),
     /// Show progress, what blocks the next step, and the next commands
     #[command(
-        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop\n\nPhases, in this order: preparing, copying, tailing (the backfill is done), ready (`verify` found no difference), cutting-over, turning, cut-over; then completing, completed. `revert` leads from cut-over through reverting and returning to reverted, `abort` before the cut-over to aborted"
+        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop\n\nWritten items are those that the backfill wrote: an item that it read may make no target, or a change may have brought its target earlier\n\nPhases, in this order: preparing, copying, tailing (the backfill is done), ready (`verify` found no difference), cutting-over, turning, cut-over; then completing, completed. `revert` leads from cut-over through reverting and returning to reverted, `abort` before the cut-over to aborted\n\nExit codes: 0 shown, 1 failed; other ones only with --exit-code"
     )]
     Status {
         /// The migration
@@ -96,6 +96,7 @@ enum MigrateVerb {
         look: Option<u64>,
     },
     /// Print each change of the status, until only a command can change it
+    #[command(after_help = "Exit codes: 0 only a command can change it, 1 failed")]
     Watch {
         /// The migration
         name: String,
@@ -115,16 +116,23 @@ enum MigrateVerb {
         timeout: u64,
     },
     /// Pause the backfill; changes are still applied
+    #[command(
+        after_help = "A pause has no limit: workers must keep running, and apply changes\n\nExit codes: 0 done, 1 failed, 4 refused"
+    )]
     Pause {
         /// The migration
         name: String,
     },
-    /// Resume the backfill. Streams keep changes for 24 h: after a longer pause of all workers, abort instead
+    /// Resume the backfill, after `pause` or once the cause of a failing segment is fixed
+    #[command(
+        after_help = "A pause has no limit. Streams keep changes for 24 h: if no worker ran for so long, abort instead\n\nExit codes: 0 done, 1 failed, 4 refused"
+    )]
     Resume {
         /// The migration
         name: String,
     },
     /// Limit the items per second that the backfill reads, over all workers; 0 for no limit
+    #[command(after_help = "Exit codes: 0 done, 1 failed, 4 refused")]
     Throttle {
         /// The migration
         name: String,
@@ -144,6 +152,9 @@ enum MigrateVerb {
     Complete(complete::CompleteArguments),
     /// Abort before the cut-over: sources are unchanged, targets are yours to delete; changes made
     /// in place or by a purge stay
+    #[command(
+        after_help = "Exit codes: 0 done, 1 failed, 3 done, but the hook `after-abort` failed, 4 refused"
+    )]
     Abort {
         /// The migration
         name: String,
@@ -152,6 +163,9 @@ enum MigrateVerb {
         dry_run: bool,
     },
     /// Show a document of a split, assembled from its current parts
+    #[command(
+        after_help = "Exit codes: 0 shown, 1 failed or no such document, 4 the migration is no split"
+    )]
     Document {
         /// The migration
         name: String,
@@ -159,8 +173,10 @@ enum MigrateVerb {
         key: String,
     },
     /// List migrations
+    #[command(after_help = "Exit codes: 0 listed, 1 failed")]
     List,
     /// Show the journal of a migration: every phase change
+    #[command(after_help = "Exit codes: 0 shown, 1 failed or no such migration")]
     Journal {
         /// The migration
         name: String,

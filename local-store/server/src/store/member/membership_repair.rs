@@ -10,6 +10,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::peer_service::PeerService;
+use crate::store::cluster::rebuilt_slots;
 use node::ring::ArcId;
 use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
@@ -39,7 +40,8 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         if status.learners.is_empty() && voters == members {
             continue;
         }
-        tracing::info!(?members, "a rebuilt node receives its data");
+        let nodes = rebuilt_slots(&members, &voters);
+        tracing::info!(?nodes, "rebuilt nodes receive their data");
         match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
             Ok(Ok(())) => tracing::info!("all replicas are complete again"),
             Ok(Err(error)) => tracing::warn!(error, "a rebuilt node does not have its data yet"),

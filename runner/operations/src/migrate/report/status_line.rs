@@ -29,7 +29,7 @@ pub(crate) fn line(status: &Value) -> String {
     let name = at(status, "/migration").as_str().unwrap_or_default();
     let phase = at(status, "/phase").as_str().unwrap_or_default();
     let mut line = format!(
-        "{name}: {phase}{}  copied {} % ({of_all} items read, {} of {} segments, {} written, {} refused)",
+        "{name}: {phase}{}  copied {} % ({of_all} items read, {} of {} segments, {} written by the backfill, {} refused)",
         unswept(status, phase),
         at(status, "/copied_percent"),
         at(status, "/backfill/done"),

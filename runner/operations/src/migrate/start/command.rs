@@ -66,6 +66,9 @@ pub(crate) fn rate(text: &str) -> Result<u64> {
 
 /// Arguments of `weir migrate work`.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the migration has ended, 1 failed, 130 or 143 interrupted; run it again to resume"
+)]
 pub(crate) struct WorkArguments {
     /// The migration
     name: String,
@@ -86,7 +89,7 @@ struct Workers {
     /// Data folder of local workers: checkpoints, logs and refused records
     #[arg(long, default_value = DIRECTORY, value_name = "FOLDER")]
     directory: PathBuf,
-    /// The folder of the function's package
+    /// The folder of the function's Rust package in a checkout of Weir; without it, the installed function runs
     #[arg(long, default_value = PACKAGE, value_name = "FOLDER")]
     package: PathBuf,
     /// Deliver each successful batch a second time, as happens on AWS

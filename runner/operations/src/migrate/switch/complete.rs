@@ -27,7 +27,7 @@ use client::output::{counted, say, show};
 /// Arguments of `weir migrate complete`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate complete shop --dry-run\n  weir migrate complete shop\n\nExit codes: 0 done, 3 differences, 4 refused, 5 timed out; run it again to resume",
+    after_help = "Examples:\n  weir migrate complete shop --dry-run\n  weir migrate complete shop\n\nExit codes: 0 done, 1 failed, 3 differences, or the hook `after-complete` failed, 4 refused, 5 timed out; run it again to resume",
     mut_arg("timeout", |timeout| timeout.help("Maximum seconds for each table"))
 )]
 pub(crate) struct CompleteArguments {

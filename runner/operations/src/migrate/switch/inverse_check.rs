@@ -133,7 +133,9 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
             "all writes up to {known} were copied back; streams may have trimmed later ones"
         ));
     }
-    Some(format!("all writes up to {known} were copied back; check again by {until}"))
+    Some(format!(
+        "all writes up to {known} were copied back; check again by {until}, with `verify`, or with `status` while no change waits"
+    ))
 }
 
 #[cfg(test)]

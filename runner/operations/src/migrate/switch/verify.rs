@@ -61,12 +61,12 @@ const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 /// Arguments of `weir migrate verify`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nExit codes: 0 no difference, 3 differences, 4 refused, 5 timed out"
+    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nA repair writes only the side that clients do not use: the targets before the cut-over, the sources after it. For a plan in place or a purge it changes the items themselves, unless a client changed them meanwhile\n\nExit codes: 0 no difference, 1 failed, 3 differences, 4 refused, 5 timed out"
 )]
 pub(crate) struct VerifyArguments {
     /// The migration
     name: String,
-    /// Repair the differences, then compare again
+    /// Repair the differences on the side that clients do not use, then compare again
     #[arg(long)]
     repair: bool,
     /// Seconds for everything, including repair and second comparison
