@@ -302,7 +302,8 @@ mod tests {
     fn a_code_has_its_kind_of_failure() {
         use aws_sdk_dynamodb::error::ErrorMetadata;
         use aws_sdk_s3::operation::put_object::PutObjectError;
-        let kinds: [(fn(String) -> Failure, &[&str]); 3] = [
+        type Kind = fn(String) -> Failure;
+        let kinds: [(Kind, &[&str]); 3] = [
             (Failure::Retry, &["ThrottlingException", "RequestLimitExceeded", "SlowDown"]),
             (Failure::Unknown, &["InternalServerError", "InternalError", "ServiceUnavailable"]),
             (Failure::Fatal, &["AccessDenied", "NoSuchBucket", "ValidationException"]),

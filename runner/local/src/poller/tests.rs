@@ -192,11 +192,11 @@ async fn answer(
 /// A function that records its batches and returns the answers that the test sets.
 #[derive(Default)]
 pub(super) struct FakeFunction {
-    batches: Mutex<Vec<Vec<u64>>>,
+    pub(super) batches: Mutex<Vec<Vec<u64>>>,
     /// The records that it always reports as failed.
     pub(super) poison: Vec<u64>,
     /// Whether it never answers.
-    hangs: bool,
+    pub(super) hangs: bool,
 }
 
 #[async_trait]
