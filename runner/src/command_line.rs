@@ -138,6 +138,14 @@ impl Verb {
             _ => None,
         }
     }
+
+    /// Returns the template that the verb's own argument names.
+    fn template(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Check(arguments) => arguments.file.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// Runs the command line and returns the exit code.
@@ -233,11 +241,7 @@ fn examples_first(command: clap::Command) -> clap::Command {
 
 async fn carry_out(line: CommandLine) -> Result<Exit> {
     let output = line.output;
-    let of_check = match &line.verb {
-        Verb::Check(arguments) => arguments.file.clone(),
-        _ => None,
-    };
-    let template = of_check.or_else(|| line.template.clone());
+    let template = line.verb.template().or(line.template.as_ref()).cloned();
     let template = template.or_else(|| template_in(Path::new(""))).ok_or_else(no_template);
     let folder = template.as_deref().map_or_else(|_| PathBuf::from("."), folder_of);
     let context = context(&line.parameters, &folder);
