@@ -27,8 +27,9 @@ const MEMORY_KB_MAX: u64 = 1_600_000;
 const SLOW: usize = 100;
 /// Threads that a process with three nodes has for them, more than documented.
 const OWN_THREADS_MAX: usize = 40;
-/// Threads that slow requests may add to an idle process.
-const SLOW_THREADS_MAX: usize = 16;
+/// Threads that slow requests may add to an idle process: half of the requests to one port. A busy machine
+/// needs some of them for the files that the requests create.
+const SLOW_THREADS_MAX: usize = SLOW / 2;
 
 /// Returns a number of a process from its `/proc/PID/status`.
 fn number_of(process: &Process, name: &str) -> u64 {

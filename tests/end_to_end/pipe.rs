@@ -145,7 +145,7 @@ fn a_second_up_finds_the_data_and_resumes() {
     // The process is killed without warning; the third process continues.
     (5..10).for_each(|slot| vote(&up, slot));
     let old = up.process.id();
-    let functions = wait_for("a function at work", LIMIT, || {
+    let functions = wait_for("a running function", LIMIT, || {
         Some(instances(&up)).filter(|processes| !processes.is_empty())
     });
     up.process.kill();

@@ -199,7 +199,7 @@ fn time_and_expiry(up: &Up) {
     up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
     // Records that are not read before their stream is trimmed are lost, and stay reported.
     until_worked_off(up);
-    assert_eq!(code(up, &["clock", "advance", "10000h"]), 4, "more than a year, and for good");
+    assert_eq!(code(up, &["clock", "advance", "10000h"]), 4, "more than a year, permanently");
     assert_eq!(code(up, &["clock", "advance", "10000h", "--yes"]), 0);
     assert_eq!(code(up, &["ttl", "sweep"]), 0);
     assert_eq!(up.store.scan("movies").len(), 0);

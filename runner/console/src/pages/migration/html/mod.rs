@@ -167,7 +167,7 @@ fn progress(view: &View) -> Markup {
             }
             dt { "Workers" }
             dd {
-                (view.workers.at_work) " at work; " (view.workers.open_segments) " segments open"
+                (view.workers.at_work) " running; " (view.workers.open_segments) " segments open"
                 @if view.workers.set_aside > 0 {
                     ", " span.bad { (view.workers.set_aside) " set aside until " code { "resume" } }
                 }

@@ -104,7 +104,7 @@ fn the_page_answers_what_an_operator_asks() {
         "<li>a second reason</li>",
         "420 of about 1000 items read",
         "20 now, 15 on average; 40 allowed (throttled: paused by the operator)",
-        "2 at work; 5 segments open",
+        "2 running; 5 segments open",
         "1 set aside until",
         "7 s behind; 3 of 9 changes wait, the oldest would be lost in 23 h",
         "rolled back at <time datetime=\"1970-01-01T00:00:00Z\">1970-01-01 00:00:00</time>: at most 4 s",
