@@ -105,4 +105,4 @@ def test_what_a_function_gives_up_ends_the_wait(weir_up, tmp_path):
     with pytest.raises(WeirError, match="discarded") as raised:
         up.settle()
     told = str(raised.value)
-    assert "the last lines of CountersFunction:" in told and "REPORT RequestId" in told, told
+    assert "the last lines of CountersFunction:" in told and "SLOT_VALUE is not set" in told, told
