@@ -1,4 +1,5 @@
-//! The runtime of a function's program: one thread, and a few for what blocks.
+//! The Tokio runtime of a function's program: one thread for async work, and a small pool for calls that
+//! block.
 
 use std::future::Future;
 use std::process::ExitCode;

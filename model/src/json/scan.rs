@@ -64,8 +64,8 @@ impl<'t> Scanner<'t> {
         self.is_unusual = true;
     }
 
-    /// Returns the text that `read` consumes, if it is exactly the text that `encode` would write.
-    /// White space before the text is ignored.
+    /// Runs `read`, and returns its value with the text that it consumed. The text is `None` if `encode`
+    /// would write the value differently. White space before the text is ignored.
     pub(crate) fn as_written<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Option<T>,

@@ -89,7 +89,7 @@ pub struct LoadArguments {
     /// The attribute for the time to live
     #[arg(long, value_name = "NAME", requires = "expires_in")]
     pub ttl_attribute: Option<String>,
-    /// Count lines instead of putting items: the counter of a line, with {column} placeholders
+    /// Count lines instead of putting items; the template of a counter's name, with {column} placeholders
     #[arg(long, value_name = "TEMPLATE", requires = "voter", conflicts_with = "expires_in")]
     pub count_into: Option<String>,
     /// The column whose hash chooses the slot

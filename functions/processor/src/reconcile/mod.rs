@@ -336,8 +336,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
     }
 }
 
-/// Divides the counters into groups that are checked together. The first group begins at this run's
-/// starting point.
+/// Divides the counters into groups of at most `at_once`, which are checked together. The first counter
+/// rotates with `minute`, so that runs that reach the deadline do not always skip the same counters.
 fn groups_in_turn(
     counters: BTreeSet<String>,
     minute: u64,

@@ -37,9 +37,9 @@ type Nonce = [u8; 16];
 /// The message of the connecting side.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
-    /// The slot of the sender. The next field is the slot that the sender expects at the other
-    /// side.
+    /// The slot of the sender.
     slot: u64,
+    /// The slot that the sender expects the receiver to have.
     to: u64,
     /// The slots of the sender's cluster.
     slots: Vec<u64>,

@@ -1,5 +1,5 @@
-//! The background work of a replica without a group, like `server::ticks`: TTL, shard rotation, tokens. The
-//! nodes of a group run the server's own ticks.
+//! Runs the background work of a replica without a group, such as TTL, shard rotation and the expiry of
+//! idempotency tokens. The nodes of a group run `server::ticks`.
 
 use std::sync::Arc;
 use std::time::Duration;

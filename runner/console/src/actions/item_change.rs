@@ -1,4 +1,4 @@
-//! What an edit of an item writes, and on which condition. Pure.
+//! What an edit of an item writes, and on which condition.
 //!
 //! DynamoDB can compare attributes that a request names, and not whole items. The condition names the
 //! changed attributes and as many of the others as an expression may have. Attributes that it does not
@@ -62,8 +62,8 @@ pub(super) fn update(
     Some(Update { changes: changed.len(), expression: clauses.join(" "), condition })
 }
 
-/// Returns the condition that an item is as it was read. The attributes `first` are in it in any case,
-/// others as far as they fit.
+/// Returns a condition that holds if the item is unchanged since it was read. It always includes the
+/// attributes `first`, and other attributes up to `CHANGES_MAX` in total.
 pub(super) fn as_read(placeholders: &mut Placeholders, read: &Item, first: &[&str]) -> String {
     let others = read.keys().map(String::as_str).filter(|name| !first.contains(name));
     let names = first.iter().copied().chain(others).take(CHANGES_MAX.max(first.len()));

@@ -1,4 +1,4 @@
-//! A tool: its description for a client, and the request that a call makes. Pure.
+//! A tool: its description for a client, and the request that a call makes.
 //!
 //! It checks names and types of arguments. Their values are for the page to check.
 

@@ -1,6 +1,6 @@
 //! The batches that block a shard now, according to the journal: since when, and why.
 //!
-//! Pure.
+//! It has no side effects.
 
 use std::collections::BTreeMap;
 

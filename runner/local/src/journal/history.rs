@@ -1,6 +1,6 @@
 //! The history of one record, for each mapping, collected from the journal.
 //!
-//! Pure.
+//! It has no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 

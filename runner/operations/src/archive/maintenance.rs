@@ -36,7 +36,7 @@ pub(super) struct CompactArguments {
     /// hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
-    /// Include younger parts; use it only while no function writes to the archive
+    /// Allow --age below 900, and make 0 its default; use it only while no function writes to the archive
     #[arg(long)]
     nothing_is_archiving: bool,
 }

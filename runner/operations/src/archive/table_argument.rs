@@ -50,7 +50,7 @@ impl OneOfAll {
     }
 }
 
-/// A table that must be named.
+/// A required table argument, as `TABLE` or `--table`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct NamedTable {
     /// The table

@@ -1,4 +1,4 @@
-//! The text of a filter: one pattern, or a `FilterCriteria` object as a template has it. Pure.
+//! The text of a filter: one pattern, or a `FilterCriteria` object as a template has it.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The HTML of the page. Pure.
+//! The page of the filter tester as HTML. It reads only what it is given.
 
 use maud::{Markup, html};
 

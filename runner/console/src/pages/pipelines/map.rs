@@ -1,4 +1,4 @@
-//! The map: table, mapping, function and target of each mapping, from left to right, as SVG. Pure.
+//! The map: table, mapping, function and target of each mapping, from left to right, as SVG.
 //!
 //! The page has the same facts as text, so the map is one picture for a screen reader.
 

@@ -1,6 +1,6 @@
 //! The state of a mapping, and the sentence that answers why its function did not run.
 //!
-//! Pure.
+//! It has no side effects.
 
 use client::output::counted;
 use local::journal::Failing;

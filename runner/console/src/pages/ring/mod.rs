@@ -44,7 +44,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     }
 }
 
-/// Reads the store's status.
+/// Converts the store's status to the view; what the status lacks is as in `empty`.
 fn read(status: &Value, empty: View) -> Result<View, serde_json::Error> {
     let nodes = status.get("nodes").cloned().unwrap_or_default();
     let replicas = status.get("replicas").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);

@@ -1,5 +1,5 @@
 //! Decides when an open page is loaded again: at once while records come one by one. While they come fast, the page
-//! shows their number. Pure.
+//! shows their number.
 
 /// The number of new records up to which the page is loaded again. A reload reads the stream, so a
 /// fast stream must not trigger one.

@@ -1,4 +1,4 @@
-//! The HTML of the page. Pure.
+//! The page of a migration as HTML. It reads only what it is given.
 
 use maud::{Markup, html};
 use operations::migrate::api::{PhasePlace, Safety};
