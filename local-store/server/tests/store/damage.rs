@@ -358,11 +358,12 @@ fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
     })
 }
 
-/// Flips a bit in the middle of the largest file of a folder. The file may be in use. A running store may
-/// remove it at any time; then the function chooses again.
+/// Flips a bit in the middle of the largest file of a folder, when this file has an item. The file may be in
+/// use. A running store may still write it, or remove it at any time; then the function chooses again.
 fn flip_a_bit(folder: &Path) {
     let size = |path: &PathBuf| fs::metadata(path).map_or(0, |metadata| metadata.len());
-    wait_for("a file stays", || {
+    let mut seen = None;
+    wait_for("a file with an item stays", || {
         let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let largest = files.max_by_key(size)?;
         let mut file = match OpenOptions::new().read(true).write(true).open(&largest) {
@@ -370,7 +371,10 @@ fn flip_a_bit(folder: &Path) {
             opened => opened.unwrap(),
         };
         let length = file.metadata().unwrap().len();
-        assert!(length > ITEM_BYTES as u64, "{} has no block with an item", largest.display());
+        let is_written = seen.replace((largest.clone(), length)) == Some((largest.clone(), length));
+        if !is_written || length <= ITEM_BYTES as u64 {
+            return None;
+        }
         let mut byte = [0];
         file.seek(SeekFrom::Start(length / 2)).unwrap();
         file.read_exact(&mut byte).unwrap();
