@@ -128,14 +128,22 @@ def with_pyarrow(place):
     return table.column_names, [tuple(row.values()) for row in table.select(WANTED).to_pylist()]
 
 
+def by_ddl(engine, place):
+    """Returns what the statement of `weir archive ddl` returns."""
+    ddl = [WEIR, "archive", "ddl", "--table", "movies", "--engine", engine, "--folder", place.parent]
+    statement = subprocess.run(ddl, capture_output=True, text=True, check=True, cwd=place).stdout
+    names = {}
+    exec(statement, names)
+    return names["movies_archive"]
+
+
 def with_pandas(place):
-    frame = pandas.read_parquet(place, schema=schema_of(place), dtype_backend="pyarrow")
+    frame = by_ddl("pandas", place)
     return list(frame.columns), frame[list(WANTED)].itertuples(index=False, name=None)
 
 
 def with_polars(place):
-    scans = [polars.scan_parquet(file, glob=False, hive_partitioning=True) for file in files_of(place)]
-    frame = polars.concat(scans, how="diagonal").collect()
+    frame = by_ddl("polars", place).collect()
     return frame.columns, frame.select(WANTED).iter_rows()
 
 

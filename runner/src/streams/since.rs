@@ -2,13 +2,13 @@
 //!
 //! All times are UTC by the store's clock, as `weir streams tail` prints them.
 
-use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, civil, tz::TimeZone};
 
 /// The reason why a value of `--since` is rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum SinceError {
     #[error(
-        "--since takes a time of day in UTC (14:05), a duration (10m, 2h), or 2026-11-28T14:05:00Z; not `{0}`"
+        "--since takes a time of day in UTC (14:05), a duration (10m, 2h, 1d), or 2026-11-28T14:05:00Z; not `{0}`"
     )]
     Unreadable(String),
     #[error("--since is later than the store's clock, which shows {now}: `{text}`")]
@@ -16,7 +16,7 @@ pub(super) enum SinceError {
 }
 
 /// Returns the time in seconds since 1970. A time of day means its last occurrence before `now_seconds`.
-/// A duration counts back from `now_seconds`.
+/// A duration counts back from `now_seconds`; a day has 24 hours.
 ///
 /// # Errors
 /// The text has another form, or is later than `now_seconds`.
@@ -31,8 +31,9 @@ pub(super) fn read(text: &str, now_seconds: i64) -> Result<i64, SinceError> {
         let day = SignedDuration::from_hours(24);
         if today > now { today.checked_sub(day).map_err(|_| unreadable())? } else { today }
     } else {
-        let duration: SignedDuration = text.parse().map_err(|_| unreadable())?;
-        now.checked_sub(duration).map_err(|_| unreadable())?
+        let span: Span = text.parse().map_err(|_| unreadable())?;
+        let duration = span.to_duration(SpanRelativeTo::days_are_24_hours());
+        now.checked_sub(duration.map_err(|_| unreadable())?).map_err(|_| unreadable())?
     };
     if moment > now {
         return Err(SinceError::Future { text: text.to_owned(), now });
@@ -53,6 +54,9 @@ mod tests {
             ("15:01", Some("2026-11-27T15:01:00Z")),
             ("10m", Some("2026-11-28T14:50:00Z")),
             ("1h30m", Some("2026-11-28T13:30:00Z")),
+            ("1d", Some("2026-11-27T15:00:00Z")),
+            ("1w", Some("2026-11-21T15:00:00Z")),
+            ("1mo", None),
             ("2026-11-28T14:05:00Z", Some("2026-11-28T14:05:00Z")),
             ("2026-11-28T15:05:00+01:00", Some("2026-11-28T14:05:00Z")),
             ("2026-11-28T15:00:01Z", None),

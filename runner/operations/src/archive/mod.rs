@@ -84,9 +84,9 @@ enum ArchiveVerb {
         #[arg(long, value_name = "TIME")]
         as_of: Option<String>,
     },
-    /// Write DDL for a query engine, from the schemas of the parts
+    /// Write DDL for a query engine, or the statement for pandas or polars, from the schemas of the parts
     #[command(
-        after_help = "Examples:\n  weir archive ddl --engine duckdb\n  weir archive ddl --engine athena --location s3://bucket/archive --key-columns year,title"
+        after_help = "Examples:\n  weir archive ddl --engine duckdb\n  weir archive ddl --table movies --engine polars > movies_archive.py\n  weir archive ddl --engine athena --location s3://bucket/archive --key-columns year,title"
     )]
     Ddl {
         #[command(flatten)]
@@ -327,7 +327,9 @@ async fn write_ddl(
         key_columns
     };
     let location = location.unwrap_or_else(|| match engine {
-        Engine::Duckdb => table_root(source, first, source.files()),
+        Engine::Duckdb | Engine::Pandas | Engine::Polars => {
+            table_root(source, first, source.files())
+        }
         Engine::Athena | Engine::Glue => table_root(source, first, source.location()),
     });
     let target = Target {

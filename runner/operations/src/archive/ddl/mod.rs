@@ -1,8 +1,10 @@
-//! `weir archive ddl`: writes the table and views for a query engine, from the schemas of the
-//! parts.
+//! `weir archive ddl`: writes the table and views for a query engine, or the statement for a Python library,
+//! from the schemas of the parts.
 //!
 //! A column whose type differs between parts is left out. A note in the DDL lists the differing
 //! parts; the values are still in `_item`. This module only writes text.
+
+mod python;
 
 use std::fmt::Write as _;
 
@@ -25,6 +27,10 @@ pub(super) enum Engine {
     Duckdb,
     /// JSON for `aws glue create-table --table-input`
     Glue,
+    /// Python for pandas
+    Pandas,
+    /// Python for polars
+    Polars,
 }
 
 /// The table for which DDL is written.
@@ -51,16 +57,17 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     }
     let (agreed, conflicts): (Vec<&UnionColumn>, Vec<&UnionColumn>) =
         union.columns.iter().partition(|column| column.only_type().is_some());
-    if engine == Engine::Glue {
-        return Ok(glue(target, &agreed));
-    }
     let mut out = String::new();
+    let comment = if matches!(engine, Engine::Pandas | Engine::Polars) { "#" } else { "--" };
     for note in conflicts.iter().filter_map(|column| column.conflict()) {
-        let _ = writeln!(out, "-- left out, its values are in _item: {note}");
+        let _ = writeln!(out, "{comment} left out, its values are in _item: {note}");
     }
     match engine {
         Engine::Athena => athena(&mut out, target, &agreed, union),
-        _ => duckdb(&mut out, target, &agreed, union),
+        Engine::Duckdb => duckdb(&mut out, target, &agreed, union),
+        Engine::Glue => return Ok(glue(target, &agreed)),
+        Engine::Pandas => out += &python::pandas(target, &agreed),
+        Engine::Polars => out += &python::polars(target, &agreed),
     }
     Ok(out)
 }
@@ -290,6 +297,65 @@ mod tests {
         ] {
             let text = text(engine, &target, &union).unwrap();
             assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn python_statements_state_the_columns_on_which_parts_agree() {
+        let decimal = CellType::Decimal { precision: 38, scale: 10 };
+        let columns = vec![
+            column("t\"é", "t", &[CellType::Text]),
+            column("differs", "differs", &[CellType::Text, CellType::Bigint]),
+            column("price_n", "price", &[decimal]),
+            column("_deleted_at", "", &[CellType::Timestamp]),
+        ];
+        let target =
+            Target { table: "my-t", location: "/a[1]", first_date: "2026-11-21", key_columns: &[] };
+        let union = Union { columns };
+        for (engine, expected) in [
+            (
+                Engine::Pandas,
+                r#"import pandas
+import pyarrow
+
+my_t_archive = pandas.read_parquet(
+    "/a[1]/table=my-t/",
+    schema=pyarrow.schema([
+        ("t\"é", pyarrow.string()),
+        ("price_n", pyarrow.decimal128(38, 10)),
+        ("_deleted_at", pyarrow.timestamp("ms", "UTC")),
+        ("dt", pyarrow.string()),
+    ]),
+    partitioning="hive",
+    dtype_backend="pyarrow",
+)"#,
+            ),
+            (
+                Engine::Polars,
+                r#"import polars
+
+my_t_archive = polars.scan_parquet(
+    "/a[1]/table=my-t/",
+    schema={
+        "t\"é": polars.String,
+        "price_n": polars.Decimal(38, 10),
+        "_deleted_at": polars.Datetime("ms", "UTC"),
+    },
+    missing_columns="insert",
+    extra_columns="ignore",
+    glob=False,
+    hive_partitioning=True,
+    hive_schema={"dt": polars.String},
+)"#,
+            ),
+        ] {
+            let text = text(engine, &target, &union).unwrap();
+            let (note, statement) = text.split_once('\n').unwrap();
+            assert!(
+                note.starts_with("# left out, its values are in _item: column `differs`"),
+                "{note}"
+            );
+            assert_eq!(statement, expected);
         }
     }
 
