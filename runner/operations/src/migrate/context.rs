@@ -122,7 +122,7 @@ impl Context {
         let Some(PlanEntry { plan: json, .. }) = entry else {
             self.state(name).await?;
             return Err(Failure::Fatal(format!(
-                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if that has ended"
+                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if it has exited"
             )));
         };
         let plan = serde_json::from_str(&json)

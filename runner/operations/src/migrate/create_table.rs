@@ -29,7 +29,7 @@ impl Control {
             return Ok(None);
         }
         Ok(Some(format!(
-            "no control table `{}` at `{endpoint}`: name the stack's control table (stack output ControlTableName) with --control-table; or create a new one with --create-control-table and use --local-workers, because no function follows a new table",
+            "no control table `{}` at `{endpoint}`: name the stack's control table (stack output ControlTableName) with --control-table; or create a new one with --create-control-table and use --local-workers, because no function reads the stream of a new table",
             self.table
         )))
     }

@@ -61,7 +61,7 @@ impl Hooks {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
         let wrong =
-            |error| format!("cannot read the folder of hooks `{}`: {error}", folder.display());
+            |error| format!("cannot read the hooks folder `{}`: {error}", folder.display());
         for entry in std::fs::read_dir(folder).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             check(&entry.path(), &entry.file_name().to_string_lossy())?;
@@ -134,7 +134,7 @@ async fn run_program(program: &Path, hook: &str, input: &str, limit: Duration) -
     });
     match ended.await {
         Err(_) => Err(failed(format!("timed out after {} s and was killed", limit.as_secs()))),
-        Ok(Err(error)) => Err(failed(format!("cannot be waited for: {error}"))),
+        Ok(Err(error)) => Err(failed(format!("did not report its exit status: {error}"))),
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(failed(format!("failed: {status}"))),
     }

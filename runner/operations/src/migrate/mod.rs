@@ -47,7 +47,7 @@ const WAIT_SECONDS: u64 = 24 * 3600;
 /// Arguments of `weir migrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\nWords: the route is an entry of the control table that says which tables the application uses, and the epoch counts its changes. A mark is an attribute that Weir writes into an item, such as `_weir`. A tombstone is a mark in place of a deleted item: readers skip it. `complete` removes both\n\n`weir init migration` writes a project with a commented plan; `weir migrate plan --help` shows a short one\n\nEvery command may be interrupted and run again. An interrupted `cutover` or `revert` may leave writers blocked until you run it again\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\nTerms: the route is the control table entry that selects the tables that the application uses; the epoch counts the changes of the route. A mark is an attribute that Weir writes into an item, such as `_weir`. A tombstone is an item with only a mark that replaces a deleted item: readers skip it. `complete` removes marks and tombstones\n\n`weir init migration` writes a project with a commented plan; `weir migrate plan --help` shows a short one\n\nEvery command may be interrupted and run again. An interrupted `cutover` or `revert` may leave writers blocked until you run it again\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]
@@ -83,7 +83,7 @@ enum MigrateVerb {
     Work(command::WorkArguments),
     /// Show progress, what blocks the next step, and the next commands
     #[command(
-        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop\n\nWritten items are those that the backfill wrote: an item that it read may make no target, or a change may have brought its target earlier\n\nPhases, in this order: preparing, copying, tailing (the backfill is done), ready (`verify` found no difference), cutting-over, turning, cut-over; then completing, completed. `revert` leads from cut-over through reverting and returning to reverted, `abort` before the cut-over to aborted\n\nExit codes: 0 shown, 1 failed; other ones only with --exit-code"
+        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop\n\nWritten items are the targets that the backfill wrote. This can be fewer than the items read: an item may have no target, or a change may have written its target already\n\nPhases, in this order: preparing, copying, tailing (the backfill is done), ready (`verify` found no difference), cutting-over, turning, cut-over; then completing, completed. `revert` goes from cut-over through reverting and returning to reverted. `abort`, possible before the cut-over, goes to aborted\n\nExit codes: 0 shown, 1 failed; with --exit-code as described at the flag"
     )]
     Status {
         /// The migration
@@ -96,14 +96,14 @@ enum MigrateVerb {
         look: Option<u64>,
     },
     /// Print each change of the status, until only a command can change it
-    #[command(after_help = "Exit codes: 0 only a command can change it, 1 failed")]
+    #[command(after_help = "Exit codes: 0 only a command can change the status, 1 failed")]
     Watch {
         /// The migration
         name: String,
     },
     /// Wait until a migration reaches a phase
     #[command(
-        after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600\n\n`ready` is reached by `verify`, not by waiting alone\n\nExit codes: 0 in the phase or a later one, 1 the migration ended in another phase, 5 timed out"
+        after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600\n\nOnly `verify` moves a migration to `ready`\n\nExit codes: 0 in the phase or a later one, 1 the migration ended in another phase, 5 timed out"
     )]
     Wait {
         /// The migration
@@ -117,7 +117,7 @@ enum MigrateVerb {
     },
     /// Pause the backfill; changes are still applied
     #[command(
-        after_help = "A pause has no limit: workers must keep running, and apply changes\n\nExit codes: 0 done, 1 failed, 4 refused"
+        after_help = "A pause has no time limit. Keep the workers running, because they still apply changes\n\nExit codes: 0 done, 1 failed, 4 refused"
     )]
     Pause {
         /// The migration
@@ -125,7 +125,7 @@ enum MigrateVerb {
     },
     /// Resume the backfill, after `pause` or once the cause of a failing segment is fixed
     #[command(
-        after_help = "A pause has no limit. Streams keep changes for 24 h: if no worker ran for so long, abort instead\n\nExit codes: 0 done, 1 failed, 4 refused"
+        after_help = "A pause has no time limit. Streams keep changes for 24 h: if no worker ran for 24 h, abort instead\n\nExit codes: 0 done, 1 failed, 4 refused"
     )]
     Resume {
         /// The migration
@@ -164,7 +164,7 @@ enum MigrateVerb {
     },
     /// Show a document of a split, assembled from its current parts
     #[command(
-        after_help = "Exit codes: 0 shown, 1 failed or no such document, 4 the migration is no split"
+        after_help = "Exit codes: 0 shown, 1 failed or no such document, 4 the migration is not a split"
     )]
     Document {
         /// The migration

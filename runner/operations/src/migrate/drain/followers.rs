@@ -112,7 +112,7 @@ async fn are_seen_within(
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {
         say(&format!(
-            "cannot check that a function reads {} for the way back: the running functions do not report it",
+            "cannot check that a function reads {}, which a revert needs: the running functions do not report which streams they read",
             streams(&unseen)
         ));
         return Ok(true);
@@ -131,11 +131,11 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
                 asked.push(*table);
                 continue;
             }
-            Ok(false) => "the table has no item of this migration for a probe".to_owned(),
+            Ok(false) => "the table has no item of this migration to which a probe could be written".to_owned(),
             Err(failure) => failure.to_string(),
         };
         say(&format!(
-            "cannot check that a function reads {} for the way back: {why}",
+            "cannot check that a function reads {}, which a revert needs: {why}",
             streams(&[table])
         ));
     }
@@ -164,7 +164,7 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report this, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
+                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report the streams that it reads, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
@@ -172,7 +172,7 @@ async fn answered(
         }
         if !is_told && begun.elapsed() > SAID_AFTER {
             say(&format!(
-                "waiting for a function that reads {}, for the way back",
+                "waiting for a function to read {}, which a revert needs",
                 streams(&unseen)
             ));
             is_told = true;

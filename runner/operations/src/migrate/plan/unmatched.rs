@@ -28,13 +28,13 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     match unmatched {
         Unmatched::Read(absent) => of_absent(absent, " is in none of"),
         Unmatched::Key(absent) => {
-            of_absent(absent, ", which a key names, is in none of the items that become of")
+            of_absent(absent, ", used in a key, is in none of the items made from")
         }
         Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in none of"),
         Unmatched::NothingCut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
-                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: 1000` and above a string, binary, list or map, `cut: whole` any value",
+                "`.{path}` is cut in none of {tried} of `{table}`: its type is {}; `cut: each` takes a list that is not empty, `cut: 1000` and above a string, binary, list or map, `cut: whole` any value",
                 types.join(" or ")
             )
         }

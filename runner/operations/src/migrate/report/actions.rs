@@ -92,7 +92,7 @@ impl Standing<'_> {
         let wakes = is_set_aside || self.is("/compared_now");
         if self.allows(Verb::Resume) && (self.state.is_paused() || wakes) {
             let consequence = match self.state.is_paused() {
-                true => "the paused backfill would go on",
+                true => "the paused backfill would resume",
                 false => "workers would be notified of the open segments again",
             };
             actions.push(self.action("resume", consequence));
@@ -115,7 +115,7 @@ impl Standing<'_> {
         if self.allows(Verb::Verify) && !self.is("/compared_now") && is_readable {
             let consequence = match self.state.phase {
                 Phase::CutOver => {
-                    "workers would compare the sources with what the way back makes of every target item"
+                    "workers would convert every target item back, and compare the results with the sources"
                 }
                 _ => {
                     "workers would read every item of both sides, and compare them while clients write"

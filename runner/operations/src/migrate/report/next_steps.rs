@@ -276,7 +276,7 @@ impl<'s> MigrationFacts<'s> {
 
     fn of_cut_over(&self) -> Vec<(String, &'static str)> {
         if !self.has_way_back() {
-            return vec![(self.verb("complete"), "end the migration; there is no way back")];
+            return vec![(self.verb("complete"), "end the migration; it cannot be reverted")];
         }
         let step = |verb: &str, why| (self.verb(verb), why);
         let repair =
@@ -288,10 +288,10 @@ impl<'s> MigrationFacts<'s> {
                     "switch back and lose the differences, if the targets can no longer be used";
                 vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => vec![step("verify", "compare what was copied back, before a revert")],
+            (true, false) => vec![step("verify", "compare the items copied back, before a revert")],
             (false, false) => vec![step("revert", "switch back")],
         };
-        steps.push(step("complete", "close the way back"));
+        steps.push(step("complete", "end the migration; no revert is possible after this"));
         steps
     }
 

@@ -266,7 +266,7 @@ async fn check_samples(
 ) -> Result<()> {
     if let Some(why) = estimate::all_refused(context, &file.plan, migration).await? {
         return Err(refused!(
-            "refused: none of the sampled items can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
+            "refused: none of the sampled items can be transformed; the first error: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
             file.name
         ));
     }

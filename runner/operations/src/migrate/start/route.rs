@@ -35,13 +35,13 @@ async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Opt
     let phase = context.control.state(owner).await?.phase;
     if phase != Phase::None && !phase.has_ended() {
         return Ok(Some(format!(
-            "the route `{name}` is used by `{owner}`, which is {}: end that run first, or write another name for `route`",
+            "the route `{name}` is used by `{owner}`, which is {}: end that migration first, or write another name for `route`",
             phase.as_str()
         )));
     }
     if (route.read, route.write) != (Side::Source, Side::Source) {
         return Ok(Some(format!(
-            "the route `{name}` says `{}` since `{owner}`: applications that ask for it would use the targets of this plan at once; write another name for `route`",
+            "the route `{name}` has been `{}` since `{owner}`: applications that read the route would use the targets of this plan immediately; write another name for `route`",
             route.read.as_str()
         )));
     }
@@ -64,7 +64,7 @@ pub(crate) async fn take(context: &Context, plan: &Plan, expect: Expect<'_>) -> 
             return Ok(());
         }
     }
-    Err(Failure::Unknown(format!("the route `{}` is changing all the time", plan.route())))
+    Err(Failure::Unknown(format!("other processes keep changing the route `{}`", plan.route())))
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
 
         end(context, "two", Phase::Completed, Side::Target).await;
         let why = in_the_way(context, &of("three")).await.unwrap().unwrap();
-        assert!(why.starts_with("the route `shop` says `target` since `two`"), "{why}");
+        assert!(why.starts_with("the route `shop` has been `target` since `two`"), "{why}");
         let own = Plan { route: None, ..of("three") };
         assert_eq!(in_the_way(context, &own).await, Ok(None));
     }

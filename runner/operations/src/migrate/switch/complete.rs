@@ -46,13 +46,13 @@ pub(crate) struct CompleteArguments {
 pub(crate) fn consequence(kind: Kind) -> &'static str {
     match kind {
         Kind::Purge => {
-            "a last comparison would have to find nothing left, and functions would stop following the tables"
+            "a last comparison must find no matching item, and functions would stop following the tables"
         }
         Kind::InPlace => {
-            "the way back would be closed, and functions would stop following the tables"
+            "no revert would be possible, and functions would stop following the tables"
         }
         Kind::Restructure | Kind::Split => {
-            "the way back would be closed, and the marks would be removed"
+            "no revert would be possible, and the marks would be removed"
         }
     }
 }

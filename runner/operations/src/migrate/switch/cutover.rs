@@ -77,7 +77,7 @@ pub(crate) async fn cutover(
     let targets = plan.target_tables(Direction::Forward).join(", ");
     if arguments.dry_run && phase == Phase::Turning {
         say(&format!(
-            "everything is drained: the route would be opened to {targets}; nothing was written"
+            "all streams are drained: the route would be opened to {targets}; nothing was written"
         ));
         return Ok(Exit::Done);
     }
@@ -107,7 +107,7 @@ fn unused_options(
     let has_way_back = !plan.inverse.is_empty() || plan.kind.is_in_place();
     let no_way_back = match (plan.kind.is_in_place(), has_way_back) {
         _ if !no_way_back => None,
-        (true, _) => Some("a change in place needs it for no cut-over"),
+        (true, _) => Some("the cut-over of a change in place never needs it"),
         (false, true) => {
             Some("the plan has an `inverse`, so `weir migrate revert` can switch back")
         }
@@ -126,7 +126,7 @@ fn unused_options(
 /// Describes what `cutover` would do.
 pub(crate) fn consequence(plan: &Plan) -> String {
     format!(
-        "writers of {} would be blocked for {} s and until everything is drained, then use {}",
+        "writers of {} would be blocked for {} s and until all streams are drained, then use {}",
         plan.source_tables(Direction::Forward).join(", "),
         plan.gate_seconds,
         plan.target_tables(Direction::Forward).join(", "),

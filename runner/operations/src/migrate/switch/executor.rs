@@ -142,7 +142,7 @@ impl<'c> Executor<'c> {
         let most = self.most.as_secs();
         tokio::select! {
             ended = tokio::time::timeout(left, self.perform(step)) => ended.unwrap_or_else(|_| {
-                say(&format!("the switch was not decided within {most} s"));
+                say(&format!("the switch was not committed within {most} s"));
                 Ok(Outcome::TimedOut)
             }),
             _ = interruption::requested() => Err(fatal!("interrupted")),

@@ -370,7 +370,7 @@ pub(crate) fn say_unused_answers(
             no_effect("--erased", "the plan erases from no archive");
         } else if !archived.iter().any(|table| is_of(&receipt, name, table)) {
             let why = format!(
-                "it is not the answer to an erasure of `{name}` in {}",
+                "the file is not the response to an erasure of `{name}` in {}",
                 archived.join(", ")
             );
             no_effect(&format!("--erased {}", path.display()), &why);

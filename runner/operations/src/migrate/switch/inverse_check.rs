@@ -56,7 +56,7 @@ pub(crate) async fn forgotten(
 pub(crate) fn differences(state: &State) -> Option<String> {
     let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
     Some(format!(
-        "the last comparison on the way back of `{name}` found {}: run `weir migrate verify {name} --repair` first; if the targets can no longer be used, `weir migrate revert {name} --with-differences` reverts and loses the differences",
+        "the last comparison of `{name}` after the cut-over found {}: run `weir migrate verify {name} --repair` first; if the targets can no longer be used, `weir migrate revert {name} --with-differences` reverts and loses the differences",
         counted(found, "difference", "differences")
     ))
 }

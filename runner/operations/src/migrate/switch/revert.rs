@@ -42,7 +42,7 @@ pub(crate) fn consequence(plan: &Plan) -> String {
             plan.source_tables(Direction::Reverse).join(", ")
         );
     }
-    "writers would be blocked until everything is drained, then use the sources".to_owned()
+    "writers would be blocked until all streams are drained, then use the sources".to_owned()
 }
 
 /// Switches back to the sources.
@@ -73,7 +73,7 @@ pub(crate) async fn revert(
     }
     if plan.inverse.is_empty() {
         return Err(refused!(
-            "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration without a way back"
+            "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration permanently"
         ));
     }
     if let Some(why) = in_vain(&plan, &state).filter(|_| *with_differences) {
@@ -114,7 +114,7 @@ fn in_vain(plan: &Plan, state: &State) -> Option<&'static str> {
     // The result of an unfinished comparison is unknown, and the option accepts that too.
     let may_differ = state.back_differences.is_some_and(|found| found > 0);
     let is_known = state.comparing.is_none() && !may_differ;
-    is_known.then_some("no comparison on the way back has found a difference")
+    is_known.then_some("no comparison after the cut-over has found a difference")
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     let way = if state.phase == Phase::CutOver { BACK } else { THERE };
     if way.direction == Direction::Reverse && plan.inverse.is_empty() {
         return Err(refused!(
-            "`{}` is cut over, and its plan has no `inverse`, so there is no way back to compare",
+            "`{}` is cut over, and its plan has no `inverse`, so nothing is copied back to compare",
             arguments.name
         ));
     }

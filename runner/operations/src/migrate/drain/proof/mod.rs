@@ -228,7 +228,7 @@ impl Drain {
         let mut outcome = Ok(());
         for (of_table, key, mut state, looked) in looks {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
-                state.missing = Some("it is closed; its child shards are not listed yet".into());
+                state.missing = Some("closed shard: its child shards are not listed yet".into());
             }
             // The results of the other shards are kept if one fails.
             self.shards.insert(key, state);

@@ -445,9 +445,9 @@ fn as_text(report: &Value) -> String {
         let dropped = at(report, "/dropped");
         text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
     }
-    // A purge cannot have a way back, so this is not reported for it.
+    // A purge can never be reverted, so this is not reported for it.
     if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
-        text.push_str("  no `inverse`: there is no way back\n");
+        text.push_str("  no `inverse`: the migration cannot be reverted\n");
     }
     for sample in at(report, "/samples").as_array().into_iter().flatten() {
         text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));
@@ -463,8 +463,8 @@ fn findings_text(report: &Value) -> String {
     let (tried, mut text) = (at(report, "/tried"), String::new());
     for (name, title) in [
         ("refused", "cannot be transformed"),
-        ("collisions", "two items for one key"),
-        ("not_invertible", "not restored by the way back"),
+        ("collisions", "two items with the same target key"),
+        ("not_invertible", "not restored by a revert"),
         ("lost_writes", "lost update"),
         ("hot_partitions", "hot partition"),
         ("unmatched", "unknown attribute"),
@@ -472,7 +472,7 @@ fn findings_text(report: &Value) -> String {
         ("archives", "no archive"),
         (
             "reads_any_attribute",
-            "the program may read any attribute; name those that it needs if possible",
+            "the program may read any attribute; name the attributes that it needs if possible",
         ),
     ] {
         let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
@@ -500,7 +500,7 @@ fn phases_text(report: &Value) -> String {
         text.push_str(&format!("  {name}: {writes} write units and {reads} read units{per}\n"));
         for index in at(phase, "/indexes").as_array().into_iter().flatten() {
             text.push_str(&format!(
-                "    of them {} write units in index `{}` of `{}`\n",
+                "    including {} write units in index `{}` of `{}`\n",
                 at(index, "/write_units"),
                 at(index, "/index").as_str().unwrap_or_default(),
                 at(index, "/table").as_str().unwrap_or_default(),

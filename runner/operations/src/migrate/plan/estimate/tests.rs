@@ -102,7 +102,7 @@ fn names_in_keys_and_in_the_inverse_are_reported() {
         (
             "O#{custmer}",
             right.1,
-            "unknown attribute: `.custmer`, which a key names, is in none of the items that become of 1 item of `orders`; did you mean `customer`?",
+            "unknown attribute: `.custmer`, used in a key, is in none of the items made from 1 item of `orders`; did you mean `customer`?",
         ),
         (
             right.0,
@@ -141,10 +141,10 @@ fn a_failing_inverse_is_reported_before_the_migration_begins() {
         )
     };
     for (plan, invertible, not_invertible, words) in [
-        (there.to_owned(), false, 0, "no `inverse`: there is no way back"),
+        (there.to_owned(), false, 0, "no `inverse`: the migration cannot be reverted"),
         (back("del(.pk)"), true, 0, "1.00 targets each (1 tried)"),
-        (back("del(.pk, .total)"), false, 1, "not restored by the way back: orders|"),
-        (back("del(.pk, .id)"), false, 1, "not restored by the way back: "),
+        (back("del(.pk, .total)"), false, 1, "not restored by a revert: orders|"),
+        (back("del(.pk, .id)"), false, 1, "not restored by a revert: "),
     ] {
         let (report, text) = said(&plan, &[order]);
         let found = (&report["invertible"], &report["not_invertible_count"]);

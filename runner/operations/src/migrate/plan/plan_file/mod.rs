@@ -112,13 +112,13 @@ impl Reader<'_, '_> {
             && let Some(node) = root.get("inverse")
         {
             let help = "remove `inverse`: a purge cannot be reverted";
-            self.findings.error(node.at, "a purge has no way back".to_owned(), help);
+            self.findings.error(node.at, "`inverse` does not apply to a purge".to_owned(), help);
         }
         if self.kind == Kind::Split
             && let Some(node) = root.get("inverse")
         {
-            let help = "remove `inverse`: documents are assembled from their parts";
-            self.findings.error(node.at, "a split has a built-in way back".to_owned(), help);
+            let help = "remove `inverse`: a revert assembles documents from their parts";
+            self.findings.error(node.at, "`inverse` does not apply to a split".to_owned(), help);
         }
         let from = self.sources(root, "from", true);
         let inverse = match self.kind {
@@ -234,7 +234,7 @@ impl Reader<'_, '_> {
             }
             Some("touch") => Backfill::Touch,
             _ => {
-                let help = "write `scan`: items are read and copied; or `touch`: items come through the stream";
+                let help = "write `scan`: items are read and copied; or `touch`: items are updated, and copied from the stream";
                 let message = "unknown backfill".to_owned();
                 self.findings.error(node.at, message, help);
                 Backfill::Scan
