@@ -16,7 +16,7 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{self, counted, say};
 
-/// Returns the plan, and what a verb does in the current phase.
+/// Returns the plan, and the decision whether the current phase allows a verb.
 async fn allowed(
     context: &Context,
     name: &str,
@@ -52,12 +52,12 @@ pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result
     Ok(Exit::Done)
 }
 
-/// What a verb did.
+/// The result of a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adjusted {
-    /// The result, for the operator.
+    /// The message for the operator.
     pub text: String,
-    /// Whether the migration's state was changed.
+    /// True if the migration's state was changed.
     pub is_changed: bool,
 }
 
@@ -77,7 +77,7 @@ pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
     Ok(Adjusted { text, is_changed: true })
 }
 
-/// Resumes the backfill, and notifies workers of its open segments.
+/// Resumes the backfill, and notifies workers of the segments that are not yet read.
 ///
 /// # Errors
 /// When the phase does not allow it, or the control table cannot be written.
@@ -146,7 +146,8 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
         interruption::reached(format!("`{name}` is aborted; its route may not be released yet"));
     }
-    // An earlier abort may have died after its phase change, or a cut-over may still block writers.
+    // An earlier abort may have been killed after its phase change, or a cut-over may still block
+    // writers.
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
     context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;

@@ -86,7 +86,7 @@ async fn what_an_application_must_do_is_right_in_each_case() {
         let error = insert(client, "parts", item, &keys, always).unwrap_err();
         assert_eq!(error, format!("`{always}` must be an attribute of the item beside its key"));
     }
-    // The keys of another table would make an insert that overwrites.
+    // With the keys of another table, the insert would overwrite an existing item.
     let order = with_keys(&["orderID"], ["1", ""], &json!({ always: {"N": "1"} }));
     let error = insert(client, "orders", order, &keys, always).unwrap_err();
     assert!(error.contains("`pk` must be") && error.contains("of `orders`"), "{error}");
@@ -136,7 +136,7 @@ async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
         async move {
             match read {
                 1 | 2 => proxy::refusal(400, "ResourceNotFoundException"),
-                // The answer arrives so late that the route in it is too old.
+                // The response arrives so late that its route is already out of date.
                 3 => {
                     tokio::time::sleep(Duration::from_millis(800)).await;
                     let answer = json!({ "Item": sides("source", "source") });

@@ -1,7 +1,8 @@
 //! Limits retries of writes that had no effect because another process changed the entry or
 //! DynamoDB throttled.
 //!
-//! In both cases nothing was written. [`contention`] defines the number of attempts and the pauses.
+//! In both cases the write had no effect. [`contention`] defines the number of attempts and the
+//! pauses.
 //!
 //! [`contention`]: client::contention
 
@@ -12,8 +13,8 @@ use client::contention::{Attempts, NotApplied};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteResult {
     Done,
-    /// Nothing was written, because another process changed the entry. The caller must read the entry again
-    /// and repeat its decision.
+    /// Nothing was written, because another process changed the entry. The caller must read the
+    /// entry again and repeat its decision.
     Changed,
     /// Nothing was written, because DynamoDB throttled. The value is its message.
     Throttled(String),

@@ -17,9 +17,9 @@ const MADE_LIMIT: Duration = Duration::from_secs(120);
 const MADE_LOOK: Duration = Duration::from_millis(500);
 
 impl Control {
-    /// Returns why a missing control table is not created automatically. On AWS, functions follow
-    /// only the control table of their stack. A table that is created because of a typing error
-    /// would cost money and have no effect.
+    /// Returns why a missing control table is not created automatically; `None` if it exists or may
+    /// be created. On AWS, functions read only the control table of their stack, so a table that is
+    /// created because of a typing error would cost money and have no effect.
     pub(crate) async fn missing(
         &self,
         endpoint: &str,
@@ -98,7 +98,7 @@ impl Control {
             .send()
             .await;
         match created {
-            // Another process has created the table at the same time.
+            // Another process created the table at the same time.
             Err(error)
                 if error
                     .as_service_error()

@@ -1,8 +1,8 @@
 //! The operator's programs that run before and after the verbs that switch sides.
 //!
-//! Like git's hooks, these programs are files in a folder, which the operator names on the command line. No
-//! program comes from a table, because everyone who may write the control table could then run programs on
-//! this machine.
+//! Like git's hooks, these programs are files in a folder, which the operator names on the command
+//! line. No program comes from a table, because everyone who may write the control table could then
+//! run programs on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -78,8 +78,8 @@ pub trait LocalWorkers: Send + Sync {
     /// record.
     fn trimmed_tasks(&self) -> Option<ShardId>;
 
-    /// Resumes a shard of [`Self::trimmed_tasks`] at its oldest record. Has no effect on a shard that has
-    /// already resumed.
+    /// Resumes a shard of [`Self::trimmed_tasks`] at its oldest record. Has no effect on a shard
+    /// that has already resumed.
     fn resume_after_trim(&self, shard: &ShardId);
 
     /// Stops after the invocations in flight, when their checkpoints are on disk.

@@ -140,8 +140,8 @@ enum MigrateVerb {
         #[arg(long, allow_negative_numbers = true, value_parser = command::rate)]
         rate: u64,
     },
-    /// Verify that targets equal the transformed sources, under load; after a cut-over, that sources equal
-    /// what the inverse makes of the targets
+    /// Verify that targets equal the transformed sources, under load; after a cut-over, that
+    /// sources equal what the inverse makes of the targets
     Verify(verify::VerifyArguments),
     /// Switch readers and writers to the targets; writers pause meanwhile
     #[command(visible_alias = "cut-over")]

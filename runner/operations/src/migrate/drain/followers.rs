@@ -1,5 +1,5 @@
-//! Checks that functions or workers (followers) read the streams of the targets. The way back needs
-//! them, because a stream keeps records for only a day.
+//! Checks that functions or workers (followers) read the streams of the targets. A later revert
+//! needs the followers, because a stream keeps records for only a day.
 //!
 //! When a follower is invoked for a table, it writes a note with the time into the control table. A
 //! stream without records invokes no function. If a note is old, this module therefore writes a
@@ -25,18 +25,19 @@ use client::output::say;
 use client::sdk_error::{error_text, is_condition_failed};
 use client::server_date;
 
-/// Seconds for which a note counts as current. It is somewhat more than the interval of notes,
-/// because clocks have whole seconds and differ a little.
+/// Seconds for which a note counts as current: the interval of notes, plus 5 for the rounding and
+/// the differences of clocks.
 const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
-/// Maximum number of pages of a target table that are read to find an item for the probe. Nearly
-/// every item is suitable.
+/// Maximum number of pages of a target table that are read to find an item for the probe. A few
+/// pages suffice, because nearly every item is suitable.
 const PAGES_MAX: usize = 10;
-/// Number of items of a page that is read for the probe.
+/// Number of items in each of these pages.
 const PAGE_ITEMS: i32 = 100;
-/// Minimum wait for a note. Writers are not blocked during the wait, and an idle function takes seconds to
-/// start.
+/// Minimum wait for a note. Writers are not blocked during the wait, and an idle function takes
+/// seconds to start.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
-/// Time after which the wait is reported. A running follower writes its note sooner.
+/// Time after which the wait is reported. A follower that is already running writes its note
+/// sooner.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
 /// Returns true if a follower of a table's stream has written a note since `second` (seconds since
@@ -69,9 +70,9 @@ async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
     Ok(note.map(|note| i64::try_from(note.at).unwrap_or(i64::MAX)))
 }
 
-/// Checks before a cut-over that the streams of the way back are followed, if the plan has a way
-/// back. Missing followers are reported. An unknown state is reported too, but does not block the
-/// cut-over.
+/// Checks before a cut-over that functions read the streams of the targets, if the plan allows a
+/// revert. Returns false and reports the streams without followers. If the state is unknown,
+/// reports that and returns true.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -189,9 +190,9 @@ fn streams(tables: &[&str]) -> String {
     format!("{what} {}", names.join(", "))
 }
 
-/// Writes a probe record: one update adds the attribute of a touch, which transforms and comparisons ignore,
-/// to an item that was made from one of the sources; a second update removes the attribute. Returns whether
-/// there was such an item.
+/// Writes a probe record to an item that was made from one of the sources. One update adds an
+/// attribute that transforms and comparisons ignore; a second update removes it. Returns false if
+/// there is no suitable item.
 ///
 /// # Errors
 /// When the table cannot be read or written.
@@ -202,7 +203,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     let set = name(update()).update_expression("SET #touch = :touch");
     let set = set.condition_expression("attribute_exists(#mark)");
     let set = set.expression_attribute_names("#mark", MARK);
-    // The removal also runs after a lost response, because the touch may have been written.
+    // The removal also runs if the first update fails, because its response may have been lost.
     let set = sent(table, set).await;
     let mut attempts = Attempts::first();
     loop {
@@ -219,8 +220,8 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     }
 }
 
-/// Sends one of the two updates. If the item changed in between, the update fails, but the change
-/// has itself made a record.
+/// Sends one of the two updates. If a client has changed the item since it was read, the update
+/// fails its condition. This is no error, because the client's change makes a record too.
 async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
     match update.send().await {
@@ -239,8 +240,8 @@ fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     from.is_some_and(|from| sources.contains(&from.table.as_str()))
 }
 
-/// Returns the key of an item that was made from one of the sources; `None` if the first pages have
-/// none.
+/// Returns the key of an item that was made from one of the sources; `None` if the first
+/// `PAGES_MAX` pages have no such item.
 async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>> {
     let schema = tables::schema(client, table).await?;
     let mut start = None;
@@ -279,7 +280,7 @@ mod tests {
     use client::output::Output;
     use testing::proxy;
 
-    /// Writes a current note about a table, with the time of the store's answers.
+    /// Writes a current note about a table, with the time of the store's responses.
     async fn note(served: &Served, table: &str) {
         let control = &served.context.control;
         let now = server_date::seconds(&control.client).await.unwrap();
@@ -287,7 +288,7 @@ mod tests {
         control.put(&FollowedTable { table: table.to_owned(), at }).await.unwrap();
     }
 
-    /// Writes a target item as a migration leaves it.
+    /// Writes a target item with the mark that a migration adds.
     async fn written_target(served: &Served) {
         let put = served
             .context
@@ -331,8 +332,8 @@ mod tests {
             .key("p", Sdk::S("k".to_owned()));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
-        // Items without a mark, or of another migration, are not touched. The result is then
-        // unknown.
+        // The probe does not touch items without a mark or with the mark of another migration, so
+        // the result is unknown.
         for mark in [None, Some(made_of("dogs"))] {
             let put = served.context.control.client.put_item().table_name("pets");
             let put = mark

@@ -1,7 +1,7 @@
 //! Decides when a read of an open shard has returned all records that existed when the read began.
 //!
-//! The API does not mark the end of an open shard. The evidence is a number of empty pages, or a record that
-//! was made after the read began.
+//! The API does not mark the end of an open shard. The evidence is a number of empty pages, or a
+//! record that was made after the read began.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ const EMPTY_PAGES_ON_AWS: u32 = 50;
 /// Pause between two empty pages of a shard on AWS. A shard allows five requests a second; more of
 /// them, including the functions' own, are throttled.
 const PAUSE_ON_AWS: Duration = Duration::from_millis(200);
-/// Seconds by which the clocks of machines that make records may differ, including the rounding to whole
-/// seconds. A backfill waits for nearly the same time after its fence.
+/// Seconds by which the clocks of machines that make records may differ, including the rounding to
+/// whole seconds. A backfill waits for nearly the same time after its fence.
 pub(crate) const CLOCKS_SECONDS: i64 = 6;
 /// Timeout of reading the store's time. If the time is unknown, only empty pages count.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -32,8 +32,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct ShardEnd {
     empty_pages_in_all: u32,
     pause: Duration,
-    /// A record of this second (since 1970) or later proves that all records from before the pass were
-    /// read.
+    /// A record of this second (since 1970) or later proves that all records from before the pass
+    /// were read.
     enough: Option<i64>,
 }
 
@@ -66,8 +66,8 @@ impl ShardEnd {
         empty >= EMPTY_PAGES && empty_in_all >= self.empty_pages_in_all
     }
 
-    /// Returns true if a record was made after the pass began; this record and all later ones belong to the
-    /// next pass.
+    /// Returns true if a record was made after the pass began; this record and all later ones
+    /// belong to the next pass.
     pub(crate) fn is_passed_by(self, made: Option<i64>) -> bool {
         self.enough.zip(made).is_some_and(|(enough, made)| made >= enough)
     }

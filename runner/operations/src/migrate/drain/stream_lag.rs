@@ -1,9 +1,9 @@
-//! Measures the lag of a migration behind the streams that it follows: how many records have reached the
-//! targets, and the age of the oldest waiting record.
+//! Measures the lag of a migration behind the streams that it follows: how many records have
+//! reached the targets, and the age of the oldest waiting record.
 //!
-//! The measurement uses the same drain proof as a cut-over; a watcher reads each record once. After a
-//! cut-over, this module records the time up to which all writes have been copied back. It writes nothing
-//! else.
+//! The measurement uses the same drain proof as a cut-over; a watcher reads each record once. After
+//! a cut-over, this module records the time up to which all writes have been copied back. It writes
+//! nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -69,11 +69,12 @@ pub(crate) struct Streams {
     pub(crate) unread_seconds: Option<u64>,
     /// The reason why the streams cannot be read, if they cannot.
     pub(crate) problem: Option<String>,
-    /// Whether the plan no longer fits its tables, so that its streams cannot be followed.
+    /// True if the plan no longer fits its tables, so that its streams cannot be followed.
     pub(crate) is_unfit: bool,
 }
 
-/// The number of changes that were seen as applied, and the time since which no further change was applied.
+/// The number of changes that were seen as applied, and the time since which no further change was
+/// applied.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     seen: Option<(u64, Instant)>,
@@ -150,8 +151,8 @@ impl Watcher {
         now: i64,
     ) -> Streams {
         let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
-        // Refused items count since the last comparison. In the reverse direction, no comparison changes the
-        // start of the proof, so the proof continues and reads no record again.
+        // Refused items count since the last comparison. In the reverse direction, no comparison
+        // changes the start of the proof, so the proof continues and reads no record again.
         let compared = if direction == Direction::Forward { counted.compared } else { 0 };
         if self.followed != Some((direction, compared)) {
             (self.followed, self.drain) = (Some((direction, compared)), None);

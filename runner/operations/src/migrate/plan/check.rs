@@ -42,8 +42,8 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, P
     Ok(migration)
 }
 
-/// Returns the error that a table lacks the required stream, with the commands that enable it. A stream with
-/// a different view type must be disabled first.
+/// Returns the error that a table lacks the required stream, with the commands that enable it. A
+/// stream with a different view type must be disabled first.
 fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
     let command = |specification: &str| {
         format!(

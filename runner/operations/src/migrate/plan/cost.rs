@@ -1,8 +1,9 @@
 //! Estimates the cost of a migration from samples: the capacity units of each phase.
 //!
-//! The estimate models the requests of the function `migration`: which items it reads and writes, with their
-//! marks, and what each write changes in each index. Source of the rules: DynamoDB developer guide, "DynamoDB
-//! provisioned capacity mode", "Using global secondary indexes", "Best practices for using sort keys".
+//! The estimate models the requests of the function `migration`: which items it reads and writes,
+//! with their marks, and what each write changes in each index. Source of the rules: DynamoDB
+//! developer guide, "DynamoDB provisioned capacity mode", "Using global secondary indexes", "Best
+//! practices for using sort keys".
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -56,8 +56,8 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     Ok(None)
 }
 
-/// Adds a plan's pairs of tables to the active migrations, unless another migration conflicts. Returns
-/// whether the pairs are new.
+/// Adds a plan's pairs of tables to the active migrations, unless another migration conflicts.
+/// Returns whether the pairs are new.
 ///
 /// # Errors
 /// The message names the conflicting migration.
@@ -92,8 +92,8 @@ fn told(name: &str, way: &str) -> String {
     )
 }
 
-/// Returns a target of `plan` from which a purge removes items; `None` if `purge` is another kind of plan, or
-/// has no such table.
+/// Returns a target of `plan` from which a purge removes items; `None` if `purge` is another kind
+/// of plan, or has no such table.
 fn purged_target(purge: &Plan, plan: &Plan) -> Option<String> {
     if purge.kind != Kind::Purge || plan.kind.is_in_place() {
         return None;

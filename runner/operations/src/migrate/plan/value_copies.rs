@@ -82,8 +82,8 @@ pub(crate) const PLACES: [Place; 14] = [
 ];
 
 /// Returns the places that a purge does not clear, for its receipt. The first one is the table of
-/// fan-out jobs: if it is unknown or cannot be read, its entry contains the reason. The call does not
-/// fail then, because the purge itself is already proved.
+/// fan-out jobs: if it is unknown or cannot be read, its entry contains the reason. The call does
+/// not fail then, because the purge itself is already proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
     let mut places = vec![jobs_place(context).await];
     let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });

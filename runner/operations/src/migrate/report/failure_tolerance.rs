@@ -15,7 +15,7 @@ pub(crate) struct FailureTolerance {
     /// The time since which every read has failed.
     since: Option<Instant>,
     reported: Option<Failure>,
-    /// Whether the value to read is known to exist.
+    /// True if the value to read is known to exist.
     is_known: bool,
 }
 

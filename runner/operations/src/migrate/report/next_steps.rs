@@ -23,40 +23,41 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
     pub(crate) plan: Option<&'s Plan>,
-    /// Whether the backfill is paused.
+    /// True if the backfill is paused.
     pub(crate) is_paused: bool,
     /// Whether tombstones or marks remain.
     pub(crate) needs_cleaning: bool,
-    /// Whether the route is closed for writers.
+    /// True if the route is closed for writers.
     pub(crate) is_blocked: bool,
-    /// Whether the migration has ended although functions still follow it.
+    /// True if the migration has ended although functions still follow it.
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
     pub(crate) differences: u64,
-    /// Number of these that a repair cannot correct: items that cannot be transformed, and foreign ones.
+    /// Number of these that a repair cannot correct: items that cannot be transformed, and foreign
+    /// ones.
     pub(crate) refused: u64,
     /// Age in seconds of the proof that the next switch needs; `None` if it is recent enough.
     /// Streams may have trimmed records from before an old proof.
     pub(crate) stale_seconds: Option<i64>,
-    /// Whether a comparison still has open segments, for which a switch waits.
+    /// True if a comparison still has open segments, for which a switch waits.
     pub(crate) is_compared: bool,
-    /// Whether the result of a started comparison was not recorded; a switch is then refused.
+    /// True if the result of a started comparison was not recorded; a switch is then refused.
     pub(crate) is_not_noted: bool,
-    /// Whether the command that ends a migration in place started that comparison; the same command
+    /// True if the command that ends a migration in place started that comparison; the same command
     /// resumes it.
     pub(crate) is_of_end: bool,
-    /// Whether no worker has taken a segment of the backfill.
+    /// True if no worker has taken a segment of the backfill.
     pub(crate) is_untaken: bool,
-    /// Whether a change is waiting that probably no function applies.
+    /// True if a change is waiting that probably no function applies.
     pub(crate) is_unfollowed: bool,
-    /// Whether a change or a document can never be applied unless the operator corrects it; a
+    /// True if a change or a document can never be applied unless the operator corrects it; a
     /// switch is then refused.
     pub(crate) is_hopeless: bool,
     /// Number of differences of the last comparison on the way back.
     pub(crate) back_differences: u64,
-    /// Whether the plan no longer fits the tables.
+    /// True if the plan no longer fits the tables.
     pub(crate) is_unfit: bool,
-    /// Whether the command that starts the migration was active so recently that it may still run.
+    /// True if the command that starts the migration was active so recently that it may still run.
     pub(crate) is_beginning: bool,
 }
 

@@ -36,9 +36,9 @@ pub(crate) struct ProblemNotes {
 impl ProblemNotes {
     /// Separates a migration's notes of unsolved problems from those of solved ones, by its phase.
     /// A cut-over, a revert, and the end of a change in place are refused while a problem remains,
-    /// so all problems are solved after them: after a cut-over, those from before the way back began.
-    /// Any other end closes the way back without a check. `are_whole` is true if every document can be
-    /// assembled.
+    /// so all problems are solved after them: after a cut-over, those from before the way back
+    /// began. Any other end closes the way back without a check. `are_whole` is true if every
+    /// document can be assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
         state: &State,

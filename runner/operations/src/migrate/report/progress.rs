@@ -148,9 +148,9 @@ fn read_in(counts: &BTreeMap<String, u64>) -> u64 {
 pub(crate) struct Measure {
     done: u64,
     whole: u64,
-    /// Whether every segment is read.
+    /// True if every segment is read.
     is_all: bool,
-    /// Whether the whole is larger than known, by an unknown amount.
+    /// True if the whole is larger than known, by an unknown amount.
     is_guess: bool,
 }
 

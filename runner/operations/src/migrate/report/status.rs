@@ -49,7 +49,7 @@ struct Known {
     documents: Documents,
     /// The progress of running comparisons.
     compared: Option<Progress>,
-    /// Whether the command that ends the migration began the last comparison, and will resume it.
+    /// True if the command that ends the migration began the last comparison, and will resume it.
     is_left: bool,
     throttled: Option<String>,
     /// Segments that failed recently.

@@ -85,7 +85,8 @@ pub(crate) fn line(status: &Value) -> String {
     line
 }
 
-/// Returns the differences that the last comparison found, and on which side of the cut-over it was.
+/// Returns the differences that the last comparison found, and on which side of the cut-over it
+/// was.
 fn last_comparison(status: &Value) -> Option<(u64, &'static str)> {
     if let Some(differences) = at(status, "/back_differences").as_u64() {
         return Some((differences, ", after the cut-over"));

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct EndedSwitch {
     /// `cutover` or `revert`.
     pub verb: &'static str,
-    /// Whether it was committed; otherwise it was rolled back.
+    /// True if it was committed; otherwise it was rolled back.
     pub is_committed: bool,
     /// The end, in seconds since 1970.
     pub at: i64,

@@ -105,8 +105,8 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // The latest command replaces earlier ones. Two concurrent starts are not safe: one could move the fence
-    // while the other creates tasks.
+    // The latest command replaces earlier ones. Two concurrent starts are not safe: one could move
+    // the fence while the other creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);

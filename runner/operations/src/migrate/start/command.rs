@@ -89,7 +89,8 @@ struct Workers {
     /// Data folder of local workers: checkpoints, logs and refused records
     #[arg(long, default_value = DIRECTORY, value_name = "FOLDER")]
     directory: PathBuf,
-    /// The folder of the function's Rust package in a checkout of Weir; if it does not exist, the installed function runs
+    /// The folder of the function's Rust package in a checkout of Weir; if it does not exist, the
+    /// installed function runs
     #[arg(long, default_value = PACKAGE, value_name = "FOLDER")]
     package: PathBuf,
     /// Deliver each successful batch a second time, as happens on AWS

@@ -14,8 +14,8 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::start::record_time::RecordTime;
 use client::endpoint;
 
-/// Maximum attempts to become active before the second of the fence. One attempt is enough if a write takes
-/// milliseconds. Each retry sets the fence further ahead.
+/// Maximum attempts to become active before the second of the fence. One attempt is enough if a
+/// write takes milliseconds. Each retry sets the fence further ahead.
 const FENCES_MAX: u32 = 5;
 /// Timeout of the wait for a fence, which is at most some seconds ahead.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);

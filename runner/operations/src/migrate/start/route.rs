@@ -1,8 +1,8 @@
 //! Takes the route of a plan for its run.
 //!
 //! Several runs may use a route of one name after another, so that an application that asks for it
-//! needs no change. Two runs never use it at the same time, and a route that says `target` stays with
-//! its run: an application that asks for it would use the targets of another plan.
+//! needs no change. Two runs never use it at the same time, and a route that says `target` stays
+//! with its run: an application that asks for it would use the targets of another plan.
 
 use control::{Expect, Route, Side};
 use rules::migration::Phase;
@@ -11,8 +11,8 @@ use rules::migration::plan::Plan;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
 
-/// The number of times that a start looks at the route again because another process has changed it.
-/// A route changes a few times in a run.
+/// The number of times that a start looks at the route again because another process has changed
+/// it. A route changes a few times in a run.
 const TRIES_MAX: usize = 10;
 
 /// Returns why a plan cannot use its route; `None` if it can.
@@ -51,8 +51,8 @@ async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Opt
 /// Takes the route for the run of a plan, and opens it to the sources.
 ///
 /// # Errors
-/// When another run uses the route or has left it at its targets, the state is not the expected one,
-/// or the control table cannot be read or written.
+/// When another run uses the route or has left it at its targets, the state is not the expected
+/// one, or the control table cannot be read or written.
 pub(crate) async fn take(context: &Context, plan: &Plan, expect: Expect<'_>) -> Result<()> {
     for _ in 0..TRIES_MAX {
         let seen: Option<Route> = context.control.get(plan.route(), Route::NAME).await?;

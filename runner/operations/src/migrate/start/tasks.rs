@@ -21,7 +21,7 @@ pub(crate) struct Run {
     pub(crate) number: u64,
     /// The kind of work.
     pub(crate) work: Work,
-    /// Whether the workers repair differences.
+    /// True if the workers repair differences.
     pub(crate) repairs: bool,
     /// The direction of the migration.
     pub(crate) direction: Direction,

@@ -73,8 +73,9 @@ pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
-/// Returns the failing segments for a status; null if there are none. Only segments of the backfill and of
-/// the last run count; after the end of the migration, only segments from which marks are being removed.
+/// Returns the failing segments for a status; null if there are none. Only segments of the backfill
+/// and of the last run count; after the end of the migration, only segments from which marks are
+/// being removed.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     let is_over = state.phase.has_ended() && !state.needs_cleaning;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
@@ -106,9 +107,9 @@ pub(crate) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> 
 async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
-        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore the task
-        // is not released while a worker may still be processing it. Later than that, the worker was probably
-        // killed.
+        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
+        // the task is not released while a worker may still be processing it. Later than that, the
+        // worker was probably killed.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_in_progress(now);
         !task.done && !is_waited_for && is_meant(task)
     };

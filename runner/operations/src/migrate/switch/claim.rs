@@ -38,8 +38,9 @@ pub(crate) struct Claim<'h> {
     followed: Followed,
 }
 
-/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point. A process
-/// that listens for Ctrl-C is not ended by the signal itself, so this function ends the work.
+/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point. A
+/// process that listens for Ctrl-C is not ended by the signal itself, so this function ends the
+/// work.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -65,8 +66,8 @@ pub(crate) enum RollbackResult {
 }
 
 impl<'h> Claim<'h> {
-    /// Claims a migration, even if another command holds it. If the claim gets no response, checks whether
-    /// the claim was written.
+    /// Claims a migration, even if another command holds it. If the claim gets no response, checks
+    /// whether the claim was written.
     ///
     /// # Errors
     /// When the migration is in a different phase, or the control table cannot be written.
@@ -102,8 +103,8 @@ impl<'h> Claim<'h> {
         }
     }
 
-    /// Claims a migration after an attempt that got no response and may have been written. `before` is the
-    /// holder from before that attempt.
+    /// Claims a migration after an attempt that got no response and may have been written. `before`
+    /// is the holder from before that attempt.
     ///
     /// # Errors
     /// When another command has claimed the migration since then, or the request fails again.
@@ -144,8 +145,8 @@ impl<'h> Claim<'h> {
         self.context.control.set_active(self.name, self.expect(), followed).await
     }
 
-    /// Blocks writers, and waits until every writer has read the closed route. If an earlier command has
-    /// blocked writers, the recorded time is kept.
+    /// Blocks writers, and waits until every writer has read the closed route. If an earlier
+    /// command has blocked writers, the recorded time is kept.
     ///
     /// # Errors
     /// As [`Claim::make`].

@@ -28,9 +28,9 @@ fn is_open(task: &Task, phase: Phase, last_run: u64) -> bool {
         && (task.run >= last_run || (task.repairs && task.owner.is_some()))
 }
 
-/// Returns the last comparison and when it began, if it can be resumed. There are two conditions: it has
-/// found no difference so far, because a finding may be outdated; and streams still have all writes since it
-/// began. `tasks` are the migration's tasks, and `now` is the store's time.
+/// Returns the last comparison and when it began, if it can be resumed. There are two conditions:
+/// it has found no difference so far, because a finding may be outdated; and streams still have all
+/// writes since it began. `tasks` are the migration's tasks, and `now` is the store's time.
 pub(crate) fn resumable(
     state: &State,
     tasks: &[Task],
@@ -62,8 +62,9 @@ pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     (!runs.is_empty()).then(|| Progress::of(of_runs))
 }
 
-/// Checks that no comparison is running, because a running comparison may repair, and that the result of the
-/// last comparison is known. If differences are accepted, the result need not be known.
+/// Checks that no comparison is running, because a running comparison may repair, and that the
+/// result of the last comparison is known. If differences are accepted, the result need not be
+/// known.
 ///
 /// # Errors
 /// The message names the comparison, or says that the control table cannot be read.

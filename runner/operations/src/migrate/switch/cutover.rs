@@ -27,7 +27,8 @@ use client::output::{no_effect, say};
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// Switch although the plan has no `inverse`: later writes to the targets never reach the sources
+    /// Switch although the plan has no `inverse`: later writes to the targets never reach the
+    /// sources
     #[arg(long)]
     no_way_back: bool,
     /// Switch although no worker reads the targets' streams: writes to the targets reach the

@@ -37,7 +37,7 @@ pub(crate) struct SwitchRequest {
     pub(crate) stale: Option<String>,
     /// Whether to check that functions follow the targets' streams.
     pub(crate) asks_followers: bool,
-    /// Whether differences are accepted.
+    /// True if differences are accepted.
     pub(crate) may_differ: bool,
     /// Maximum time for which writers may be blocked.
     pub(crate) limit: Duration,

@@ -1,5 +1,5 @@
-//! Reverts and completes migrations that change items in place. Their way back is a second backfill,
-//! and a purge ends with a receipt. `executor` switches all other migrations.
+//! Reverts and completes migrations that change items in place. Their way back is a second
+//! backfill, and a purge ends with a receipt. `executor` switches all other migrations.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -143,8 +143,8 @@ async fn drain_changed_back(
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // After this time, long invocations from before the switch have ended. Their changes are changed
-    // back too.
+    // After this time, long invocations from before the switch have ended. Their changes are
+    // changed back too.
     let name = plan.migration.as_str();
     sweep::wait(
         context,
@@ -170,9 +170,9 @@ async fn proved(
     within(most, drained(&mut drain, limit, settle)).await
 }
 
-/// Returns the run that changes items back, with its fence. `None` if this run was not started or is
-/// complete, or if another run has begun since. A complete run is not used again: its fence may be too old,
-/// because streams may have trimmed records since, or a stream was enabled later.
+/// Returns the run that changes items back, with its fence. `None` if this run was not started or
+/// is complete, or if another run has begun since. A complete run is not used again: its fence may
+/// be too old, because streams may have trimmed records since, or a stream was enabled later.
 async fn resumable_change(
     context: &Context,
     plan: &Plan,
@@ -304,8 +304,8 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the receipts of erasures from the archives of the plan's tables. The function stores them under
-/// the migration's name, so a repeated `complete` returns all of them.
+/// Returns the receipts of erasures from the archives of the plan's tables. The function stores
+/// them under the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
 /// When no function runs here and no response was passed, or the function failed.
@@ -349,7 +349,8 @@ async fn archives(
     Ok(erased)
 }
 
-/// Reports answers of `--erased`, and `--without-archive`, if they have no effect on the end of a plan.
+/// Reports answers of `--erased`, and `--without-archive`, if they have no effect on the end of a
+/// plan.
 ///
 /// # Errors
 /// When a file is no answer of the function.
@@ -469,8 +470,8 @@ async fn removals<'p>(context: &Context, plan: &'p Plan) -> Result<BTreeMap<&'p 
     Ok(plan.source_tables(Direction::Forward).into_iter().map(of_table).collect())
 }
 
-/// Reports what a purge has removed from its tables so far. If that is nothing, and no archive is to
-/// be erased, returns the exit code of differences.
+/// Reports what a purge has removed from its tables so far. If that is nothing, and no archive is
+/// to be erased, returns the exit code of differences.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -537,8 +538,8 @@ mod tests {
     use crate::migrate::start::begin::begin;
     use crate::migrate::switch::switching_tests::{NAME, is_in, plan_in_place, serve};
 
-    /// Goal: no client writes the new attributes to an item that is already changed back. `inverse` prefers
-    /// the old attributes, so such a write would be lost.
+    /// Goal: no client writes the new attributes to an item that is already changed back. `inverse`
+    /// prefers the old attributes, so such a write would be lost.
     #[tokio::test]
     async fn writers_are_blocked_before_items_are_changed_back() {
         let served = serve().await;

@@ -1,10 +1,10 @@
-//! Tracks the proved moment of a way back: all writes to the targets up to this moment have been copied back
-//! to the sources.
+//! Tracks the proved moment of a way back: all writes to the targets up to this moment have been
+//! copied back to the sources.
 //!
-//! There are three proofs: the cut-over itself, a comparison without a difference, and a pass over the
-//! streams that finds everything applied. A pass counts only if the streams still have all records since the
-//! previous proved moment. Streams trim records after 24 hours, so a check every 12 hours is enough. After a
-//! longer pause, a comparison is needed.
+//! There are three proofs: the cut-over itself, a comparison without a difference, and a pass over
+//! the streams that finds everything applied. A pass counts only if the streams still have all
+//! records since the previous proved moment. Streams trim records after 24 hours, so a check every
+//! 12 hours is enough. After a longer pause, a comparison is needed.
 
 use control::{COMPARISON_SECONDS, Expect, State};
 use jiff::Timestamp;

@@ -80,8 +80,9 @@ impl VerifyArguments {
     }
 }
 
-/// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the writes
-/// since then with their copies in the sources. Ends in time, even if the store does not respond.
+/// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the
+/// writes since then with their copies in the sources. Ends in time, even if the store does not
+/// respond.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
     // A wait for workers ends with a report at its own limit. The extra time is for a response that
     // does not come.
@@ -206,7 +207,8 @@ async fn repair_lost(
     drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
 }
 
-/// Warns of items in the targets that the migration did not write. They are no differences before the cut-over.
+/// Warns of items in the targets that the migration did not write. They are no differences before
+/// the cut-over.
 fn warn_of_foreign(direction: Direction, foreign: u64) {
     if direction == Direction::Forward && foreign > 0 {
         say(&format!(

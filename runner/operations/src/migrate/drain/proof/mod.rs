@@ -86,15 +86,15 @@ pub(crate) struct DrainPass {
     pub(crate) records: u64,
     /// Number of records that were read, but may not be applied yet.
     pub(crate) waiting: u64,
-    /// Whether the shards may have more records, because too many unproved ones wait.
+    /// True if the shards may have more records, because too many unproved ones wait.
     pub(crate) is_partial: bool,
     /// The oldest waiting write: the latest second (since 1970) at which it can have been made, and
     /// its table.
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// The reason why not everything is proved. `None` if everything is proved, apart from records that can
-    /// never be proved.
+    /// The reason why not everything is proved. `None` if everything is proved, apart from records
+    /// that can never be proved.
     pub(crate) missing: Option<String>,
     /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
@@ -107,7 +107,7 @@ struct Shard {
     records: u64,
     /// Records that are not proved to be applied, in order.
     waiting: VecDeque<WaitingRecord>,
-    /// Whether the last pass stopped before the end of the shard.
+    /// True if the last pass stopped before the end of the shard.
     is_partial: bool,
     missing: Option<String>,
     /// A problem that waiting cannot solve.
@@ -237,12 +237,13 @@ impl Drain {
         outcome
     }
 
-    /// Replays waiting records that were made at `second` or before, if the migration's state is the expected
-    /// one. In the reverse direction of a restructuring migration, `there` is the forward migration. Returns
-    /// the number of targets that had to be written.
+    /// Replays waiting records that were made at `second` or before, if the migration's state is
+    /// the expected one. In the reverse direction of a restructuring migration, `there` is the
+    /// forward migration. Returns the number of targets that had to be written.
     ///
     /// # Errors
-    /// When the state is not the expected one, or a target or the control table cannot be read or written.
+    /// When the state is not the expected one, or a target or the control table cannot be read or
+    /// written.
     pub(crate) async fn say_again(
         &self,
         control: &Control,
@@ -516,9 +517,9 @@ impl Drain {
         if refused.reason.is_none() {
             return Ok(None);
         }
-        // Two faults are possible. A target of an earlier version remains if the record after the refused
-        // version did not name it. A current target is missing if that record assumed that the target already
-        // existed.
+        // Two faults are possible. A target of an earlier version remains if the record after the
+        // refused version did not name it. A current target is missing if that record assumed that
+        // the target already existed.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));

@@ -1,8 +1,8 @@
-//! Items of a shard that were written since the last comparison, and that a new comparison would refuse: they
-//! cannot be transformed, or do not convert back to the same item.
+//! Items of a shard that were written since the last comparison, and that a new comparison would
+//! refuse: they cannot be transformed, or do not convert back to the same item.
 //!
-//! An item is kept only once, however often it was written. Only its final state and the targets of its
-//! earlier versions matter.
+//! An item is kept only once, however often it was written. Only its final state and the targets of
+//! its earlier versions matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,9 +23,9 @@ const TARGETS_MAX: usize = 1_000;
 #[derive(Default)]
 pub(crate) struct Refusals {
     items: BTreeMap<String, Refused>,
-    /// Whether more items were refused than are kept.
+    /// True if more items were refused than are kept.
     is_full: bool,
-    /// Whether an item had more targets than are kept.
+    /// True if an item had more targets than are kept.
     is_wide: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Refused {
     /// The reason for the last version that could not be transformed; `None` if every version
     /// could.
     pub(crate) reason: Option<String>,
-    /// Whether the newest known version cannot be transformed.
+    /// True if the newest known version cannot be transformed.
     is_in_doubt: bool,
 }
 

@@ -36,11 +36,11 @@ use client::output::{self, Output, show};
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
 /// A partition with a larger share of the writes is reported as hot.
 const HOT_SHARE: f64 = 0.1;
-/// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a large share may be a
-/// coincidence.
+/// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a large
+/// share may be a coincidence.
 const HOT_WRITES_MIN: u64 = 40;
-/// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of a single
-/// item are already a large share.
+/// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of
+/// a single item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
 /// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
@@ -302,8 +302,8 @@ fn try_one(
     }
 }
 
-/// Returns why the way back does not restore an item, by the rules of a comparison; `None` if the item is
-/// restored. For a change in place, the changed item is compared.
+/// Returns why the way back does not restore an item, by the rules of a comparison; `None` if the
+/// item is restored. For a change in place, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,

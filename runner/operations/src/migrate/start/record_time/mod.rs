@@ -1,12 +1,12 @@
 //! Measures the time of a store's stream records, which may be coarser than the store's clock.
 //!
-//! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence is compared
-//! with these times. A fence has passed only when a record has a later time; the clock alone does not prove
-//! this. To get such a record, every check replaces the marker, an entry of the control table that functions
-//! ignore.
+//! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence is
+//! compared with these times. A fence has passed only when a record has a later time; the clock
+//! alone does not prove this. To get such a record, every check replaces the marker, an entry of
+//! the control table that functions ignore.
 //!
-//! The measured lag of record times is stored in the same entry. A comparison of a record's time with another
-//! time has to add this lag.
+//! The measured lag of record times is stored in the same entry. A comparison of a record's time
+//! with another time has to add this lag.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
