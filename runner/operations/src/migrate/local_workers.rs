@@ -1,7 +1,7 @@
 //! Interfaces to workers that run in this process. A verb starts, watches and stops them.
 //!
-//! The implementation is in the program, because it uses the local Lambda runtime, on which this
-//! crate does not depend.
+//! The implementation is in the program `weir`, because it uses the local Lambda runtime, on which
+//! this crate does not depend.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The means to start workers in this process.
+/// An interface to start workers in this process.
 #[async_trait]
 pub trait StartWorkers: Sync {
     /// Starts workers that follow the streams of the control table and of the tables of a plan.
@@ -78,10 +78,11 @@ pub trait LocalWorkers: Send + Sync {
     /// record.
     fn trimmed_tasks(&self) -> Option<ShardId>;
 
-    /// Resumes a shard of [`Self::trimmed_tasks`] at its oldest record. Has no effect on a shard
-    /// that has already resumed.
+    /// Resumes a shard that [`Self::trimmed_tasks`] returned, at its oldest record. Has no effect
+    /// on a shard that has already resumed.
     fn resume_after_trim(&self, shard: &ShardId);
 
-    /// Stops after the invocations in flight, when their checkpoints are on disk.
+    /// Stops the workers. Returns when the invocations in flight have ended and their checkpoints
+    /// are on disk.
     async fn stop(self: Box<Self>);
 }

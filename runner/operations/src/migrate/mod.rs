@@ -140,8 +140,8 @@ enum MigrateVerb {
         #[arg(long, allow_negative_numbers = true, value_parser = command::rate)]
         rate: u64,
     },
-    /// Verify that targets equal the transformed sources, under load; after a cut-over, that
-    /// sources equal what the inverse makes of the targets
+    /// Verify that targets equal the transformed sources, while clients write; after a cut-over,
+    /// verify that sources equal the inversely transformed targets
     Verify(verify::VerifyArguments),
     /// Switch readers and writers to the targets; writers pause meanwhile
     #[command(visible_alias = "cut-over")]
@@ -150,8 +150,8 @@ enum MigrateVerb {
     Revert(revert::RevertArguments),
     /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(complete::CompleteArguments),
-    /// Abort before the cut-over: sources are unchanged, targets are yours to delete; changes made
-    /// in place or by a purge stay
+    /// Abort before the cut-over: sources stay unchanged, and you can delete the targets; changes
+    /// made in place or by a purge are not undone
     #[command(
         after_help = "Exit codes: 0 done, 1 failed, 3 done, but the hook `after-abort` failed, 4 refused"
     )]
@@ -186,7 +186,7 @@ enum MigrateVerb {
 /// Runs the verb; `workers` starts the workers of `--local-workers`.
 ///
 /// # Errors
-/// The message tells the operator what failed.
+/// When the verb fails; the message is for the operator.
 pub async fn run(
     arguments: MigrateArguments,
     output: Output,
@@ -198,7 +198,7 @@ pub async fn run(
     let Some(limit) = arguments.verb.limit(&endpoint) else {
         return carry_out(&context, arguments.verb, workers).await;
     };
-    // A request without a response is retried, but not much longer than the command's time limit.
+    // Requests without a response are retried until shortly after the command's time limit.
     context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
     match carry_out(&context, arguments.verb, workers).await {
         Err(problem) if context.absence.is_silent() && !matches!(problem, Failure::Refused(_)) => {
