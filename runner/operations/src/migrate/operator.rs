@@ -22,8 +22,8 @@ pub(crate) fn name() -> String {
     of(named.as_deref(), id, &accounts, host.trim())
 }
 
-/// Returns the name from `named`, the environment variable `USER`, else the account name of the
-/// user id. Schedulers and containers often do not set `USER`.
+/// Returns `named`, the value of an environment variable, else the account name of the user id.
+/// Schedulers and containers often do not set `USER`.
 fn of(named: Option<&str>, id: Option<u32>, accounts: &str, host: &str) -> String {
     let account = || {
         let id = id?.to_string();

@@ -70,7 +70,7 @@ pub(crate) struct Streams {
     pub(crate) unread_seconds: Option<u64>,
     /// The reason why the streams cannot be read; `None` if they can.
     pub(crate) problem: Option<String>,
-    /// True if the plan no longer fits its tables, so that its streams cannot be followed.
+    /// True if the plan no longer fits its tables, so that its streams cannot be read.
     pub(crate) is_unfit: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Describes names in a plan that none of the sampled items has.
+//! Describes attribute names in a plan that none of the sampled items has.
 
 use std::collections::BTreeSet;
 
@@ -50,8 +50,8 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Returns true if the name is more likely misspelled than the name of a rare attribute: an
-/// existing name is similar, or a split never cuts at this place.
+/// Returns true if the name is probably misspelled, rather than the name of a rare attribute: an
+/// existing name is similar, a key uses the name, or a split never cuts at this path.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),

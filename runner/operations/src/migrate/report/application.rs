@@ -1,5 +1,5 @@
 //! Describes what an application must do during a migration. `plan`, `cutover` and `revert` print
-//! it.
+//! the description.
 
 use rules::migration::plan::Kind;
 
@@ -17,7 +17,7 @@ fn reminder(kind: Kind) -> Option<&'static str> {
         Kind::Restructure | Kind::Split => Some(
             "the application must look up the route, skip tombstones on reads, and overwrite them on inserts: see docs/migration.md, and examples/migrations/route.py, route.mjs and route.rs",
         ),
-        // The items stay in their table, so the application changes nothing.
+        // The items stay in their table, so the application needs no change.
         Kind::InPlace | Kind::Purge => None,
     }
 }

@@ -1,8 +1,8 @@
-//! Takes the route of a plan for its run.
+//! Takes the route of a plan for its migration.
 //!
-//! Several runs may use a route of one name after another, so that an application that asks for it
-//! needs no change. Two runs never use it at the same time, and a route that says `target` stays
-//! with its run: an application that asks for it would use the targets of another plan.
+//! Several migrations may use the same route one after another, so that the application needs no
+//! change. Two migrations never use a route at the same time. A route that is set to `target` stays
+//! with its migration; otherwise the application would use the targets of another plan.
 
 use control::{Expect, Route, Side};
 use rules::migration::Phase;
@@ -11,8 +11,8 @@ use rules::migration::plan::Plan;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
 
-/// The number of times that a start looks at the route again because another process has changed
-/// it. A route changes a few times in a run.
+/// Maximum attempts of a start to take a route that other processes change. A route normally
+/// changes only a few times during a migration.
 const TRIES_MAX: usize = 10;
 
 /// Returns why a plan cannot use its route; `None` if it can.
@@ -48,11 +48,11 @@ async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Opt
     Ok(None)
 }
 
-/// Takes the route for the run of a plan, and opens it to the sources.
+/// Takes the route for the migration of a plan, and opens it to the sources.
 ///
 /// # Errors
-/// When another run uses the route or has left it at its targets, the state is not the expected
-/// one, or the control table cannot be read or written.
+/// When another migration uses the route or has left it set to its targets, the state is not the
+/// expected one, or the control table cannot be read or written.
 pub(crate) async fn take(context: &Context, plan: &Plan, expect: Expect<'_>) -> Result<()> {
     for _ in 0..TRIES_MAX {
         let seen: Option<Route> = context.control.get(plan.route(), Route::NAME).await?;
@@ -75,7 +75,7 @@ mod tests {
     use crate::migrate::start::begin::begin;
     use crate::migrate::switch::switching_tests::{plan, serve};
 
-    /// Ends a run in a phase, with its route at a side.
+    /// Ends a migration in a phase, with its route set to a side.
     async fn end(context: &Context, name: &str, phase: Phase, side: Side) {
         let ended = |state: &mut State| {
             state.phase = phase;
@@ -111,7 +111,8 @@ mod tests {
         begin(context, &of("two"), 0).await.unwrap();
         let route = context.control.route("two").await.unwrap().unwrap();
         assert_eq!((route.owner(), route.revision), ("two", 2), "the epoch goes on");
-        // A repeated abort of the first run does not redirect the second one.
+        // A repeated abort of the first migration does not redirect the route of the second
+        // migration.
         assert_eq!(context.control.route("one").await, Ok(None));
         end(context, "one", Phase::Aborted, Side::Target).await;
         let route = context.control.route("two").await.unwrap().unwrap();
@@ -124,7 +125,8 @@ mod tests {
         assert_eq!(in_the_way(context, &own).await, Ok(None));
     }
 
-    /// A later run may use the name of an earlier one as its route, so applications need no change.
+    /// Goal: a later migration may use the name of an earlier migration as its route, so that
+    /// applications need no change.
     #[tokio::test]
     async fn the_name_of_an_earlier_run_is_a_route() {
         let served = serve().await;

@@ -1,6 +1,6 @@
 //! Reports options of `weir migrate start` that have no effect, before the start.
 
-/// The facts about a start on which the check depends.
+/// The facts about a start that decide whether options have an effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StartFacts<'g> {
     /// The migration.
