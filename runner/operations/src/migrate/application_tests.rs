@@ -113,7 +113,7 @@ async fn a_writer_waits_for_the_end_of_a_switch() {
     let route = Route::new(&store.client, "control", "move", Duration::from_millis(500));
     assert_eq!(route.write().await.unwrap(), "source");
     set_route(&store.client, &sides("source", "none")).await;
-    assert_eq!(route.write().await.unwrap(), "source", "it is asked for again later");
+    assert_eq!(route.write().await.unwrap(), "source", "the route is read again later");
     tokio::time::sleep(Duration::from_millis(600)).await;
     let began = Instant::now();
     let opened = async {
@@ -122,7 +122,7 @@ async fn a_writer_waits_for_the_end_of_a_switch() {
     };
     let (side, ()) = tokio::join!(route.write(), opened);
     assert_eq!(side.unwrap(), "target");
-    assert!(began.elapsed() > Duration::from_millis(900), "it waited for the switch");
+    assert!(began.elapsed() > Duration::from_millis(900), "the write waits for the switch");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
     assert_eq!(route.write().await.unwrap(), "source");
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(route.write().await.is_err());
-    assert!(route.write().await.is_err(), "the old route stays too old");
+    assert!(route.write().await.is_err(), "an expired route stays expired");
     set_route(&store.client, &sides("target", "target")).await;
     let (one, other) = tokio::join!(route.write(), route.write());
     assert_eq!((one.unwrap(), other.unwrap()), ("target".to_owned(), "target".to_owned()));

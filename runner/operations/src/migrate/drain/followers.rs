@@ -315,13 +315,13 @@ mod tests {
         let served = serve().await;
         let context = &served.context;
         written_target(&served).await;
-        assert!(is_seen(context, Duration::ZERO).await, "functions of before write no notes");
+        assert!(is_seen(context, Duration::ZERO).await, "functions of older versions write no notes");
         note(&served, "weir-migrations").await;
         assert!(!is_seen(context, Duration::ZERO).await);
         let state = State { since: 1, ..State::new("move") };
         let for_good = plan();
         let seen = are_seen_within(context, &for_good, &state, Duration::ZERO);
-        assert_eq!(seen.await, Ok(true), "it has no way back");
+        assert_eq!(seen.await, Ok(true), "the plan has no `inverse`");
         // The probe leaves the item unchanged.
         let key = served
             .context

@@ -225,7 +225,7 @@ impl<'s> MigrationFacts<'s> {
                 vec![step("verify", "the last comparison is too old; compare again")]
             }
             Phase::Ready => vec![self.end_of_ready()],
-            // `cutover` is refused because of the old proof, but it unblocks writers first.
+            // `cutover` is refused because of the old proof, but it unblocks writers.
             Phase::CuttingOver if self.is_stale() => vec![
                 step("abort", "abort: the last comparison is too old"),
                 (self.end_of_ready().0, "unblock writers on the sources, to compare again"),

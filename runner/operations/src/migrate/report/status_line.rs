@@ -65,7 +65,7 @@ pub(crate) fn line(status: &Value) -> String {
         line.push_str(&format!("  {kind}, solved: {number}"));
     }
     if let Some(known) = inverse_check::line(at(status, "/way_back")) {
-        line.push_str(&format!("  way back: {known}"));
+        line.push_str(&format!("  for a revert: {known}"));
     }
     if let Some((differences, what)) = last_comparison(status) {
         let differences = counted(differences, "difference", "differences");

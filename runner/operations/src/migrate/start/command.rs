@@ -354,7 +354,8 @@ async fn local(
     Ok(Some(start.start(options).await?))
 }
 
-/// Waits until the migration no longer needs the local workers, or the workers fail.
+/// Prints the next commands. With local workers, waits until the migration ends, the workers fail,
+/// or Ctrl-C.
 async fn attend(
     context: &Context,
     name: &str,

@@ -110,7 +110,7 @@ mod tests {
         end(context, "one", Phase::Aborted, Side::Source).await;
         begin(context, &of("two"), 0).await.unwrap();
         let route = context.control.route("two").await.unwrap().unwrap();
-        assert_eq!((route.owner(), route.revision), ("two", 2), "the epoch goes on");
+        assert_eq!((route.owner(), route.revision), ("two", 2), "the epoch continues");
         // A repeated abort of the first migration does not redirect the route of the second
         // migration.
         assert_eq!(context.control.route("one").await, Ok(None));

@@ -23,7 +23,7 @@ pub(super) struct StartFacts<'g> {
     pub(super) of_workers: &'g [&'static str],
 }
 
-/// Returns each option without effect, and why.
+/// Returns each option that has no effect, with the reason.
 pub(super) fn of(given: StartFacts<'_>) -> Vec<(&'static str, String)> {
     let StartFacts { name, is_begun, rate, local_workers, of_workers, .. } = given;
     let mut unused = Vec::new();

@@ -98,7 +98,7 @@ pub(crate) async fn cutover(
     Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
 }
 
-/// Returns each option that has no effect on the cut-over of a plan in a phase, and why.
+/// Returns each option that has no effect on the cut-over of a plan in a phase, with the reason.
 fn unused_options(
     plan: &Plan,
     phase: Phase,
@@ -134,8 +134,8 @@ pub(crate) fn consequence(plan: &Plan) -> String {
     )
 }
 
-/// Returns why the last comparison is too old to cover all earlier writes; `None` if it covers
-/// them.
+/// Returns why the last comparison is too old for a cut-over; `None` if it is recent enough.
+/// Streams must still have all writes since the comparison.
 async fn too_old(context: &Context, name: &str, state: &State) -> Option<String> {
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {

@@ -116,7 +116,7 @@ async fn refused_items_are_reported_whatever_else_waits() {
     for (value, told) in [("bad", true), ("worse", true), ("2", false), ("bad", true)] {
         put(&served, "hot", value).await;
         let looked = drain.look().await.unwrap();
-        assert!(looked.missing.is_some(), "nobody applies anything");
+        assert!(looked.missing.is_some(), "no function applies changes");
         let hopeless = looked.hopeless.as_deref().unwrap_or_default();
         assert_eq!(hopeless.contains("that cannot be transformed"), told, "{value}: {hopeless}");
     }

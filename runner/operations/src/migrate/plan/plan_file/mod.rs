@@ -21,7 +21,7 @@ use template::document::{self, Kind as NodeKind, Node};
 /// Maximum size of a plan file in bytes. A typical plan has some dozens of lines.
 const BYTES_MAX: usize = 256 * 1024;
 /// Default number of scan segments of a table. It nearly uses Lambda's highest parallelization
-/// factor, 10, and keeps the number of items in the control table low.
+/// factor, 10, and keeps the number of tasks in the control table low.
 const SEGMENTS: u32 = 8;
 /// Default number of seconds for which a writer may use a route that it has read.
 const GATE_SECONDS: u32 = 2;

@@ -67,7 +67,7 @@ async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64
     let counted = RecordSelection::new(since, since);
     let mut drain = drain(context, plan, direction, counted, InverseUse::Unused).await.unwrap();
     let looked = drain.look().await.unwrap();
-    assert_eq!(looked.missing.is_some(), looked.records > 0, "nobody applies anything");
+    assert_eq!(looked.missing.is_some(), looked.records > 0, "no function applies changes");
     [followed, looked.records]
 }
 
@@ -130,7 +130,7 @@ async fn concurrent_markers_are_distinguished_and_leave_one_entry() {
     assert_eq!(entries.len(), 1);
 }
 
-/// Record times that cannot separate earlier writes from later ones.
+/// Record times that cannot separate earlier writes from later writes.
 const USELESS: [fn(i64) -> Option<i64>; 2] = [|made| Some(made - made % 1_000_000_000), |_| None];
 
 /// A stub that cannot start workers.
@@ -160,7 +160,7 @@ async fn a_start_on_a_store_without_usable_record_times_is_refused_before_anythi
         let context = shown_as(&served, time).await;
         let ended = run(&context, &arguments, &NoWorkers).await;
         assert!(matches!(ended, Err(Failure::Refused(_))), "{ended:?}");
-        assert!(context.control.states().await.unwrap().is_empty(), "it was begun");
+        assert!(context.control.states().await.unwrap().is_empty(), "the migration was started");
         assert!(context.control.active().await.unwrap().active.is_empty());
     }
 }
@@ -183,6 +183,6 @@ async fn a_cut_over_without_usable_record_times_does_not_block_writers() {
         let ended = cutover(&context, &arguments).await;
         assert!(matches!(ended, Err(Failure::Refused(_))), "{ended:?}");
         let journal = context.control.list::<JournalLine>(NAME, JournalLine::PREFIX).await;
-        assert_eq!(journal, Ok(Vec::new()), "nobody took it");
+        assert_eq!(journal, Ok(Vec::new()), "no command claimed the migration");
     }
 }
