@@ -61,8 +61,7 @@ impl Hooks {
     pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
-        let wrong =
-            |error| format!("cannot read the hooks folder `{}`: {error}", folder.display());
+        let wrong = |error| format!("cannot read the hooks folder `{}`: {error}", folder.display());
         for entry in std::fs::read_dir(folder).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             check(&entry.path(), &entry.file_name().to_string_lossy())?;

@@ -132,7 +132,7 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
                 asked.push(*table);
                 continue;
             }
-            Ok(false) => "the table has no item of this migration to which a probe could be written".to_owned(),
+            Ok(false) => "the table has no item of this migration to probe".to_owned(),
             Err(failure) => failure.to_string(),
         };
         say(&format!(
@@ -315,7 +315,7 @@ mod tests {
         let served = serve().await;
         let context = &served.context;
         written_target(&served).await;
-        assert!(is_seen(context, Duration::ZERO).await, "functions of older versions write no notes");
+        assert!(is_seen(context, Duration::ZERO).await, "older functions write no notes");
         note(&served, "weir-migrations").await;
         assert!(!is_seen(context, Duration::ZERO).await);
         let state = State { since: 1, ..State::new("move") };

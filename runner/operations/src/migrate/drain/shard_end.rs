@@ -118,7 +118,7 @@ mod tests {
         }
         let first: Duration = (0..).map_while(|n| ShardEnd::on_aws().pause(n + 1, n + 1)).sum();
         let limit = Duration::from_secs(look_seconds(None, true));
-        assert!(first * 2 < limit, "a pass over more shards than are read concurrently ends in time");
+        assert!(first * 2 < limit, "a pass over two rounds of shards ends in time");
     }
 
     #[tokio::test]

@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(enter(&mut active, first), Ok(true));
             let same_name = moving(Kind::Restructure, &[("a", "b")]);
             for own in [first, &same_name] {
-                assert_eq!(enter(&mut active, own), Ok(false), "a migration does not conflict with itself");
+                assert_eq!(enter(&mut active, own), Ok(false), "no conflict with itself");
             }
             let other = Plan { migration: "other".into(), ..moving(kind, moves) };
             let refused = enter(&mut active, &other).err().map(String::from).unwrap_or_default();

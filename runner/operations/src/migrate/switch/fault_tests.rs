@@ -445,7 +445,7 @@ async fn tombstones_are_removed_many_at_the_same_time() {
     };
     let url = proxy::before(&served.context.endpoint, script).await;
     let context = Context::new(&url, "weir-migrations", Output::Table);
-    assert_eq!(sweep::sweep(&context, NAME, Duration::ZERO).await, Ok(None), "the time limit is zero");
+    assert_eq!(sweep::sweep(&context, NAME, Duration::ZERO).await, Ok(None), "the limit is zero");
     let limit = Duration::from_secs(120);
     let swept = tokio::time::timeout(limit, sweep::sweep(&context, NAME, limit)).await;
     assert_eq!(swept.unwrap(), Ok(Some(8)));
