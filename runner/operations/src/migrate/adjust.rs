@@ -30,7 +30,7 @@ async fn allowed(
     }
 }
 
-/// Pauses the backfill, and prints what was done.
+/// Pauses the backfill, and prints the result.
 pub(crate) async fn pause(context: &Context, name: &str) -> Result<Exit> {
     let Adjusted { text, is_changed } = pause_backfill(context, name).await?;
     say(&text);
@@ -40,13 +40,13 @@ pub(crate) async fn pause(context: &Context, name: &str) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Resumes the backfill, and prints what was done.
+/// Resumes the backfill, and prints the result.
 pub(crate) async fn resume(context: &Context, name: &str) -> Result<Exit> {
     say(&resume_backfill(context, name).await?.text);
     Ok(Exit::Done)
 }
 
-/// Sets the rate of the backfill, and prints what was done.
+/// Sets the rate of the backfill, and prints the result.
 pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit> {
     say(&limit_backfill(context, name, rate).await?.text);
     Ok(Exit::Done)
@@ -115,12 +115,12 @@ pub async fn limit_backfill(context: &Context, name: &str, rate: u64) -> Result<
     Ok(Adjusted { text, is_changed })
 }
 
-/// Describes what `abort` would do.
+/// Describes the effects of `abort`.
 pub(crate) fn consequence_of_abort(name: &str, kind: Kind) -> String {
     format!("`{name}` would stop applying changes and copying; {}", left_by_abort(kind))
 }
 
-/// Aborts a migration, and prints what was done.
+/// Aborts a migration, and prints the result.
 pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
     // Without a plan, the migration can still be aborted: its start may have been interrupted

@@ -28,12 +28,13 @@ use crate::migrate::report::{actions, list, phase_line, safety, samples, switche
 use crate::migrate::start::{begin, workers};
 use crate::migrate::switch::{differences, verify};
 
-/// The facts about a migration at one moment.
+/// The facts about a migration at one point in time.
 #[derive(Clone, Debug)]
 pub struct Overview {
     /// The state in the control table.
     pub state: State,
-    /// The plan; `None` if the command that started the migration died before it was written.
+    /// The plan; `None` if the command that started the migration was killed before it wrote the
+    /// plan.
     pub plan: Option<Plan>,
     /// The kind, in the spelling of plan files.
     pub kind: Option<&'static str>,
@@ -224,7 +225,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
     Ok(differences::differences(&found))
 }
 
-/// Returns every item of a table as readers see it, without tombstones and marks.
+/// Returns the items of a table as readers see them, without tombstones and marks.
 ///
 /// # Errors
 /// When the table cannot be read.

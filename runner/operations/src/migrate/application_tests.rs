@@ -30,7 +30,8 @@ fn cases() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Returns an item with these keys and texts, and with the attributes of a case if it has any.
+/// Returns an item whose key attributes have the strings `texts`, with the attributes of a test
+/// case if there are any.
 fn with_keys(keys: &[&str], texts: [&str; 2], attributes: &Value) -> Item {
     let attributes = if attributes.is_null() { json!({}) } else { attributes.clone() };
     let mut item: Item = to_sdk_item(&item_from_str(&attributes.to_string()).unwrap());

@@ -3,7 +3,7 @@
 //! Every change has the condition that the entry's revision is unchanged. A transaction that
 //! changes a migration's phase or route, or makes it active or inactive, also checks the
 //! migration's state. Therefore two commands cannot both change the phase, and a slow command
-//! cannot override a later one. The crate `control` defines the entries.
+//! cannot override a later command. The crate `control` defines the entries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl<'g> Guard<'g> {
         Self { holder: Some(holder), run: None }
     }
 
-    /// Requires that this run is still the migration's last one.
+    /// Requires that this run is still the migration's last run.
     pub(crate) fn of_run(run: u64) -> Self {
         Self { holder: None, run: Some(run) }
     }
@@ -329,7 +329,7 @@ impl Control {
         }
     }
 
-    /// Returns the condition check that a migration's state is unchanged.
+    /// Returns a condition check, for a transaction, that a migration's state is unchanged.
     fn unmoved(&self, state: &State) -> Result<TransactWriteItem> {
         let check = ConditionCheck::builder().table_name(&self.table);
         let check = check.key(PARTITION_KEY, s(&state.partition())).key(SORT_KEY, s(&state.name()));
@@ -535,7 +535,7 @@ impl Control {
 /// Checks that a state is the expected one.
 ///
 /// # Errors
-/// When the state is not the expected one; the message says how it differs.
+/// When the state is not the expected one. The message describes the difference.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| of_broken(&state.migration, &broken))
 }

@@ -187,7 +187,7 @@ mod tests {
         assert!(failed.to_string().contains("`before-cutover` failed"), "{failed}");
         let missing = run("/nowhere", limit).await.unwrap_err();
         assert!(missing.to_string().contains("cannot be started"), "{missing}");
-        // The hook waits for a line that never comes, because this test holds the pipe open.
+        // The hook blocks on a read, because this test keeps the pipe open and writes no line.
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("wait");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();

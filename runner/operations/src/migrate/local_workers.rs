@@ -34,7 +34,7 @@ pub struct WorkerOptions<'o> {
 
 /// The reason why the stream of a table is no longer read.
 pub enum Problem {
-    /// The event source mapping of the stream has stopped, for this reason.
+    /// The event source mapping of the stream has stopped. The value is the reason.
     NotFollowed(String),
     /// The stream trimmed records before they were read.
     Trimmed {
@@ -57,10 +57,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// An interface to start workers in this process.
+/// An interface for starting workers in this process.
 #[async_trait]
 pub trait StartWorkers: Sync {
-    /// Starts workers that follow the streams of the control table and of the tables of a plan.
+    /// Starts workers that read the streams of the control table and of the tables of a plan.
     ///
     /// # Errors
     /// When the function cannot be built, or a table has no stream.

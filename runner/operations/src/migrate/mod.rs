@@ -64,7 +64,7 @@ pub struct MigrateArguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum MigrateVerb {
-    /// Check a plan against its tables and report what it would do; writes nothing
+    /// Check a plan against its tables and report its effects; writes nothing
     #[command(
         after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json\n\nA plan; `weir init migration` writes a commented one:\n  migration: shop\n  kind: restructure        # or: split, in-place, purge\n  from:\n    - table: orders\n      items:\n        - {to: shop, transform: '. + {kind: \"order\"}', key: {pk: 'ORDER#{orderID}'}}\n  inverse:                 # for revert: back from the targets\n    - table: shop\n      items: [{to: orders, transform: 'del(.kind, .pk)'}]\n\nExit codes: 0 done, 1 failed, 3 the plan has findings"
     )]
@@ -77,7 +77,7 @@ enum MigrateVerb {
         #[arg(long, value_name = "FILE", help = prices::option_help())]
         prices: Option<PathBuf>,
     },
-    /// Start or resume: follow the stream, then backfill
+    /// Start or resume a migration: apply changes from the streams, and run the backfill
     Start(command::StartArguments),
     /// Run workers for a started migration, until Ctrl-C
     Work(command::WorkArguments),
@@ -143,10 +143,10 @@ enum MigrateVerb {
     /// Verify that targets equal the transformed sources, while clients write; after a cut-over,
     /// verify that sources equal the inversely transformed targets
     Verify(verify::VerifyArguments),
-    /// Switch readers and writers to the targets; writers pause meanwhile
+    /// Switch readers and writers to the targets; writers are blocked during the switch
     #[command(visible_alias = "cut-over")]
     Cutover(cutover::CutoverArguments),
-    /// Switch readers and writers back to the sources, with all writes since the cut-over
+    /// Switch readers and writers back to the sources, which have all writes since the cut-over
     Revert(revert::RevertArguments),
     /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(complete::CompleteArguments),

@@ -13,8 +13,8 @@ use crate::migrate::drain::stream_lag::{Applied, FOLLOWED_SECONDS_MAX};
 use crate::migrate::failure::{Result, refused};
 use client::output::say;
 
-/// Number of remaining records at which writers may be blocked. The function applies that many in a
-/// second.
+/// Maximum number of waiting records at which writers may be blocked. The function applies this
+/// number of records in a second.
 const FEW_RECORDS: u64 = 1_000;
 /// Maximum time for which a read of the streams may continue after the time limit of a switch. A
 /// command that stops during a read loses its positions. The command that resumes the switch then

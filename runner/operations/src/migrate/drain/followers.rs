@@ -36,8 +36,7 @@ const PAGE_ITEMS: i32 = 100;
 /// Minimum wait for a note. Writers are not blocked during the wait, and an idle function takes
 /// seconds to start.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
-/// Time after which the wait is reported. A follower that is already running writes its note
-/// sooner.
+/// Time after which the wait is reported. A running follower normally writes its note earlier.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
 /// Returns true if a follower of a table's stream has written a note since `second` (seconds since
@@ -108,7 +107,7 @@ async fn are_seen_within(
     if unseen.is_empty() {
         return Ok(true);
     }
-    // Functions of older versions write no notes, even if they follow the stream. A note about the
+    // Functions of older versions write no notes, even if they read the stream. A note about the
     // control table shows that the running function writes notes.
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {

@@ -17,8 +17,8 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
 
-/// Seconds after which a record counts as lost. A working mapping applies it long before. If a
-/// mapping is only slow, the replay does no harm.
+/// Seconds after which a record counts as lost. A working mapping applies records much earlier. If
+/// a mapping is only slow, the replay does no harm.
 pub(crate) const LOST_SECONDS: i64 = 60;
 /// Maximum attempts to write a target that other writers change at the same time.
 const ATTEMPTS_MAX: u32 = 20;
@@ -56,8 +56,8 @@ pub(crate) async fn say_again(
         let item = joined.to_item(&key);
         let partition = schema.partition.name.as_str();
         let put = put(&target.table, partition, &item, stands.as_ref())?;
-        // The write checks the migration's state. Once another command switches, a writer may have
-        // deleted the target, and it must not be restored.
+        // The write checks the migration's state. After a switch by another command, a client may
+        // have deleted the target, and the target must not be restored.
         if control.put_elsewhere(migration.name(), expect, put).await? {
             return Ok(true);
         }

@@ -50,7 +50,7 @@ pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// A repeated reader of a migration's streams, which keeps its positions between passes.
+/// A reader of a migration's streams, which keeps its positions between passes.
 pub(crate) struct Watcher {
     limit: Duration,
     /// The direction of the streams that were read, and the second of the comparison. Refused items
@@ -178,8 +178,8 @@ impl Watcher {
             },
         };
         let looked = match self.looked(&mut proof, now).await {
-            // An interrupted pass has no valid position, so the next pass starts again at the
-            // beginning.
+            // An interrupted pass has no valid positions, so the next pass starts at the beginning
+            // of the streams.
             Ok((None, _)) => {
                 let unread_seconds = Some(self.limit.as_secs());
                 return Streams { unread_seconds, ..Streams::default() };
@@ -199,8 +199,8 @@ impl Watcher {
             && (throttling::is_noted_behind(context, table, now).await
                 || followers::is_noted_now(context, table).await)
         {
-            // No change was seen applied, but a function has reported that it follows the stream.
-            // The function may be busy with records whose effects are already in the targets.
+            // No change was applied, but a function has reported that it reads the stream. The
+            // function may be busy with records whose effects are already in the targets.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());

@@ -25,7 +25,7 @@ const PAGE_BYTES: f64 = 1_048_576.0;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Phase {
     pub(crate) reads: f64,
-    /// Write units of tables, without those of indexes.
+    /// Write units of tables, without write units of indexes.
     writes: f64,
     /// Write units of indexes, by table and index.
     indexes: BTreeMap<(String, String), f64>,
@@ -190,7 +190,7 @@ impl<'b> Table<'b> {
         self.basis.tables.get(table)
     }
 
-    /// Adds the cost of a source item that becomes items of other tables.
+    /// Adds the cost of a source item that is transformed into items of other tables.
     fn moved(&mut self, cost: &mut Cost, item: &Item) {
         let (migration, times) = (self.basis.migration, self.times);
         self.before.add(item, times);

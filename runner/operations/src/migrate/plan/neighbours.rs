@@ -18,7 +18,7 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
 
-/// Separates the two tables of a pair. Names of tables cannot contain this character.
+/// The separator of the two tables of a pair. Table names cannot contain this character.
 const INTO: char = '>';
 
 /// Returns a description of a conflicting migration; `None` if there is none.

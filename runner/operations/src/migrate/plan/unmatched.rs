@@ -10,7 +10,7 @@ use template::diagnostic::similar;
 /// Maximum number of names in a message.
 const NAMES_MAX: usize = 12;
 
-/// Returns the existing name that was probably meant.
+/// Returns the existing name that the author of the plan probably meant.
 fn meant(absent: &Absent) -> Option<&str> {
     similar(&absent.name, absent.known.iter().map(String::as_str))
 }

@@ -153,7 +153,7 @@ impl Standing<'_> {
     }
 }
 
-/// Returns the commands that a status advises, and why.
+/// Returns the commands that a status advises, each with its reason.
 fn steps(status: &Value) -> impl Iterator<Item = (&str, &str)> {
     let steps = at(status, "/next_steps").as_array().into_iter().flatten();
     steps.filter_map(|step| Some((at(step, "/command").as_str()?, at(step, "/why").as_str()?)))

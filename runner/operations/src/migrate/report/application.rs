@@ -1,11 +1,11 @@
-//! Describes what an application must do during a migration. `plan`, `cutover` and `revert` print
+//! Describes the duties of an application during a migration. `plan`, `cutover` and `revert` print
 //! the description.
 
 use rules::migration::plan::Kind;
 
 use client::output::say;
 
-/// Prints what the application must do, if the plan moves items between tables.
+/// Prints the duties of the application, if the plan moves items between tables.
 pub(crate) fn remind(kind: Kind) {
     if let Some(text) = reminder(kind) {
         say(text);

@@ -1,4 +1,4 @@
-//! The next commands for the operator, as far as the migration's state allows them.
+//! The next commands for the operator that the migration's state allows.
 //!
 //! `control::verbs` decides which verbs a phase allows. This module omits verbs that would fail in
 //! the current state, for example because of an old comparison, remaining tombstones, or a stream
@@ -29,7 +29,7 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) needs_cleaning: bool,
     /// True if the route is closed for writers.
     pub(crate) is_blocked: bool,
-    /// True if the migration has ended although functions still follow it.
+    /// True if the migration has ended, but functions still apply its changes.
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
     pub(crate) differences: u64,
@@ -112,7 +112,7 @@ impl<'s> MigrationFacts<'s> {
             }
     }
 
-    /// Returns the next commands and why to run them.
+    /// Returns the next commands, each with the reason to run it.
     pub(crate) fn steps(&self) -> Vec<(String, &'static str)> {
         let mut steps = self.of_phase();
         if self.is_hopeless {
@@ -389,7 +389,7 @@ pub(crate) mod tests {
         assert_eq!(hopeless(left), ["weir migrate verify shop"]);
         let expected = ["weir migrate complete shop", "weir migrate revert shop"];
         assert_eq!(commands(&ended(of(Phase::CutOver, &in_place))), expected);
-        // While a comparison runs, another one is not suggested.
+        // While a comparison runs, no other comparison is suggested.
         let tailing = MigrationFacts { is_compared: true, ..of(Phase::Tailing, &split) };
         assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
         let preparing = of(Phase::Preparing, &split);

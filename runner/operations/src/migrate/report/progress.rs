@@ -230,7 +230,7 @@ mod tests {
                 75,
                 Some(33),
             ),
-            // Almost nothing is done yet.
+            // The open segments have read more items than their shares, so the total is unknown.
             (one(&[(1_300, false); 4]), [0, 5_000], 99, None),
             (both(&done8, &[(1_300, false); 4]), [8, 5_000], 99, None),
             // The count is unknown.

@@ -87,8 +87,8 @@ async fn first_of(
     try_join_all(samples).await
 }
 
-/// Returns the result of a change in place of an item, compared with the item, which may be changed
-/// already.
+/// Applies a change in place to an item. The result is equal to the item if the item is already
+/// changed.
 fn rewritten(migration: &Migration, table: &str, item: &Item) -> Result<Vec<Made>> {
     let rewrite = migration.rewrite(table, item).map_err(Failure::Refused)?;
     let (made, stands) = match rewrite {

@@ -164,8 +164,7 @@ impl Known {
         let hopeless = self.documents.refused().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
-        // Workers start while tasks are still being created, so the backfill may seem complete too
-        // early.
+        // Workers start before all tasks are created, so the backfill may seem complete too early.
         let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
         let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, *now);
@@ -293,7 +292,7 @@ enum Documents {
     Unknown {
         seconds: u64,
     },
-    /// A document would make a revert fail, for this reason.
+    /// A document would make a revert fail. The value is the reason.
     Refused(String),
 }
 

@@ -95,13 +95,13 @@ pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
     }
 }
 
-/// Returns true if the migration is in the wanted phase, or in a later one of the same direction.
+/// Returns true if the migration is in the wanted phase, or in a later phase of the same direction.
 fn is_reached(wanted: Phase, now: Phase) -> bool {
     let is_back = |phase: Phase| (Phase::Reverting..=Phase::Reverted).contains(&phase);
     now == wanted || (now > wanted && now != Phase::Aborted && is_back(now) == is_back(wanted))
 }
 
-/// Waits until a migration is in a phase or a later one.
+/// Waits until a migration reaches a phase or a later phase.
 pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u64) -> Result<Exit> {
     let wanted = Phase::from_name(phase).filter(|phase| *phase != Phase::None);
     let wanted = wanted.ok_or_else(|| {

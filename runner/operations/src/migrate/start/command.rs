@@ -419,7 +419,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
     }
 }
 
-/// Returns the decision whether the plan has to be started, or is already started.
+/// Returns the decision whether `start` has to start the plan, or the plan is already started.
 async fn begun(context: &Context, plan: &Plan) -> Result<VerbDecision> {
     let state = context.control.state(&plan.migration).await?;
     let answer = decide_verb(&plan.migration, plan.kind, Verb::Start, state.phase);

@@ -19,7 +19,7 @@ use client::interruption;
 use client::output::say;
 
 /// Time for which a rollback is retried. It is long, because writers are blocked until the rollback
-/// succeeds, and no other command may unblock them.
+/// succeeds, and perhaps no other command unblocks them.
 const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a claim is retried if it gets no response. Writers are not blocked during these
@@ -40,7 +40,8 @@ pub(crate) struct Claim<'h> {
 }
 
 /// Runs work, and cancels it with an error on Ctrl-C. The work must be cancellable at any point.
-/// The process handles the signal, so Ctrl-C does not end the process by default.
+/// This function is needed because the process handles the signal, so Ctrl-C does not end the
+/// process.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -174,7 +175,7 @@ impl<'h> Claim<'h> {
     /// rollback succeeds.
     ///
     /// # Errors
-    /// When the rollback still fails after the retries.
+    /// When all retries of the rollback failed.
     pub(crate) async fn release(&self) -> Result<RollbackResult> {
         let (begun, holder, mut is_told) = (Instant::now(), new_holder(), false);
         loop {

@@ -29,9 +29,9 @@ fn is_open(task: &Task, phase: Phase, last_run: u64) -> bool {
 }
 
 /// Returns the run of the last comparison and the time at which it began, if it can be resumed.
-/// There are two conditions. It has found no difference yet, because the difference may be repaired
-/// meanwhile. Streams still have all writes since it began. `tasks` are the migration's tasks, and
-/// `now` is the store's time.
+/// There are two conditions. The comparison has found no difference, because the item may have been
+/// corrected after a difference was found. Streams still have all writes since the comparison
+/// began. `tasks` are the migration's tasks, and `now` is the store's time.
 pub(crate) fn resumable(
     state: &State,
     tasks: &[Task],

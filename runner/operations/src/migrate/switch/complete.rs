@@ -37,12 +37,12 @@ pub(crate) struct CompleteArguments {
     /// `complete` prints; one file per archive
     #[arg(long, value_name = "FILE")]
     erased: Vec<PathBuf>,
-    /// For a purge with `archive: true`: leave the archives as they are; the receipt says so
+    /// For a purge with `archive: true`: leave the archives unchanged; the receipt records this
     #[arg(long, conflicts_with = "erased")]
     without_archive: bool,
 }
 
-/// Describes what `complete` would do.
+/// Describes the effects of `complete`.
 pub(crate) fn consequence(kind: Kind) -> &'static str {
     match kind {
         Kind::Purge => {
@@ -353,7 +353,8 @@ mod tests {
         };
         control.change(State::new(NAME), completing).await.unwrap();
         let (fingerprint, plan) = (fingerprint.as_str(), &plan);
-        // Returns whether the sweep of a table is complete, and the migration's last run.
+        // Returns true if the sweep of a table is complete, and the number of the migration's last
+        // run.
         let swept = async |table: &str| {
             let of = (plan, fingerprint, Direction::Forward);
             let expect = Expect::phases(&[Phase::Completing]);

@@ -124,7 +124,7 @@ fn unused_options(
     options.into_iter().filter_map(|(option, why)| Some((option, why?))).collect()
 }
 
-/// Describes what `cutover` would do.
+/// Describes the effects of `cutover`.
 pub(crate) fn consequence(plan: &Plan) -> String {
     format!(
         "writers of {} would be blocked for {} s and until all streams are drained, then use {}",

@@ -457,8 +457,8 @@ async fn receipt(
     context.control.replace(entry).await.map(drop)
 }
 
-/// Returns, for each table of a purge, the items that the backfill has read, and those that the
-/// backfill and repairs have removed.
+/// Returns two counts for each table of a purge: the items that the backfill has read, and the
+/// items that the backfill and repairs have removed.
 async fn removals<'p>(context: &Context, plan: &'p Plan) -> Result<BTreeMap<&'p str, (u64, u64)>> {
     let tasks = context.tasks(&plan.migration).await?;
     let of_table = |table: &'p str| {

@@ -33,7 +33,7 @@ pub(crate) struct RevertArguments {
     with_differences: bool,
 }
 
-/// Describes what `revert` would do.
+/// Describes the effects of `revert`.
 pub(crate) fn consequence(plan: &Plan) -> String {
     if plan.kind.is_in_place() {
         return format!(

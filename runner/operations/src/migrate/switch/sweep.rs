@@ -92,7 +92,7 @@ enum CleaningAction {
     Leave,
     /// The item is a tombstone.
     Delete,
-    /// A writer's update has turned the tombstone into an item, which still has the mark.
+    /// A client's update has turned the tombstone into an item that still has the mark.
     Unmark,
 }
 
@@ -226,7 +226,7 @@ async fn remove(
     }
 }
 
-/// Removes the mark from an item that a writer's update has created from a tombstone.
+/// Removes the mark from an item that a client's update has created from a tombstone.
 async fn unmark(
     client: &Client,
     table: &str,

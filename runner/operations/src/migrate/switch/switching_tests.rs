@@ -378,7 +378,8 @@ async fn a_completion_in_place_resumes_its_comparison() {
     };
     left_with(2).await;
     assert_eq!(offered().await, "weir migrate complete move");
-    // The comparison has found a difference, which may be repaired meanwhile, so it is not resumed.
+    // The comparison has found a difference, and the item may have been corrected later, so the
+    // comparison is not resumed.
     done(2, 0, 1).await;
     assert_eq!(offered().await, "weir migrate resume move");
     left_with(3).await;

@@ -69,7 +69,7 @@ pub(crate) struct VerifyArguments {
     /// Repair the differences on the side that clients do not use, then compare again
     #[arg(long)]
     repair: bool,
-    /// Seconds for everything, including repair and second comparison
+    /// Seconds for the entire command, including the repair and the second comparison
     #[arg(long, default_value_t = 3600)]
     timeout: u64,
 }

@@ -73,7 +73,7 @@ pub(crate) struct Drain {
     /// Seconds by which the time of a record may be before its write, because of rounding.
     behind: i64,
     shards: BTreeMap<(String, String), Shard>,
-    /// The reason why the streams lack some writes, if they do.
+    /// The reason why the streams lack some writes; `None` if they have all writes.
     gap: Option<String>,
 }
 
@@ -119,9 +119,9 @@ struct Shard {
 /// The reason why a record is not proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum UnprovedReason {
-    /// The record is not applied yet, for this reason.
+    /// The record is not applied yet. The value is the reason.
     NotYet(String),
-    /// The record will never be applied, for this reason.
+    /// The record will never be applied. The value is the reason.
     Never(String),
 }
 
@@ -190,8 +190,8 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // Waiting records may correct a refused item, unless its current version cannot be
-            // transformed.
+            // Only items whose current version cannot be transformed count here, because waiting
+            // records may correct the other refused items.
             drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
@@ -493,7 +493,7 @@ impl Drain {
         Ok(first)
     }
 
-    /// Returns the targets of an item; for a change in place, only the item itself.
+    /// Returns the targets of an item; empty for a change in place.
     fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>> {
         if self.migration.kind().is_in_place() {
             self.migration.rewrite(table, item)?;

@@ -1,5 +1,5 @@
-//! `weir migrate plan`: tries a plan on samples and reports the effects and costs. It writes
-//! nothing.
+//! `weir migrate plan`: tries a plan on samples, and reports the effects and costs. This module
+//! writes nothing.
 
 mod sizes;
 
@@ -34,7 +34,7 @@ use client::output::{self, Output, show};
 /// Write units per second that a new on-demand table accepts immediately. Source: DynamoDB
 /// developer guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
-/// A partition with a larger share of the writes is reported as hot.
+/// Share of the writes above which a partition is reported as hot.
 const HOT_SHARE: f64 = 0.1;
 /// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a partition
 /// may have a large share by chance.
@@ -63,7 +63,7 @@ struct EstimatedTotals {
     /// changed items.
     target_bytes: f64,
     cost: Cost,
-    /// Names in the plan that no sampled item has.
+    /// Messages about attribute names in the plan that no sampled item has.
     unmatched: Vec<String>,
     is_slip: bool,
     /// Messages about targets that are not empty.

@@ -49,7 +49,7 @@ impl PlanFile {
     /// Parses a plan file; `name` is its name in messages.
     ///
     /// # Errors
-    /// The message lists all errors in the file.
+    /// When the file has errors. The message lists all of them.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self> {
         // Editors on Windows write a byte order mark, which the YAML parser rejects.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -361,7 +361,7 @@ impl Reader<'_, '_> {
         Some(text.to_owned())
     }
 
-    /// Parses the templates of a key, and checks each one's syntax.
+    /// Parses the templates of a key, and checks the syntax of each template.
     fn key(&mut self, node: &Node, place: &str) -> BTreeMap<String, String> {
         let mut key = BTreeMap::new();
         for entry in node.get("key").map(Node::entries).unwrap_or_default() {
