@@ -64,7 +64,7 @@ pub struct Adjusted {
 /// Pauses the backfill.
 ///
 /// # Errors
-/// When the phase does not allow it, or the control table cannot be written.
+/// When the phase does not allow the change, or the control table cannot be written.
 pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
     let state = context.state(name).await?;
     let (plan, _) = allowed(context, name, Verb::Pause, &state).await?;
@@ -80,7 +80,7 @@ pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
 /// Resumes the backfill, and notifies workers of the segments that are not yet read.
 ///
 /// # Errors
-/// When the phase does not allow it, or the control table cannot be written.
+/// When the phase does not allow the change, or the control table cannot be written.
 pub async fn resume_backfill(context: &Context, name: &str) -> Result<Adjusted> {
     let state = context.state(name).await?;
     let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
@@ -98,7 +98,7 @@ pub async fn resume_backfill(context: &Context, name: &str) -> Result<Adjusted> 
 /// Sets the items per second that the backfill reads; 0 for no limit.
 ///
 /// # Errors
-/// When the phase does not allow it, or the control table cannot be written.
+/// When the phase does not allow the change, or the control table cannot be written.
 pub async fn limit_backfill(context: &Context, name: &str, rate: u64) -> Result<Adjusted> {
     let state = context.state(name).await?;
     allowed(context, name, Verb::Throttle, &state).await?;
