@@ -16,7 +16,7 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{self, counted, say};
 
-/// Returns the plan, and what a verb does in the current phase.
+/// Returns the plan, and the decision whether the current phase allows a verb.
 async fn allowed(
     context: &Context,
     name: &str,
@@ -30,7 +30,7 @@ async fn allowed(
     }
 }
 
-/// Pauses the backfill, and prints what was done.
+/// Pauses the backfill, and prints the result.
 pub(crate) async fn pause(context: &Context, name: &str) -> Result<Exit> {
     let Adjusted { text, is_changed } = pause_backfill(context, name).await?;
     say(&text);
@@ -40,31 +40,31 @@ pub(crate) async fn pause(context: &Context, name: &str) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Resumes the backfill, and prints what was done.
+/// Resumes the backfill, and prints the result.
 pub(crate) async fn resume(context: &Context, name: &str) -> Result<Exit> {
     say(&resume_backfill(context, name).await?.text);
     Ok(Exit::Done)
 }
 
-/// Sets the rate of the backfill, and prints what was done.
+/// Sets the rate of the backfill, and prints the result.
 pub(crate) async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit> {
     say(&limit_backfill(context, name, rate).await?.text);
     Ok(Exit::Done)
 }
 
-/// What a verb did.
+/// The result of a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adjusted {
-    /// The result, for the operator.
+    /// The message for the operator.
     pub text: String,
-    /// Whether the migration's state was changed.
+    /// True if the migration's state was changed.
     pub is_changed: bool,
 }
 
 /// Pauses the backfill.
 ///
 /// # Errors
-/// When the phase does not allow it, or the control table cannot be written.
+/// When the phase does not allow the change, or the control table cannot be written.
 pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
     let state = context.state(name).await?;
     let (plan, _) = allowed(context, name, Verb::Pause, &state).await?;
@@ -77,10 +77,10 @@ pub async fn pause_backfill(context: &Context, name: &str) -> Result<Adjusted> {
     Ok(Adjusted { text, is_changed: true })
 }
 
-/// Resumes the backfill, and notifies workers of its open segments.
+/// Resumes the backfill, and notifies workers of the segments that are not yet read.
 ///
 /// # Errors
-/// When the phase does not allow it, or the control table cannot be written.
+/// When the phase does not allow the change, or the control table cannot be written.
 pub async fn resume_backfill(context: &Context, name: &str) -> Result<Adjusted> {
     let state = context.state(name).await?;
     let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
@@ -98,7 +98,7 @@ pub async fn resume_backfill(context: &Context, name: &str) -> Result<Adjusted> 
 /// Sets the items per second that the backfill reads; 0 for no limit.
 ///
 /// # Errors
-/// When the phase does not allow it, or the control table cannot be written.
+/// When the phase does not allow the change, or the control table cannot be written.
 pub async fn limit_backfill(context: &Context, name: &str, rate: u64) -> Result<Adjusted> {
     let state = context.state(name).await?;
     allowed(context, name, Verb::Throttle, &state).await?;
@@ -115,12 +115,12 @@ pub async fn limit_backfill(context: &Context, name: &str, rate: u64) -> Result<
     Ok(Adjusted { text, is_changed })
 }
 
-/// Describes what `abort` would do.
+/// Describes the effects of `abort`.
 pub(crate) fn consequence_of_abort(name: &str, kind: Kind) -> String {
     format!("`{name}` would stop applying changes and copying; {}", left_by_abort(kind))
 }
 
-/// Aborts a migration, and prints what was done.
+/// Aborts a migration, and prints the result.
 pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
     // Without a plan, the migration can still be aborted: its start may have been interrupted
@@ -146,7 +146,8 @@ pub(crate) async fn abort(context: &Context, name: &str, dry_run: bool) -> Resul
         context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
         interruption::reached(format!("`{name}` is aborted; its route may not be released yet"));
     }
-    // An earlier abort may have died after its phase change, or a cut-over may still block writers.
+    // An earlier abort may have been killed after its phase change, or a cut-over may still block
+    // writers.
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
     context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;

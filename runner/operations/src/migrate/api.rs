@@ -1,5 +1,5 @@
-//! Functions with which a program such as `weir demo` or the console runs and shows migrations
-//! without the command line. They print nothing.
+//! Functions for programs such as `weir demo` and the console, which run and show migrations
+//! without the command line. The functions print nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,14 +28,15 @@ use crate::migrate::report::{actions, list, phase_line, safety, samples, switche
 use crate::migrate::start::{begin, workers};
 use crate::migrate::switch::{differences, verify};
 
-/// The facts about a migration at one moment.
+/// The facts about a migration at one point in time.
 #[derive(Clone, Debug)]
 pub struct Overview {
     /// The state in the control table.
     pub state: State,
-    /// The plan; `None` if the command that started the migration died before it was written.
+    /// The plan; `None` if the command that started the migration was killed before it wrote the
+    /// plan.
     pub plan: Option<Plan>,
-    /// The kind, as a plan file names it.
+    /// The kind, in the spelling of plan files.
     pub kind: Option<&'static str>,
     /// The source tables.
     pub sources: Vec<String>,
@@ -47,26 +48,26 @@ pub struct Overview {
     pub status: Value,
     /// The workers and their segments.
     pub workers: Workers,
-    /// Whether it is safe to cut over now; `None` without a plan.
+    /// The verdict whether a cut-over is safe now; `None` without a plan.
     pub cutover: Option<CutoverSafety>,
     /// The verbs that are safe now.
     pub actions: Vec<Action>,
     /// The phase changes, oldest first.
     pub journal: Vec<JournalLine>,
-    /// The last switch that has ended.
+    /// The last switch that has ended, committed or rolled back.
     pub last_switch: Option<EndedSwitch>,
-    /// The time of the store, in seconds since 1970.
+    /// The current time by the store's clock, in seconds since 1970.
     pub now: i64,
 }
 
-/// The workers of a migration, as its segments show them.
+/// The workers of a migration, counted from the leases of its segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workers {
     /// Number of workers that lease a segment now.
     pub at_work: usize,
-    /// Number of segments that are not done, over all runs that count.
+    /// Number of segments that are not done, over all current runs.
     pub open_segments: usize,
-    /// Number of these that are set aside until the operator runs `resume`.
+    /// Number of open segments that are set aside until the operator runs `resume`.
     pub set_aside: usize,
 }
 
@@ -89,8 +90,9 @@ pub async fn is_known(context: &Context, name: &str) -> Result<bool> {
     }
 }
 
-/// Returns the facts about a migration, all of one moment; `None` if there is no such migration. `seen` is what was
-/// read of its streams before; this function does not read them.
+/// Returns a consistent snapshot of the facts about a migration; `None` if there is no such
+/// migration. `seen` has the facts about its streams from an earlier read, because this function
+/// does not read the streams.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -138,7 +140,8 @@ pub async fn overview(
     }))
 }
 
-/// Returns a snapshot of a migration, after its backfill was moved on if it is done and the context may write.
+/// Returns a snapshot of a migration. If the backfill is done and the context may write, moves the
+/// migration to `tailing` first.
 async fn snapshot(context: &Context, name: &str) -> Result<Option<Context>> {
     let found = match context.snapshot(name).await {
         Err(failure) if is_of_missing_table(&failure) => return Ok(None),
@@ -164,7 +167,8 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns some source items of each table of a plan, and what the plan makes of each.
+/// Returns some source items of each table of a plan, each with the items that the plan makes of
+/// it.
 ///
 /// # Errors
 /// When the plan no longer fits its tables, or a table cannot be read.
@@ -172,7 +176,7 @@ pub async fn samples(context: &Context, plan: &Plan, of_table: u64) -> Result<Ve
     samples::samples(context, plan, of_table).await
 }
 
-/// Reads the streams of one migration repeatedly, each record once.
+/// A reader of the streams of one migration. It keeps its position, so it reads each record once.
 pub struct StreamReader(Watcher);
 
 impl StreamReader {
@@ -182,7 +186,7 @@ impl StreamReader {
         Self(Watcher::with_limit(look_limit(&context.endpoint, None)))
     }
 
-    /// Reads the streams, for at most some seconds.
+    /// Reads the streams up to their current end, for at most some seconds.
     ///
     /// # Errors
     /// When there is no such migration, it has no plan, or the control table cannot be read.
@@ -221,7 +225,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
     Ok(differences::differences(&found))
 }
 
-/// Returns every item of a table as readers see it, without tombstones and marks.
+/// Returns the items of a table as readers see them, without tombstones and marks.
 ///
 /// # Errors
 /// When the table cannot be read.

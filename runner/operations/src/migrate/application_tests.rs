@@ -30,7 +30,8 @@ fn cases() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Returns an item with these keys and texts, and with the attributes of a case if it has any.
+/// Returns an item whose key attributes have the strings `texts`, with the attributes of a test
+/// case if there are any.
 fn with_keys(keys: &[&str], texts: [&str; 2], attributes: &Value) -> Item {
     let attributes = if attributes.is_null() { json!({}) } else { attributes.clone() };
     let mut item: Item = to_sdk_item(&item_from_str(&attributes.to_string()).unwrap());
@@ -86,7 +87,7 @@ async fn what_an_application_must_do_is_right_in_each_case() {
         let error = insert(client, "parts", item, &keys, always).unwrap_err();
         assert_eq!(error, format!("`{always}` must be an attribute of the item beside its key"));
     }
-    // The keys of another table would make an insert that overwrites.
+    // With the keys of another table, the insert would overwrite an existing item.
     let order = with_keys(&["orderID"], ["1", ""], &json!({ always: {"N": "1"} }));
     let error = insert(client, "orders", order, &keys, always).unwrap_err();
     assert!(error.contains("`pk` must be") && error.contains("of `orders`"), "{error}");
@@ -113,7 +114,7 @@ async fn a_writer_waits_for_the_end_of_a_switch() {
     let route = Route::new(&store.client, "control", "move", Duration::from_millis(500));
     assert_eq!(route.write().await.unwrap(), "source");
     set_route(&store.client, &sides("source", "none")).await;
-    assert_eq!(route.write().await.unwrap(), "source", "it is asked for again later");
+    assert_eq!(route.write().await.unwrap(), "source", "the route is read again later");
     tokio::time::sleep(Duration::from_millis(600)).await;
     let began = Instant::now();
     let opened = async {
@@ -122,7 +123,7 @@ async fn a_writer_waits_for_the_end_of_a_switch() {
     };
     let (side, ()) = tokio::join!(route.write(), opened);
     assert_eq!(side.unwrap(), "target");
-    assert!(began.elapsed() > Duration::from_millis(900), "it waited for the switch");
+    assert!(began.elapsed() > Duration::from_millis(900), "the write waits for the switch");
 }
 
 #[tokio::test]
@@ -136,7 +137,7 @@ async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
         async move {
             match read {
                 1 | 2 => proxy::refusal(400, "ResourceNotFoundException"),
-                // The answer arrives so late that the route in it is too old.
+                // The response arrives so late that its route is already out of date.
                 3 => {
                     tokio::time::sleep(Duration::from_millis(800)).await;
                     let answer = json!({ "Item": sides("source", "source") });
@@ -152,7 +153,7 @@ async fn an_old_route_is_not_used_while_reads_of_it_fail_or_are_slow() {
     assert_eq!(route.write().await.unwrap(), "source");
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(route.write().await.is_err());
-    assert!(route.write().await.is_err(), "the old route stays too old");
+    assert!(route.write().await.is_err(), "an expired route stays expired");
     set_route(&store.client, &sides("target", "target")).await;
     let (one, other) = tokio::join!(route.write(), route.write());
     assert_eq!((one.unwrap(), other.unwrap()), ("target".to_owned(), "target".to_owned()));

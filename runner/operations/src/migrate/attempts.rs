@@ -1,7 +1,7 @@
-//! Limits retries of writes that had no effect because another process changed the entry or
-//! DynamoDB throttled.
+//! Limits retries of writes that had no effect, because another process changed the entry or
+//! DynamoDB throttled the request.
 //!
-//! In both cases nothing was written. [`contention`] defines the number of attempts and the pauses.
+//! [`contention`] defines the number of attempts and the pauses.
 //!
 //! [`contention`]: client::contention
 
@@ -12,10 +12,11 @@ use client::contention::{Attempts, NotApplied};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteResult {
     Done,
-    /// Nothing was written, because another process changed the entry. The caller must read the entry again
-    /// and repeat its decision.
+    /// Nothing was written, because another process changed the entry. The caller must read the
+    /// entry again and repeat its decision.
     Changed,
-    /// Nothing was written, because DynamoDB throttled. The value is its message.
+    /// Nothing was written, because DynamoDB throttled the request. The value is DynamoDB's
+    /// message.
     Throttled(String),
 }
 

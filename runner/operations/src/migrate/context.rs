@@ -16,7 +16,7 @@ use client::retries::Absence;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Interval at which a waiting verb reports progress.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
-/// Timeout of a request to the store before it is retried. It is short, because writers may be
+/// Timeout after which a request to the store is retried. It is short, because writers may be
 /// blocked during the request.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -25,12 +25,12 @@ pub struct Context {
     pub(crate) endpoint: String,
     pub(crate) control: Control,
     pub(crate) output: Output,
-    /// Ends retries if the store is unreachable for too long.
+    /// The limit that ends retries if the store is unreachable for too long.
     pub(crate) absence: Absence,
     pub(crate) hooks: Hooks,
-    /// Whether nothing may be written, not even what a status records.
+    /// True if the verb writes nothing, not even the progress that a status normally records.
     pub(crate) is_read_only: bool,
-    /// The time that a snapshot was taken.
+    /// The time at which the snapshot was taken; `None` if this is not a snapshot.
     known_now: Option<i64>,
 }
 
@@ -44,15 +44,16 @@ impl Context {
         Self { endpoint, control, output, absence, hooks, is_read_only: false, known_now: None }
     }
 
-    /// Returns the same context, which writes nothing. Without this, a status moves a migration to
-    /// `tailing` when its backfill is done, and records up to when changes have been copied back.
+    /// Returns the same context, restricted to reads. Without this restriction, a status moves a
+    /// migration to `tailing` when its backfill is done. It also records the time up to which
+    /// changes have been copied back.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { is_read_only: true, ..self }
     }
 
-    /// Returns a context that shows a migration as it is now: its entries, those of all migrations, and the time are
-    /// read together, once. It writes nothing.
+    /// Returns a read-only context with a snapshot of the migration's entries, the entries shared
+    /// by all migrations, and the time. They are read once, together.
     ///
     /// # Errors
     /// When the control table cannot be read.
@@ -110,8 +111,8 @@ impl Context {
     /// Changes the phase of a migration, in its state and its journal.
     ///
     /// # Errors
-    /// When the state differs from what the move and `guard` expect, or the table cannot be read or
-    /// written.
+    /// When the state is not the one that the move and `guard` expect, or the table cannot be read
+    /// or written.
     pub(crate) async fn make(&self, name: &str, guard: Guard<'_>, it: &Move) -> Result<State> {
         self.control.make(name, guard, it, self.now().await).await
     }
@@ -122,7 +123,7 @@ impl Context {
         let Some(PlanEntry { plan: json, .. }) = entry else {
             self.state(name).await?;
             return Err(Failure::Fatal(format!(
-                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if that has ended"
+                "migration `{name}` has no plan yet; `weir migrate start` writes it within seconds: repeat this command, or rerun `start` if it has exited"
             )));
         };
         let plan = serde_json::from_str(&json)

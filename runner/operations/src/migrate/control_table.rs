@@ -3,7 +3,7 @@
 //! Every change has the condition that the entry's revision is unchanged. A transaction that
 //! changes a migration's phase or route, or makes it active or inactive, also checks the
 //! migration's state. Therefore two commands cannot both change the phase, and a slow command
-//! cannot override a later one. The crate `control` defines the entries.
+//! cannot override a later command. The crate `control` defines the entries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use client::sdk_error::{is_not_found, is_throttle};
 pub(crate) struct Control {
     pub(crate) client: Client,
     pub(crate) table: String,
-    /// Partitions that were read as a whole, by name. Reads of them send no request.
+    /// Cached partitions, by name. Reads of these partitions send no request.
     known: Arc<BTreeMap<String, Entries>>,
 }
 
@@ -54,7 +54,7 @@ impl<'g> Guard<'g> {
         Self { holder: Some(holder), run: None }
     }
 
-    /// Requires that this run is still the migration's last one.
+    /// Requires that this run is still the migration's last run.
     pub(crate) fn of_run(run: u64) -> Self {
         Self { holder: None, run: Some(run) }
     }
@@ -66,7 +66,8 @@ impl Control {
         Self { client, table, known: Arc::default() }
     }
 
-    /// Returns the same table with these partitions as they are now, each read by one request for each megabyte.
+    /// Returns the same table with the current entries of these partitions cached. Reading a
+    /// partition takes one request for each megabyte.
     pub(crate) async fn with_partitions(&self, partitions: [&str; 2]) -> Result<Self> {
         let [one, other] = partitions;
         let (of_one, of_other) = tokio::try_join!(self.entries(one, ""), self.entries(other, ""))?;
@@ -92,15 +93,16 @@ impl Control {
         Ok(state.unwrap_or_else(|| State::new(migration)))
     }
 
-    /// Reads the route of a migration; `None` before it is started, and after another run has taken
-    /// the route over.
+    /// Reads the route of a migration. Returns `None` before the migration starts, and after
+    /// another migration has taken over the route.
     pub(crate) async fn route(&self, migration: &str) -> Result<Option<Route>> {
         let route: Option<Route> =
             self.get(&self.route_name(migration).await?, Route::NAME).await?;
         Ok(route.filter(|route| route.is_of(migration)))
     }
 
-    /// Returns the name of a migration's route. Without a plan, no run has another one.
+    /// Returns the name of a migration's route. Without a plan, it is the migration's name, because
+    /// only a plan can set another name.
     async fn route_name(&self, migration: &str) -> Result<String> {
         let entry: Option<PlanEntry> = self.get(migration, PlanEntry::NAME).await?;
         let plan = entry.and_then(|entry| serde_json::from_str::<Plan>(&entry.plan).ok());
@@ -177,8 +179,9 @@ impl Control {
         sent.map(drop).map_err(|error| of_request(&what(entry), &error))
     }
 
-    /// Writes an entry with the next revision, on the condition that the stored revision is unchanged.
-    /// Returns whether the entry was written. Retries if a transaction conflicts or DynamoDB throttles.
+    /// Writes an entry with the next revision, on the condition that the stored revision is
+    /// unchanged. Returns true if the entry was written. Retries if a transaction conflicts or
+    /// DynamoDB throttles.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);
@@ -205,8 +208,9 @@ impl Control {
         }
     }
 
-    /// Changes an entry. Retries if another process changes it at the same time. If there is no
-    /// entry, `absent` is changed. `change` returns `false` if nothing has to change.
+    /// Applies `change` to an entry, or to `absent` if there is no entry, and writes the result.
+    /// Retries if another process changes the entry at the same time. `change` returns `false` if
+    /// nothing has to be written.
     pub(crate) async fn change<E: Revised>(
         &self,
         absent: E,
@@ -265,8 +269,8 @@ impl Control {
         Ok(state)
     }
 
-    /// Adds entries that do not exist yet, if the migration's state is the expected one. Either all
-    /// are added or none.
+    /// Adds new entries if the migration's state is the expected one. Adds either all of them or
+    /// none.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -325,7 +329,7 @@ impl Control {
         }
     }
 
-    /// Returns the condition check that a migration's state is unchanged.
+    /// Returns a condition check, for a transaction, that a migration's state is unchanged.
     fn unmoved(&self, state: &State) -> Result<TransactWriteItem> {
         let check = ConditionCheck::builder().table_name(&self.table);
         let check = check.key(PARTITION_KEY, s(&state.partition())).key(SORT_KEY, s(&state.name()));
@@ -341,7 +345,7 @@ impl Control {
         Ok(TransactWriteItem::builder().condition_check(check).build())
     }
 
-    /// Writes all items or none. Errors contain the name `table`.
+    /// Writes all items or none, in one transaction. Errors contain the name `table`.
     async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<WriteResult> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let Err(error) = request.send().await else { return Ok(WriteResult::Done) };
@@ -375,7 +379,7 @@ impl Control {
         })
     }
 
-    /// Makes functions follow a migration; `None` stops them.
+    /// Makes functions apply the changes of a migration; `None` makes them stop.
     pub(crate) async fn set_active(
         &self,
         migration: &str,
@@ -410,11 +414,12 @@ impl Control {
         self.make_with(migration, guard, it, now, is_end.then_some(leave)).await
     }
 
-    /// Changes the phase and the entry of active migrations in one transaction. `active` changes the entry,
-    /// and returns whether it changed anything, or why the phase must not change.
+    /// Changes the phase and the entry of active migrations in one transaction. `active` changes
+    /// the entry and returns true if it changed anything. An error of `active` prevents the phase
+    /// change.
     ///
     /// # Errors
-    /// As [`Control::make`], and what `active` returns.
+    /// The errors of [`Control::make`] and of `active`.
     pub(crate) async fn make_with(
         &self,
         migration: &str,
@@ -483,8 +488,8 @@ impl Control {
         broken.map(|()| state)
     }
 
-    /// Opens, redirects or closes the route of a migration, unless another run has taken it over.
-    /// Returns the route's epoch, which grows with each change.
+    /// Opens, redirects or closes the route of a migration. Does nothing if another migration has
+    /// taken over the route. Returns the route's epoch, which grows with each change.
     pub(crate) async fn set_route(
         &self,
         migration: &str,
@@ -504,8 +509,8 @@ impl Control {
         Ok(route.await?.revision)
     }
 
-    /// Takes a route for the run of a plan and opens it to the sources, if it is still as it was
-    /// seen. Returns whether it was.
+    /// Takes a route for the migration of a plan and opens it to the sources, if the stored route
+    /// still equals `seen`. Returns true if the route was taken.
     ///
     /// # Errors
     /// When the state is not the expected one, or the table cannot be read or written.
@@ -530,7 +535,7 @@ impl Control {
 /// Checks that a state is the expected one.
 ///
 /// # Errors
-/// When the state is not the expected one; the message says how it differs.
+/// When the state is not the expected one. The message describes the difference.
 pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| of_broken(&state.migration, &broken))
 }

@@ -17,9 +17,9 @@ const MADE_LIMIT: Duration = Duration::from_secs(120);
 const MADE_LOOK: Duration = Duration::from_millis(500);
 
 impl Control {
-    /// Returns why a missing control table is not created automatically. On AWS, functions follow
-    /// only the control table of their stack. A table that is created because of a typing error
-    /// would cost money and have no effect.
+    /// Returns why a missing control table is not created automatically; `None` if it exists or may
+    /// be created. On AWS, functions read only the control table of their stack, so a table that is
+    /// created because of a typing error would cost money and have no effect.
     pub(crate) async fn missing(
         &self,
         endpoint: &str,
@@ -29,7 +29,7 @@ impl Control {
             return Ok(None);
         }
         Ok(Some(format!(
-            "no control table `{}` at `{endpoint}`: name the stack's control table (stack output ControlTableName) with --control-table; or create a new one with --create-control-table and use --local-workers, because no function follows a new table",
+            "no control table `{}` at `{endpoint}`: name the stack's control table (stack output ControlTableName) with --control-table; or create a new one with --create-control-table and use --local-workers, because no function reads the stream of a new table",
             self.table
         )))
     }
@@ -98,7 +98,7 @@ impl Control {
             .send()
             .await;
         match created {
-            // Another process has created the table at the same time.
+            // Another process created the table at the same time.
             Err(error)
                 if error
                     .as_service_error()

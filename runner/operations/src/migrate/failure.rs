@@ -1,4 +1,4 @@
-//! The failures that only migrations have.
+//! Failures that occur only in migrations.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use control::UnexpectedState;
@@ -7,10 +7,11 @@ pub use client::failure::Failure;
 pub(crate) use client::failure::{Result, fatal, refused};
 use client::sdk_error::is_not_found;
 
-/// The text of the failure that the control table does not exist.
+/// The error message if the control table does not exist.
 const NOT_STARTED: &str = "no migration was started in this store";
 
-/// Returns the failure of a request; `doing` describes the request.
+/// Returns the failure of a request; `doing` is the beginning of its message, such as "cannot read
+/// the control table".
 pub(crate) fn of_request<E>(doing: &str, error: &SdkError<E>) -> Failure
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -22,12 +23,13 @@ where
     Failure::from(error).with(|text| format!("{doing}: {text}"))
 }
 
-/// Returns true if the failure is that the control table does not exist.
+/// Returns true if the cause of the failure is that the control table does not exist.
 pub(crate) fn is_of_missing_table(failure: &Failure) -> bool {
     matches!(failure, Failure::Fatal(text) if text == NOT_STARTED)
 }
 
-/// Returns the failure of a change whose expected state differs from the migration's state.
+/// Returns the failure of a change that was refused because the migration's state is not the
+/// expected one.
 pub(crate) fn of_broken(name: &str, broken: &UnexpectedState) -> Failure {
     Failure::Refused(match broken {
         UnexpectedState::OtherPhase { phase } => {

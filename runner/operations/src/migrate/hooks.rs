@@ -1,8 +1,9 @@
-//! The operator's programs that run before and after the verbs that switch sides.
+//! Hooks: programs of the operator that run before and after `cutover`, `revert`, `complete` and
+//! `abort`.
 //!
-//! Like git's hooks, these programs are files in a folder, which the operator names on the command line. No
-//! program comes from a table, because everyone who may write the control table could then run programs on
-//! this machine.
+//! Like git's hooks, these programs are files in a folder, which the operator names on the command
+//! line. Hooks never come from the control table, because everyone who may write the table could
+//! then run programs on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -53,15 +54,14 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Checks the folder before anything is done.
+    /// Checks the hooks folder before the verb does anything.
     ///
     /// # Errors
     /// When the folder cannot be read, or has a file with a similar name that is not a hook.
     pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
-        let wrong =
-            |error| format!("cannot read the folder of hooks `{}`: {error}", folder.display());
+        let wrong = |error| format!("cannot read the hooks folder `{}`: {error}", folder.display());
         for entry in std::fs::read_dir(folder).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             check(&entry.path(), &entry.file_name().to_string_lossy())?;
@@ -75,7 +75,7 @@ impl Hooks {
         program.exists().then_some(program)
     }
 
-    /// Runs the program of a hook, with the text `input` on its standard input.
+    /// Runs the program of a hook, with `input` on its standard input.
     ///
     /// # Errors
     /// When the program cannot be run, times out, or fails.
@@ -112,8 +112,8 @@ fn is_program(path: &Path) -> bool {
     facts.is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a program without a shell, with the text `input` on its standard input. Its output goes to
-/// standard error, because standard output belongs to the verb.
+/// Runs a program without a shell, with `input` on its standard input. The program's output goes to
+/// standard error, because standard output is for the results of the verb.
 async fn run_program(program: &Path, hook: &str, input: &str, limit: Duration) -> Result<()> {
     let failed = |what: String| fatal!("the hook `{hook}` {what}");
     let mut command = Command::new(program);
@@ -127,14 +127,14 @@ async fn run_program(program: &Path, hook: &str, input: &str, limit: Duration) -
     let stdin = child.stdin.take();
     let ended = tokio::time::timeout(limit, async {
         if let Some(mut stdin) = stdin {
-            // A failed write does not matter, because a hook need not read its input.
+            // A failed write is ignored, because a hook need not read its input.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         child.wait().await
     });
     match ended.await {
         Err(_) => Err(failed(format!("timed out after {} s and was killed", limit.as_secs()))),
-        Ok(Err(error)) => Err(failed(format!("cannot be waited for: {error}"))),
+        Ok(Err(error)) => Err(failed(format!("did not report its exit status: {error}"))),
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(failed(format!("failed: {status}"))),
     }
@@ -145,9 +145,9 @@ async fn run_program(program: &Path, hook: &str, input: &str, limit: Duration) -
 mod tests {
     use super::*;
 
-    /// Returns a folder whose hooks are links to programs that every machine has. A program that
-    /// this process writes may not be executable at once: another thread that starts a process may
-    /// still have the file open.
+    /// Returns a folder whose hooks are links to existing programs. A program that this process has
+    /// just written may fail to start: another thread that starts a process may still have the file
+    /// open for writing.
     fn folder(hooks: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, program) in hooks {
@@ -187,14 +187,14 @@ mod tests {
         assert!(failed.to_string().contains("`before-cutover` failed"), "{failed}");
         let missing = run("/nowhere", limit).await.unwrap_err();
         assert!(missing.to_string().contains("cannot be started"), "{missing}");
-        // The hook waits for a line that never comes, because this test holds the pipe open.
+        // The hook blocks on a read, because this test keeps the pipe open and writes no line.
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("wait");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
         assert!(made.success());
         let script = format!("#!/bin/sh\nread line < '{}'\n", pipe.display());
         let hook = folder.path().join("hook");
-        // Another process writes the file, for the reason that `folder` describes.
+        // Another process writes the file, because of the open file that `folder` describes.
         let write = format!("cat > '{0}' && chmod +x '{0}'", hook.display());
         let mut shell = std::process::Command::new("/bin/sh");
         let mut shell = shell.args(["-c", &write]).stdin(Stdio::piped()).spawn().unwrap();

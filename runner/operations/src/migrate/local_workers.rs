@@ -1,7 +1,7 @@
 //! Interfaces to workers that run in this process. A verb starts, watches and stops them.
 //!
-//! The implementation is in the program, because it uses the local Lambda runtime, on which this
-//! crate does not depend.
+//! The implementation is in the program `weir`, because it uses the local Lambda runtime, on which
+//! this crate does not depend.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct WorkerOptions<'o> {
 
 /// The reason why the stream of a table is no longer read.
 pub enum Problem {
-    /// The event source mapping of the stream has stopped, for this reason.
+    /// The event source mapping of the stream has stopped. The value is the reason.
     NotFollowed(String),
     /// The stream trimmed records before they were read.
     Trimmed {
@@ -57,10 +57,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The means to start workers in this process.
+/// An interface for starting workers in this process.
 #[async_trait]
 pub trait StartWorkers: Sync {
-    /// Starts workers that follow the streams of the control table and of the tables of a plan.
+    /// Starts workers that read the streams of the control table and of the tables of a plan.
     ///
     /// # Errors
     /// When the function cannot be built, or a table has no stream.
@@ -78,10 +78,11 @@ pub trait LocalWorkers: Send + Sync {
     /// record.
     fn trimmed_tasks(&self) -> Option<ShardId>;
 
-    /// Resumes a shard of [`Self::trimmed_tasks`] at its oldest record. Has no effect on a shard that has
-    /// already resumed.
+    /// Resumes a shard that [`Self::trimmed_tasks`] returned, at its oldest record. Has no effect
+    /// on a shard that has already resumed.
     fn resume_after_trim(&self, shard: &ShardId);
 
-    /// Stops after the invocations in flight, when their checkpoints are on disk.
+    /// Stops the workers. Returns when the invocations in flight have ended and their checkpoints
+    /// are on disk.
     async fn stop(self: Box<Self>);
 }

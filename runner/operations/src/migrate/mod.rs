@@ -47,7 +47,7 @@ const WAIT_SECONDS: u64 = 24 * 3600;
 /// Arguments of `weir migrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\nWords: the route is an entry of the control table that says which tables the application uses, and the epoch counts its changes. A mark is an attribute that Weir writes into an item, such as `_weir`. A tombstone is a mark in place of a deleted item: readers skip it. `complete` removes both\n\n`weir init migration` writes a project with a commented plan; `weir migrate plan --help` shows a short one\n\nEvery command may be interrupted and run again. An interrupted `cutover` or `revert` may leave writers blocked until you run it again\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # keep it open; another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate complete shop      # or: weir migrate revert shop\n\nTerms: the route is the control table entry that selects the tables that the application uses; the epoch counts the changes of the route. A mark is an attribute that Weir writes into an item, such as `_weir`. A tombstone is an item with only a mark that replaces a deleted item: readers skip it. `complete` removes marks and tombstones\n\n`weir init migration` writes a project with a commented plan; `weir migrate plan --help` shows a short one\n\nEvery command may be interrupted and run again. An interrupted `cutover` or `revert` may leave writers blocked until you run it again\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 differences were found, 4 refused, 5 timed out, 130 or 143 interrupted"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]
@@ -64,7 +64,7 @@ pub struct MigrateArguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum MigrateVerb {
-    /// Check a plan against its tables and report what it would do; writes nothing
+    /// Check a plan against its tables and report its effects; writes nothing
     #[command(
         after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json\n\nA plan; `weir init migration` writes a commented one:\n  migration: shop\n  kind: restructure        # or: split, in-place, purge\n  from:\n    - table: orders\n      items:\n        - {to: shop, transform: '. + {kind: \"order\"}', key: {pk: 'ORDER#{orderID}'}}\n  inverse:                 # for revert: back from the targets\n    - table: shop\n      items: [{to: orders, transform: 'del(.kind, .pk)'}]\n\nExit codes: 0 done, 1 failed, 3 the plan has findings"
     )]
@@ -77,13 +77,13 @@ enum MigrateVerb {
         #[arg(long, value_name = "FILE", help = prices::option_help())]
         prices: Option<PathBuf>,
     },
-    /// Start or resume: follow the stream, then backfill
+    /// Start or resume a migration: apply changes from the streams, and run the backfill
     Start(command::StartArguments),
     /// Run workers for a started migration, until Ctrl-C
     Work(command::WorkArguments),
     /// Show progress, what blocks the next step, and the next commands
     #[command(
-        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop\n\nWritten items are those that the backfill wrote: an item that it read may make no target, or a change may have brought its target earlier\n\nPhases, in this order: preparing, copying, tailing (the backfill is done), ready (`verify` found no difference), cutting-over, turning, cut-over; then completing, completed. `revert` leads from cut-over through reverting and returning to reverted, `abort` before the cut-over to aborted\n\nExit codes: 0 shown, 1 failed; other ones only with --exit-code"
+        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop\n\nWritten items are the targets that the backfill wrote. This can be fewer than the items read: an item may have no target, or a change may have written its target already\n\nPhases, in this order: preparing, copying, tailing (the backfill is done), ready (`verify` found no difference), cutting-over, turning, cut-over; then completing, completed. `revert` goes from cut-over through reverting and returning to reverted. `abort`, possible before the cut-over, goes to aborted\n\nExit codes: 0 shown, 1 failed; with --exit-code as described at the flag"
     )]
     Status {
         /// The migration
@@ -96,14 +96,14 @@ enum MigrateVerb {
         look: Option<u64>,
     },
     /// Print each change of the status, until only a command can change it
-    #[command(after_help = "Exit codes: 0 only a command can change it, 1 failed")]
+    #[command(after_help = "Exit codes: 0 only a command can change the status, 1 failed")]
     Watch {
         /// The migration
         name: String,
     },
     /// Wait until a migration reaches a phase
     #[command(
-        after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600\n\n`ready` is reached by `verify`, not by waiting alone\n\nExit codes: 0 in the phase or a later one, 1 the migration ended in another phase, 5 timed out"
+        after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600\n\nOnly `verify` moves a migration to `ready`\n\nExit codes: 0 in the phase or a later one, 1 the migration ended in another phase, 5 timed out"
     )]
     Wait {
         /// The migration
@@ -117,7 +117,7 @@ enum MigrateVerb {
     },
     /// Pause the backfill; changes are still applied
     #[command(
-        after_help = "A pause has no limit: workers must keep running, and apply changes\n\nExit codes: 0 done, 1 failed, 4 refused"
+        after_help = "A pause has no time limit. Keep the workers running, because they still apply changes\n\nExit codes: 0 done, 1 failed, 4 refused"
     )]
     Pause {
         /// The migration
@@ -125,7 +125,7 @@ enum MigrateVerb {
     },
     /// Resume the backfill, after `pause` or once the cause of a failing segment is fixed
     #[command(
-        after_help = "A pause has no limit. Streams keep changes for 24 h: if no worker ran for so long, abort instead\n\nExit codes: 0 done, 1 failed, 4 refused"
+        after_help = "A pause has no time limit. Streams keep changes for 24 h: if no worker ran for 24 h, abort instead\n\nExit codes: 0 done, 1 failed, 4 refused"
     )]
     Resume {
         /// The migration
@@ -140,18 +140,18 @@ enum MigrateVerb {
         #[arg(long, allow_negative_numbers = true, value_parser = command::rate)]
         rate: u64,
     },
-    /// Verify that targets equal the transformed sources, under load; after a cut-over, that sources equal
-    /// what the inverse makes of the targets
+    /// Verify that targets equal the transformed sources, while clients write; after a cut-over,
+    /// verify that sources equal the inversely transformed targets
     Verify(verify::VerifyArguments),
-    /// Switch readers and writers to the targets; writers pause meanwhile
+    /// Switch readers and writers to the targets; writers are blocked during the switch
     #[command(visible_alias = "cut-over")]
     Cutover(cutover::CutoverArguments),
-    /// Switch readers and writers back to the sources, with all writes since the cut-over
+    /// Switch readers and writers back to the sources, which have all writes since the cut-over
     Revert(revert::RevertArguments),
     /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(complete::CompleteArguments),
-    /// Abort before the cut-over: sources are unchanged, targets are yours to delete; changes made
-    /// in place or by a purge stay
+    /// Abort before the cut-over: sources stay unchanged, and you can delete the targets; changes
+    /// made in place or by a purge are not undone
     #[command(
         after_help = "Exit codes: 0 done, 1 failed, 3 done, but the hook `after-abort` failed, 4 refused"
     )]
@@ -164,7 +164,7 @@ enum MigrateVerb {
     },
     /// Show a document of a split, assembled from its current parts
     #[command(
-        after_help = "Exit codes: 0 shown, 1 failed or no such document, 4 the migration is no split"
+        after_help = "Exit codes: 0 shown, 1 failed or no such document, 4 the migration is not a split"
     )]
     Document {
         /// The migration
@@ -186,7 +186,7 @@ enum MigrateVerb {
 /// Runs the verb; `workers` starts the workers of `--local-workers`.
 ///
 /// # Errors
-/// The message tells the operator what failed.
+/// When the verb fails; the message is for the operator.
 pub async fn run(
     arguments: MigrateArguments,
     output: Output,
@@ -198,7 +198,7 @@ pub async fn run(
     let Some(limit) = arguments.verb.limit(&endpoint) else {
         return carry_out(&context, arguments.verb, workers).await;
     };
-    // A request without a response is retried, but not much longer than the command's time limit.
+    // Requests without a response are retried until shortly after the command's time limit.
     context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
     match carry_out(&context, arguments.verb, workers).await {
         Err(problem) if context.absence.is_silent() && !matches!(problem, Failure::Refused(_)) => {

@@ -1,15 +1,15 @@
 //! Finds the name of the operator who runs a command, for the journal of a migration. The name is
-//! no proof of identity.
+//! not authenticated.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-/// The file of this machine's accounts. A line has name, password mark, user id and more, separated
-/// by colons.
+/// The file of this machine's accounts. A line has the user name, a password field, the user id and
+/// other fields, separated by colons.
 const ACCOUNTS: &str = "/etc/passwd";
-/// The file with the machine's name on Linux. On other systems the name is left out.
+/// The file with the machine's name on Linux. On other systems the machine's name is omitted.
 const HOST: &str = "/proc/sys/kernel/hostname";
-/// An entry whose owner is the user of the process, on Linux.
+/// A directory whose owner is the user of this process, on Linux.
 const PROCESS: &str = "/proc/self";
 
 /// Returns the user and the machine, as `ada@build-7`; only the user if the machine's name is
@@ -22,8 +22,8 @@ pub(crate) fn name() -> String {
     of(named.as_deref(), id, &accounts, host.trim())
 }
 
-/// Returns the name from the environment variable, else from the user id and the accounts.
-/// Schedulers and containers often set no `USER`.
+/// Returns `named`, the value of an environment variable, else the account name of the user id.
+/// Schedulers and containers often do not set `USER`.
 fn of(named: Option<&str>, id: Option<u32>, accounts: &str, host: &str) -> String {
     let account = || {
         let id = id?.to_string();

@@ -1,5 +1,5 @@
-//! Waits until the records in a migration's streams are applied: nearly all before writers are
-//! blocked, and all while they are blocked.
+//! Waits until the records in a migration's streams are applied: nearly all records before writers
+//! are blocked, and the rest while writers are blocked.
 //!
 //! This module writes nothing.
 
@@ -13,19 +13,19 @@ use crate::migrate::drain::stream_lag::{Applied, FOLLOWED_SECONDS_MAX};
 use crate::migrate::failure::{Result, refused};
 use client::output::say;
 
-/// Number of remaining records at which writers may be blocked. The function applies that many in a
-/// second.
+/// Maximum number of waiting records at which writers may be blocked. The function applies this
+/// number of records in a second.
 const FEW_RECORDS: u64 = 1_000;
-/// Maximum time for which a read of the streams may continue after the time limit of a switch. A command that
-/// stops during a read loses its positions. The command that resumes the switch then reads the streams from
-/// the beginning, while writers are blocked.
+/// Maximum time for which a read of the streams may continue after the time limit of a switch. A
+/// command that stops during a read loses its positions. The command that resumes the switch then
+/// reads the streams from the beginning, while writers are blocked.
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Reads the streams until everything written so far is applied, or few records remain. Writers are not
-/// blocked during this.
+/// Reads the streams until at most `FEW_RECORDS` records are not applied yet, none of which has
+/// waited long. Writers are not blocked meanwhile.
 ///
 /// # Errors
-/// When the records can never all be applied, or the streams cannot be read.
+/// When a record can never be applied, or the streams cannot be read.
 pub(crate) async fn caught_up(
     context: &Context,
     name: &str,
@@ -49,7 +49,8 @@ pub(crate) async fn caught_up(
         if let Some(hopeless) = look.hopeless {
             return Err(refused!("the streams can never be drained: {hopeless}"));
         }
-        // If no function applies changes now, none would apply them while writers are blocked.
+        // If no function applies changes now, no function would apply them while writers are
+        // blocked.
         let late = match &look.oldest {
             Some((second, table)) => {
                 let age = context.now().await.saturating_sub(*second);
@@ -68,7 +69,8 @@ pub(crate) async fn caught_up(
             say(&format!("not caught up after {} s: {what}{since}", limit.as_secs()));
             return Ok(Outcome::TimedOut);
         }
-        // The age of waiting changes grows with every check, so the age alone is not reported.
+        // The age of waiting changes grows with every check, so a change of only the age is not
+        // reported.
         let is_idle = is_followed == Some(false);
         let news = (what, is_idle);
         if news != said && said_at.elapsed() > Duration::from_secs(2) {
@@ -79,8 +81,8 @@ pub(crate) async fn caught_up(
     }
 }
 
-/// Describes how long the oldest change has been waiting, if that is unusually long. With
-/// `is_asked`, adds advice for the case that no change was applied.
+/// Describes how long the oldest change has been waiting; empty if the wait is not unusually long.
+/// With `is_asked`, adds advice for the case that no change was applied.
 fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
     let Some((age, table)) = late else { return String::new() };
     let asked = match is_asked {
@@ -95,8 +97,8 @@ fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
 /// The result of a drain proof: the number of shards, or [`Outcome::TimedOut`].
 pub(crate) type Proof = Result<usize, Outcome>;
 
-/// Reads the streams until all records are applied. Reads before `settle` has passed do not count,
-/// because a stream may deliver a record that long after its write was acknowledged.
+/// Reads the streams until all records are applied. Reads during the first `settle` do not count,
+/// because a stream may deliver a record as late as `settle` after its write was acknowledged.
 pub(crate) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration) -> Result<Proof> {
     let started = Instant::now();
     loop {

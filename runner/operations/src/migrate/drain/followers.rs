@@ -1,5 +1,5 @@
-//! Checks that functions or workers (followers) read the streams of the targets. The way back needs
-//! them, because a stream keeps records for only a day.
+//! Checks that functions or workers (followers) read the streams of the targets. A later revert
+//! needs the followers, because a stream keeps records for only a day.
 //!
 //! When a follower is invoked for a table, it writes a note with the time into the control table. A
 //! stream without records invokes no function. If a note is old, this module therefore writes a
@@ -25,18 +25,18 @@ use client::output::say;
 use client::sdk_error::{error_text, is_condition_failed};
 use client::server_date;
 
-/// Seconds for which a note counts as current. It is somewhat more than the interval of notes,
-/// because clocks have whole seconds and differ a little.
+/// Seconds for which a note counts as current: the interval of notes, plus 5 for the rounding and
+/// the differences of clocks.
 const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
-/// Maximum number of pages of a target table that are read to find an item for the probe. Nearly
-/// every item is suitable.
+/// Maximum number of pages of a target table that are read to find an item for the probe. A few
+/// pages suffice, because nearly every item is suitable.
 const PAGES_MAX: usize = 10;
-/// Number of items of a page that is read for the probe.
+/// Number of items in each of these pages.
 const PAGE_ITEMS: i32 = 100;
-/// Minimum wait for a note. Writers are not blocked during the wait, and an idle function takes seconds to
-/// start.
+/// Minimum wait for a note. Writers are not blocked during the wait, and an idle function takes
+/// seconds to start.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
-/// Time after which the wait is reported. A running follower writes its note sooner.
+/// Time after which the wait is reported. A running follower normally writes its note earlier.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
 /// Returns true if a follower of a table's stream has written a note since `second` (seconds since
@@ -69,9 +69,9 @@ async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
     Ok(note.map(|note| i64::try_from(note.at).unwrap_or(i64::MAX)))
 }
 
-/// Checks before a cut-over that the streams of the way back are followed, if the plan has a way
-/// back. Missing followers are reported. An unknown state is reported too, but does not block the
-/// cut-over.
+/// Checks before a cut-over that functions read the streams of the targets, if the plan allows a
+/// revert. Returns false and reports the streams without followers. If the state is unknown,
+/// reports that and returns true.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -107,12 +107,12 @@ async fn are_seen_within(
     if unseen.is_empty() {
         return Ok(true);
     }
-    // Functions of older versions write no notes, even if they follow the stream. A note about the
+    // Functions of older versions write no notes, even if they read the stream. A note about the
     // control table shows that the running function writes notes.
     let tells = is_noted(context, &context.control.table, state.since).await?;
     let (Some(now), true) = (now, tells) else {
         say(&format!(
-            "cannot check that a function reads {} for the way back: the running functions do not report it",
+            "cannot check that a function reads {}, which a revert needs: the running functions do not report which streams they read",
             streams(&unseen)
         ));
         return Ok(true);
@@ -131,11 +131,11 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
                 asked.push(*table);
                 continue;
             }
-            Ok(false) => "the table has no item of this migration for a probe".to_owned(),
+            Ok(false) => "the table has no item of this migration to probe".to_owned(),
             Err(failure) => failure.to_string(),
         };
         say(&format!(
-            "cannot check that a function reads {} for the way back: {why}",
+            "cannot check that a function reads {}, which a revert needs: {why}",
             streams(&[table])
         ));
     }
@@ -164,7 +164,7 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report this, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
+                "no function read {} within {} s, so writes to the targets would not be copied back, and `weir migrate revert {name}` would fail. Run `weir migrate work {name}`, or add an event of each stream to the function `migration`. If the function is of an older version, which does not report the streams that it reads, use `weir migrate cutover {name} --without-followers`. Nothing was changed: readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
@@ -172,7 +172,7 @@ async fn answered(
         }
         if !is_told && begun.elapsed() > SAID_AFTER {
             say(&format!(
-                "waiting for a function that reads {}, for the way back",
+                "waiting for a function to read {}, which a revert needs",
                 streams(&unseen)
             ));
             is_told = true;
@@ -189,9 +189,9 @@ fn streams(tables: &[&str]) -> String {
     format!("{what} {}", names.join(", "))
 }
 
-/// Writes a probe record: one update adds the attribute of a touch, which transforms and comparisons ignore,
-/// to an item that was made from one of the sources; a second update removes the attribute. Returns whether
-/// there was such an item.
+/// Writes a probe record to an item that was made from one of the sources. One update adds an
+/// attribute that transforms and comparisons ignore; a second update removes it. Returns false if
+/// there is no suitable item.
 ///
 /// # Errors
 /// When the table cannot be read or written.
@@ -202,7 +202,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     let set = name(update()).update_expression("SET #touch = :touch");
     let set = set.condition_expression("attribute_exists(#mark)");
     let set = set.expression_attribute_names("#mark", MARK);
-    // The removal also runs after a lost response, because the touch may have been written.
+    // The removal also runs if the first update fails, because its response may have been lost.
     let set = sent(table, set).await;
     let mut attempts = Attempts::first();
     loop {
@@ -219,8 +219,8 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     }
 }
 
-/// Sends one of the two updates. If the item changed in between, the update fails, but the change
-/// has itself made a record.
+/// Sends one of the two updates. If a client has changed the item since it was read, the update
+/// fails its condition. This is no error, because the client's change makes a record too.
 async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
     let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
     match update.send().await {
@@ -239,8 +239,8 @@ fn is_made_of(item: &Item, sources: &[&str]) -> bool {
     from.is_some_and(|from| sources.contains(&from.table.as_str()))
 }
 
-/// Returns the key of an item that was made from one of the sources; `None` if the first pages have
-/// none.
+/// Returns the key of an item that was made from one of the sources; `None` if the first
+/// `PAGES_MAX` pages have no such item.
 async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>> {
     let schema = tables::schema(client, table).await?;
     let mut start = None;
@@ -279,7 +279,7 @@ mod tests {
     use client::output::Output;
     use testing::proxy;
 
-    /// Writes a current note about a table, with the time of the store's answers.
+    /// Writes a current note about a table, with the time of the store's responses.
     async fn note(served: &Served, table: &str) {
         let control = &served.context.control;
         let now = server_date::seconds(&control.client).await.unwrap();
@@ -287,7 +287,7 @@ mod tests {
         control.put(&FollowedTable { table: table.to_owned(), at }).await.unwrap();
     }
 
-    /// Writes a target item as a migration leaves it.
+    /// Writes a target item with the mark that a migration adds.
     async fn written_target(served: &Served) {
         let put = served
             .context
@@ -314,13 +314,13 @@ mod tests {
         let served = serve().await;
         let context = &served.context;
         written_target(&served).await;
-        assert!(is_seen(context, Duration::ZERO).await, "functions of before write no notes");
+        assert!(is_seen(context, Duration::ZERO).await, "older functions write no notes");
         note(&served, "weir-migrations").await;
         assert!(!is_seen(context, Duration::ZERO).await);
         let state = State { since: 1, ..State::new("move") };
         let for_good = plan();
         let seen = are_seen_within(context, &for_good, &state, Duration::ZERO);
-        assert_eq!(seen.await, Ok(true), "it has no way back");
+        assert_eq!(seen.await, Ok(true), "the plan has no `inverse`");
         // The probe leaves the item unchanged.
         let key = served
             .context
@@ -331,8 +331,8 @@ mod tests {
             .key("p", Sdk::S("k".to_owned()));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
-        // Items without a mark, or of another migration, are not touched. The result is then
-        // unknown.
+        // The probe does not touch items without a mark or with the mark of another migration, so
+        // the result is unknown.
         for mark in [None, Some(made_of("dogs"))] {
             let put = served.context.control.client.put_item().table_name("pets");
             let put = mark

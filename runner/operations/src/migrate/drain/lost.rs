@@ -1,7 +1,8 @@
-//! Replays records that no mapping delivers any more, for example discarded ones.
+//! Replays records that the event source mapping no longer delivers, for example because it
+//! discarded them.
 //!
 //! A target that equals its source does not prove that a lost record was applied, because an older
-//! record may still be in flight. Effects can be merged in any order and repeatedly, so any process
+//! record may still be in flight. Merging effects is commutative and idempotent, so any process
 //! may replay a record late.
 
 use aws_sdk_dynamodb::Client;
@@ -16,14 +17,14 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
 
-/// Seconds after which a record counts as lost. A working mapping applies it long before. If a
-/// mapping is only slow, the replay does no harm.
+/// Seconds after which a record counts as lost. A working mapping applies records much earlier. If
+/// a mapping is only slow, the replay does no harm.
 pub(crate) const LOST_SECONDS: i64 = 60;
 /// Maximum attempts to write a target that other writers change at the same time.
 const ATTEMPTS_MAX: u32 = 20;
 
 /// Applies a record's effect to a target, if the migration's state is the expected one. Returns
-/// whether something had to be written. Items that the migration did not write are not changed.
+/// true if the target had to be written. Leaves items that the migration did not write unchanged.
 ///
 /// # Errors
 /// When the state is not the expected one, or a table cannot be read or written.
@@ -55,8 +56,8 @@ pub(crate) async fn say_again(
         let item = joined.to_item(&key);
         let partition = schema.partition.name.as_str();
         let put = put(&target.table, partition, &item, stands.as_ref())?;
-        // The write checks the migration's state. Once another command switches, a writer may have
-        // deleted the target, and it must not be restored.
+        // The write checks the migration's state. After a switch by another command, a client may
+        // have deleted the target, and the target must not be restored.
         if control.put_elsewhere(migration.name(), expect, put).await? {
             return Ok(true);
         }
@@ -67,8 +68,8 @@ pub(crate) async fn say_again(
     ))
 }
 
-/// Returns the registers to begin with for an item that has no mark, in the reverse direction. They
-/// are derived from the item's origins that exist.
+/// Returns the initial registers for an item without a mark, in the reverse direction. They are
+/// derived from the existing items from which the item was made.
 async fn adopted(
     client: &Client,
     (migration, there): (&Migration, &Migration),
@@ -87,7 +88,8 @@ async fn adopted(
     Ok(said_by_all(known))
 }
 
-/// Records a tombstone in the control table before the tombstone is written, as the function does.
+/// Adds a note about a tombstone to the control table before the tombstone is written, as the
+/// function `migration` does.
 async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers) -> Result<()> {
     let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max() else {
         return Ok(());
@@ -96,7 +98,7 @@ async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers
     control.put(&Tombstone::new(&target.migration, &target.table, &key, stamp)).await
 }
 
-/// Returns the put of an item, on the condition that the item that was read is unchanged.
+/// Returns the put of an item, on the condition that the stored item still equals `found`.
 fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put> {
     let request = Put::builder().table_name(table).set_item(Some(to_sdk_item(item)));
     let request = match found.and_then(|item| item.get(MARK)) {

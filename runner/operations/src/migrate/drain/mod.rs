@@ -1,4 +1,4 @@
-//! Proves by reading the streams that every write is applied.
+//! Reads the streams to prove that every write to one side is applied to the other side.
 
 pub(crate) mod catch_up;
 pub(crate) mod followers;

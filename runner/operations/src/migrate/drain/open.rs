@@ -17,7 +17,8 @@ use client::endpoint;
 pub(crate) enum InverseUse {
     /// The items must be convertible: the plan has an `inverse` that may be used later.
     Required,
-    /// The items need not be convertible: the way back is in use now, or closed.
+    /// The items need not be convertible: the reverse direction is in use now, or no revert is
+    /// possible.
     Unused,
 }
 
@@ -42,8 +43,8 @@ pub(crate) async fn drain(
     Ok(drain.with_times_behind(behind))
 }
 
-/// Returns how long streams must have no new record before they count as drained. In a local store,
-/// a record exists when its write is acknowledged; in DynamoDB it appears later.
+/// Returns how long after the last write a stream may still show new records. In a local store, a
+/// record exists when its write is acknowledged; in DynamoDB it appears later.
 pub(crate) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
     match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => Duration::ZERO,

@@ -1,7 +1,7 @@
 //! Decides when a read of an open shard has returned all records that existed when the read began.
 //!
-//! The API does not mark the end of an open shard. The evidence is a number of empty pages, or a record that
-//! was made after the read began.
+//! The API does not mark the end of an open shard. A read has reached the end after a number of
+//! empty pages, or at a record that was made after the read began.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use aws_sdk_dynamodb::Client;
 use client::keys;
 use client::server_date;
 
-/// Number of consecutive empty pages in one pass after which a shard counts as read. Writers have
-/// stopped by then, so no record is added.
+/// Number of consecutive empty pages in one pass after which a shard counts as read to its end.
+/// Writers are blocked during the last pass, so they add no record.
 const EMPTY_PAGES: u32 = 3;
 /// Number of empty pages on AWS, summed over all passes. A page covers a section of the shard and
 /// may be empty although a later section has records. The number of sections is unknown, so the
-/// empty pages are evidence, not a proof. With the pauses, the first pass takes ten seconds.
+/// empty pages are evidence, but no proof. With the pauses, the first pass takes ten seconds.
 /// Source: DynamoDB Streams API reference, "GetRecords".
 const EMPTY_PAGES_ON_AWS: u32 = 50;
-/// Pause between two empty pages of a shard on AWS. A shard allows five requests a second; more of
-/// them, including the functions' own, are throttled.
+/// Pause between two empty pages of a shard on AWS. A shard allows five requests a second,
+/// including those of the functions. Further requests are throttled.
 const PAUSE_ON_AWS: Duration = Duration::from_millis(200);
-/// Seconds by which the clocks of machines that make records may differ, including the rounding to whole
-/// seconds. A backfill waits for nearly the same time after its fence.
+/// Seconds by which the clocks of machines that make records may differ, including the rounding to
+/// whole seconds. A backfill waits nearly as long after its fence.
 pub(crate) const CLOCKS_SECONDS: i64 = 6;
 /// Timeout of reading the store's time. If the time is unknown, only empty pages count.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// The rule that decides when the shards of one pass were read.
+/// The rule that decides when a pass has read a shard to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardEnd {
     empty_pages_in_all: u32,
     pause: Duration,
-    /// A record of this second (since 1970) or later proves that all records from before the pass were
-    /// read.
+    /// The second (since 1970) from which on a record proves that all records from before the pass
+    /// were read.
     enough: Option<i64>,
 }
 
@@ -60,14 +60,14 @@ impl ShardEnd {
         Some(self.pause).filter(|pause| goes_on && !pause.is_zero())
     }
 
-    /// Returns true if there were enough empty pages. `empty` are the consecutive ones in this
-    /// pass, `empty_in_all` those of all passes since the last record.
+    /// Returns true if there were enough empty pages. `empty` counts the consecutive empty pages of
+    /// this pass, `empty_in_all` those of all passes since the last record.
     pub(crate) fn is_reached(self, empty: u32, empty_in_all: u32) -> bool {
         empty >= EMPTY_PAGES && empty_in_all >= self.empty_pages_in_all
     }
 
-    /// Returns true if a record was made after the pass began; this record and all later ones belong to the
-    /// next pass.
+    /// Returns true if a record was made after the pass began, so that all records from before the
+    /// pass were read.
     pub(crate) fn is_passed_by(self, made: Option<i64>) -> bool {
         self.enough.zip(made).is_some_and(|(enough, made)| made >= enough)
     }
@@ -88,7 +88,7 @@ mod tests {
             (3, 3, true, false),
             (49, 49, true, false),
             (50, 50, true, true),
-            // Earlier passes have had enough empty pages.
+            // Earlier passes already had enough empty pages.
             (3, 53, true, true),
         ] {
             assert_eq!(local.is_reached(empty, in_all), of_local, "{empty} {in_all}");
@@ -118,7 +118,7 @@ mod tests {
         }
         let first: Duration = (0..).map_while(|n| ShardEnd::on_aws().pause(n + 1, n + 1)).sum();
         let limit = Duration::from_secs(look_seconds(None, true));
-        assert!(first * 2 < limit, "a look at more than one round of shards ends in time");
+        assert!(first * 2 < limit, "a pass over two rounds of shards ends in time");
     }
 
     #[tokio::test]

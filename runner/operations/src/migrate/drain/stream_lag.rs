@@ -1,9 +1,9 @@
-//! Measures the lag of a migration behind the streams that it follows: how many records have reached the
-//! targets, and the age of the oldest waiting record.
+//! Measures the lag of a migration behind its streams: the number of records that are applied to
+//! the targets, and the age of the oldest waiting record.
 //!
-//! The measurement uses the same drain proof as a cut-over; a watcher reads each record once. After a
-//! cut-over, this module records the time up to which all writes have been copied back. It writes nothing
-//! else.
+//! The measurement uses the same drain proof as a cut-over, and reads each record once. After a
+//! cut-over, this module records the time up to which all writes have been copied back. It writes
+//! nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -22,25 +22,25 @@ use crate::migrate::report::throttling;
 use crate::migrate::switch::inverse_check;
 use client::keys;
 
-/// A stream keeps its records for 24 hours. Records that are not read by then are lost. Source:
-/// DynamoDB developer guide, "Change data capture for DynamoDB Streams".
+/// Seconds for which a stream keeps its records, 24 hours. Records that are not read within this
+/// time are lost. Source: DynamoDB developer guide, "Change data capture for DynamoDB Streams".
 const RETENTION_SECONDS: i64 = 24 * 3600;
-/// Seconds within which a function applies a record of its stream. A longer delay suggests that no
-/// function follows the stream.
+/// Maximum seconds that a function normally needs to apply a record. A longer delay suggests that
+/// no function reads the stream.
 pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
-/// Default time limit of a pass over the streams, in seconds. Facts that are unknown by then are
-/// not reported.
+/// Default time limit of a pass over the streams, in seconds. Facts that are unknown after this
+/// time are not reported.
 const LOOK_SECONDS: u64 = 10;
-/// The default on AWS. Each shard takes about ten seconds because of pauses, and not all shards are
-/// read concurrently.
+/// Default time limit of a pass on AWS, in seconds. Each shard takes about ten seconds because of
+/// pauses, and not all shards are read concurrently.
 const LOOK_SECONDS_ON_AWS: u64 = 30;
 
-/// Time for which changes are watched before the report says that none is being applied.
+/// Minimum time for which changes are watched before a report that none is being applied.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
 
-/// Returns the limit of a pass in seconds: the operator's, or the default for this kind of
-/// endpoint.
+/// Returns the time limit of a pass in seconds: the limit that the operator gave, else the default
+/// for this kind of endpoint.
 pub(crate) fn look_seconds(said: Option<u64>, on_aws: bool) -> u64 {
     said.unwrap_or(if on_aws { LOOK_SECONDS_ON_AWS } else { LOOK_SECONDS })
 }
@@ -50,11 +50,11 @@ pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
     Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
 }
 
-/// A repeated reader of a migration's streams, which keeps its positions between passes.
+/// A reader of a migration's streams, which keeps its positions between passes.
 pub(crate) struct Watcher {
     limit: Duration,
-    /// The direction that is read, and the second of the comparison since which refused items
-    /// count.
+    /// The direction of the streams that were read, and the second of the comparison. Refused items
+    /// count if they were written after this second.
     followed: Option<(Direction, i64)>,
     drain: Option<Drain>,
     applied: Applied,
@@ -63,17 +63,18 @@ pub(crate) struct Watcher {
 /// The result of a pass over the streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
-    /// The facts as JSON; null if the migration follows no stream now, or the pass failed.
+    /// The facts as JSON; null if the migration reads no stream in its current phase, or the pass
+    /// failed.
     pub(crate) told: Value,
     /// The time limit in seconds, if the streams were not read to their end within it.
     pub(crate) unread_seconds: Option<u64>,
-    /// The reason why the streams cannot be read, if they cannot.
+    /// The reason why the streams cannot be read; `None` if they can.
     pub(crate) problem: Option<String>,
-    /// Whether the plan no longer fits its tables, so that its streams cannot be followed.
+    /// True if the plan no longer fits its tables, so that its streams cannot be read.
     pub(crate) is_unfit: bool,
 }
 
-/// The number of changes that were seen as applied, and the time since which no further change was applied.
+/// The number of changes that were seen as applied, and the time of the last such change.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     seen: Option<(u64, Instant)>,
@@ -93,7 +94,7 @@ impl Applied {
         }
     }
 
-    /// Returns whether changes are being applied; `None` if they were not watched for long enough.
+    /// Returns true if changes are being applied; `None` if they were not watched for long enough.
     pub(crate) fn is_followed(&self, now: Instant) -> Option<bool> {
         let (_, since) = self.seen?;
         let idle = now.saturating_duration_since(since);
@@ -110,8 +111,8 @@ impl Applied {
     }
 }
 
-/// Returns the direction in which a migration follows streams in this phase, and the records that
-/// count; `None` if it follows none.
+/// Returns the direction in which a migration reads streams in this phase, and the selection of
+/// records; `None` if it reads no stream.
 fn followed(state: &State, plan: &Plan) -> Option<(Direction, RecordSelection)> {
     let forward = || {
         let compared = state.verified_at().max(state.since);
@@ -141,7 +142,7 @@ impl Watcher {
         self.limit
     }
 
-    /// Reads the streams that the migration follows.
+    /// Reads the streams of the migration, and returns the lag and other facts.
     pub(crate) async fn look(
         &mut self,
         context: &Context,
@@ -150,8 +151,8 @@ impl Watcher {
         now: i64,
     ) -> Streams {
         let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
-        // Refused items count since the last comparison. In the reverse direction, no comparison changes the
-        // start of the proof, so the proof continues and reads no record again.
+        // Refused items count since the last comparison. In the reverse direction, a comparison
+        // does not change the start of the proof, so the proof continues and reads no record again.
         let compared = if direction == Direction::Forward { counted.compared } else { 0 };
         if self.followed != Some((direction, compared)) {
             (self.followed, self.drain) = (Some((direction, compared)), None);
@@ -177,8 +178,8 @@ impl Watcher {
             },
         };
         let looked = match self.looked(&mut proof, now).await {
-            // An interrupted pass has no valid position, so the next pass starts again at the
-            // beginning.
+            // An interrupted pass has no valid positions, so the next pass starts at the beginning
+            // of the streams.
             Ok((None, _)) => {
                 let unread_seconds = Some(self.limit.as_secs());
                 return Streams { unread_seconds, ..Streams::default() };
@@ -198,16 +199,17 @@ impl Watcher {
             && (throttling::is_noted_behind(context, table, now).await
                 || followers::is_noted_now(context, table).await)
         {
-            // No change was seen applied, but a function has reported that it follows the stream.
-            // The function may be busy with records whose effects are already in the targets.
+            // No change was applied, but a function has reported that it reads the stream. The
+            // function may be busy with records whose effects are already in the targets.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());
         Streams { told: describe(&looked, now, is_followed, idle_seconds), ..Streams::default() }
     }
 
-    /// Reads the streams. If changes wait long, watches them until it is clear whether any is
-    /// applied. Returns the last complete result, and whether the last pass was complete.
+    /// Reads the streams. If changes have waited long, watches them until it is clear whether
+    /// changes are being applied. Returns the last complete result, and true if the last pass was
+    /// complete.
     async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<DrainPass>, bool)> {
         let begun = Instant::now();
         let mut known = None;
@@ -229,8 +231,8 @@ impl Watcher {
     }
 }
 
-/// Returns true if the plan certainly no longer fits its tables; false also if the tables cannot be
-/// described.
+/// Returns true if the plan certainly does not fit the current tables; false also if the tables
+/// cannot be described.
 async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool {
     let found = tables::describe(&context.control.client, plan).await;
     found.is_ok_and(|found| Migration::compile(plan, direction, &tables::schemas(&found)).is_err())
@@ -241,8 +243,8 @@ fn lag(looked: &DrainPass, now: i64) -> i64 {
     looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0))
 }
 
-/// Returns the table of the oldest waiting change, if the change waits longer than a follower
-/// needs.
+/// Returns the table of the oldest waiting change, if the change has waited longer than a function
+/// normally needs.
 fn late(looked: &DrainPass, now: i64) -> Option<&str> {
     let oldest = looked.oldest.as_ref().filter(|_| lag(looked, now) > FOLLOWED_SECONDS_MAX);
     oldest.map(|(_, table)| table.as_str())
@@ -296,7 +298,7 @@ mod tests {
         // The percentage is 100 only if all changes are applied.
         assert_eq!(looked(1_000, 1, Some(99_990)), (99, 10, 86_390));
         assert_eq!(looked(8, 8, Some(20_000)), (0, 80_000, 6_400));
-        // The store's clock was set back, so the oldest change seems to be in the future.
+        // The store's clock was set back, so the time of the oldest change is in the future.
         assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
         let hopeless = Some("an item that cannot be transformed".to_owned());
         let known = describe(&DrainPass { hopeless, ..DrainPass::default() }, 100_000, None, 0);

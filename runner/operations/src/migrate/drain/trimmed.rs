@@ -1,15 +1,15 @@
-//! Advice after a stream has trimmed unread records: commands that are allowed in the migration's
-//! phase.
+//! Advice for the operator after a stream has trimmed unread records: commands that are allowed in
+//! the migration's phase.
 //!
-//! The event source mapping detects the gap; this module only writes text.
+//! The event source mapping detects the gap; this module only formats the advice.
 
 use rules::migration::Phase;
 use rules::migration::plan::Plan;
 
-/// Returns what to do after a stream has trimmed records that were not applied. Before the
-/// cut-over, clients do not use the targets yet, so the migration can be aborted. After the
-/// cut-over, new workers start with the records that the stream still has, and a comparison finds
-/// the differences.
+/// Returns the advice after a stream has trimmed records that were not applied. Before the
+/// cut-over, the migration can be aborted, because clients do not use the targets yet. After the
+/// cut-over, new workers start with the oldest existing records, and a comparison finds the
+/// differences.
 pub(crate) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> String {
     let work = format!(
         "`weir migrate work {name} --directory ANOTHER` resumes at the oldest existing record"
@@ -86,7 +86,7 @@ mod tests {
                 }
             }
         }
-        // Without a way back, no change has to be copied back.
+        // If no revert is possible, no change has to be copied back.
         let for_good = plan(Kind::Restructure, false);
         assert!(!after_loss("shop", Some(&for_good), Phase::CutOver).contains("verify"));
     }

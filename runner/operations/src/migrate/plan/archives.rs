@@ -1,7 +1,9 @@
-//! Finds archives that a purge could not erase, before it starts. `complete` erases them last, when
-//! the items are removed already.
+//! Finds archives that a purge could not erase, before the purge starts. Without this check, the
+//! purge would fail only at its end, because `complete` erases archives after the items are
+//! removed.
 //!
-//! For tables on AWS nothing is checked: the operator sends the event to the function.
+//! For tables on AWS this module checks nothing, because the operator sends the erasure event to
+//! the function.
 
 use client::aws_host::is_on_aws;
 use client::failure::Result;
@@ -10,7 +12,8 @@ use rules::migration::plan::Plan;
 
 use crate::archive::maintenance::FUNCTION;
 
-/// Returns a line for each table of a purge whose archive cannot be erased from this folder.
+/// Returns a message for each table of a purge whose archive cannot be erased from the current
+/// folder.
 pub(crate) fn unreachable(plan: &Plan, endpoint: &str) -> Vec<String> {
     let tables = plan.from.iter().filter(|source| source.archive);
     if is_on_aws(endpoint) {
@@ -27,7 +30,7 @@ pub(crate) fn unreachable(plan: &Plan, endpoint: &str) -> Vec<String> {
     tables.map(|source| line(&source.table)).collect()
 }
 
-/// Checks that a running system has the function.
+/// Checks that a running `weir up` has the function archive-maintenance.
 fn check(running: &Running) -> Result<()> {
     running.function(FUNCTION).map(drop)
 }

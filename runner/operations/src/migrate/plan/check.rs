@@ -9,7 +9,7 @@ use crate::migrate::plan::tables;
 
 /// The errors of a plan's check.
 pub(crate) enum PlanErrors {
-    /// Errors in the plan, with their places.
+    /// Errors in the plan, each with its place in the plan.
     Plan(Vec<PlanError>),
     /// An error outside of the plan.
     Other(Failure),
@@ -42,8 +42,8 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, P
     Ok(migration)
 }
 
-/// Returns the error that a table lacks the required stream, with the commands that enable it. A stream with
-/// a different view type must be disabled first.
+/// Returns the error that a table lacks the required stream, with the commands that enable the
+/// stream. A stream with a different view type must be disabled first.
 fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
     let command = |specification: &str| {
         format!(
@@ -64,7 +64,7 @@ fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
 async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
     let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
     if errors.iter().any(is_missing) {
-        // If the names are unknown, the errors are shown without them.
+        // If the tables cannot be listed, the errors are shown without these names.
         let names = tables::names(&context.control.client).await.unwrap_or_default();
         for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
             error.reason.push_str(&format!("; existing tables are {}", names.join(", ")));
@@ -73,8 +73,8 @@ async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanE
     errors
 }
 
-/// Returns the tables whose streams a migration follows: the sources, and the targets if the plan
-/// has a way back.
+/// Returns the tables whose streams a migration reads: the sources, and the targets if the plan has
+/// an `inverse`.
 pub(crate) fn followed(plan: &Plan) -> Vec<String> {
     let mut tables = plan.source_tables(Direction::Forward);
     tables.extend(plan.source_tables(Direction::Reverse));

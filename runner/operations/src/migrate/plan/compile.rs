@@ -1,4 +1,4 @@
-//! Compiles a plan for its tables.
+//! Compiles plans for the current key schemas of their tables.
 
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, PlanError};

@@ -1,8 +1,9 @@
 //! Estimates the cost of a migration from samples: the capacity units of each phase.
 //!
-//! The estimate models the requests of the function `migration`: which items it reads and writes, with their
-//! marks, and what each write changes in each index. Source of the rules: DynamoDB developer guide, "DynamoDB
-//! provisioned capacity mode", "Using global secondary indexes", "Best practices for using sort keys".
+//! The estimate models the requests of the function `migration`: the items that it reads and
+//! writes, with their marks, and the changes of each index by each write. Source of the rules:
+//! DynamoDB developer guide, "DynamoDB provisioned capacity mode", "Using global secondary
+//! indexes", "Best practices for using sort keys".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,7 @@ const PAGE_BYTES: f64 = 1_048_576.0;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Phase {
     pub(crate) reads: f64,
-    /// Write units of tables, without those of indexes.
+    /// Write units of tables, without write units of indexes.
     writes: f64,
     /// Write units of indexes, by table and index.
     indexes: BTreeMap<(String, String), f64>,
@@ -62,7 +63,8 @@ impl Extent {
         self.bytes += size(item) * times;
     }
 
-    /// Returns the read units of a strongly consistent scan in segments. Each page is rounded up.
+    /// Returns the read units of a strongly consistent scan in segments. The units of each page are
+    /// rounded up.
     fn units(self, segments: u32) -> f64 {
         let segments = f64::from(segments);
         let of_items = (self.items / segments / PAGE_ITEMS).ceil();
@@ -73,7 +75,7 @@ impl Extent {
 }
 
 impl Phase {
-    /// Returns the units of writes, including those of indexes.
+    /// Returns the write units of the tables and their indexes.
     pub(crate) fn write_units(&self) -> f64 {
         self.writes + self.indexes.values().sum::<f64>()
     }
@@ -114,7 +116,7 @@ impl Phase {
 }
 
 impl Cost {
-    /// Adds the cost of a source table, from samples of its `count` items.
+    /// Adds the cost of a source table with `count` items, estimated from samples.
     pub(crate) fn add_table(&mut self, basis: Basis<'_>, table: &str, sample: &[Item], count: f64) {
         if sample.is_empty() {
             return;
@@ -129,8 +131,8 @@ impl Cost {
         whole.scans(self);
     }
 
-    /// Divides the cost of changes by the number of sampled items, which gives the cost of one
-    /// change.
+    /// Divides the cost of live changes by the number of sampled items, to get the average cost of
+    /// one change.
     pub(crate) fn per_source(&mut self, sampled: u64) {
         let sampled = float(usize::try_from(sampled).unwrap_or(usize::MAX)).max(1.0);
         self.live.reads /= sampled;
@@ -138,12 +140,14 @@ impl Cost {
         self.live.indexes.values_mut().for_each(|units| *units /= sampled);
     }
 
-    /// Returns the write units of all phases whose amount of work is known in advance.
+    /// Returns the write units of all phases except live changes, whose number is not known in
+    /// advance.
     pub(crate) fn write_units(&self) -> f64 {
         self.known().map(Phase::write_units).sum()
     }
 
-    /// Returns the read units of all phases whose amount of work is known in advance.
+    /// Returns the read units of all phases except live changes, whose number is not known in
+    /// advance.
     pub(crate) fn read_units(&self) -> f64 {
         self.known().map(|phase| phase.reads).sum()
     }
@@ -186,7 +190,7 @@ impl<'b> Table<'b> {
         self.basis.tables.get(table)
     }
 
-    /// Adds the cost of a source item that becomes items of other tables.
+    /// Adds the cost of a source item that is transformed into items of other tables.
     fn moved(&mut self, cost: &mut Cost, item: &Item) {
         let (migration, times) = (self.basis.migration, self.times);
         self.before.add(item, times);
@@ -197,8 +201,8 @@ impl<'b> Table<'b> {
             cost.backfill.write(own, (Some(item), Some(&touched)), times);
             cost.backfill.write(own, (Some(&touched), Some(item)), times);
         }
-        // Each source item is also read once for its targets, and once for each partition of
-        // targets.
+        // A comparison reads each source item once to find its targets, and once for each partition
+        // of targets.
         let partitions: BTreeSet<_> =
             outputs.keys().map(|target| (&target.table, &target.key.partition)).collect();
         let reads = read_units(item) * (1.0 + float(partitions.len()));
@@ -207,8 +211,8 @@ impl<'b> Table<'b> {
             let Some(marked) = self.marked(item, target, made) else { continue };
             let place = (target.table.as_str(), self.facts(&target.table));
             cost.backfill.write(place, (None, Some(&marked)), times);
-            // A change replaces the stamp in the mark by a stamp of the same length. The size stays
-            // the same, even if an index contains the whole mark.
+            // A change replaces the stamp in the mark by a stamp of the same length, so the size of
+            // the item stays the same. An index that contains the mark changes too.
             cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
             cost.completion.write(place, (Some(&marked), Some(made)), times);
             cost.comparison.reads += read_units(&marked) * times;
@@ -251,7 +255,7 @@ impl<'b> Table<'b> {
         cost.backfill.reads += self.before.units(segments);
         if self.basis.plan.kind.is_in_place() {
             cost.comparison.reads += self.after.units(segments);
-            // Before it writes its receipt, a purge compares once more.
+            // A purge compares once more before it writes its receipt.
             if self.basis.plan.kind == Kind::Purge {
                 cost.completion.reads += self.after.units(segments);
             }
@@ -268,7 +272,7 @@ impl<'b> Table<'b> {
     }
 }
 
-/// Returns a target item after a change of its mark. An index may contain the mark.
+/// Returns a target item with a changed mark. The mark matters, because an index may contain it.
 fn changed(marked: &Item) -> Item {
     let mut changed = marked.clone();
     if let Some(model::AttributeValue::M(mark)) = changed.get_mut(rules::migration::MARK) {

@@ -1,4 +1,5 @@
-//! The indexes of a described table, for `design::capacity`, which says what a write costs in each.
+//! The indexes of a described table, for `design::capacity`, which computes the cost of a write in
+//! each index.
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, KeySchemaElement, KeyType, Projection as SdkProjection, ProjectionType,

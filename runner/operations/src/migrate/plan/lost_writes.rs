@@ -1,4 +1,5 @@
-//! Finds updates of single attributes that a change in place would lose, tried on sample items.
+//! Tries updates of single attributes on sample items, to find updates that a change in place would
+//! lose.
 
 use model::Item;
 use rules::migration::Migration;
@@ -9,7 +10,7 @@ use crate::migrate::failure::Result;
 use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 
-/// Describes the updates that a plan loses, tried on samples of its tables.
+/// Describes the updates of sampled items that a plan loses.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -33,7 +34,7 @@ pub(crate) async fn of_plan(
     Ok(lost)
 }
 
-/// Describes the updates that a change in place loses, tried on items of a table.
+/// Describes the updates of these items that a change in place loses.
 pub(crate) fn tried(
     migration: &Migration,
     inverse: Option<&Migration>,

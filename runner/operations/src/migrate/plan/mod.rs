@@ -1,5 +1,5 @@
-//! Plans: parses the file, checks it against its tables, estimates effects and costs. Nothing is
-//! written.
+//! Parses plan files, checks plans against their tables, and estimates effects and costs. These
+//! modules write nothing.
 
 pub(crate) mod archives;
 pub(crate) mod check;

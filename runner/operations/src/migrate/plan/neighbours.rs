@@ -1,14 +1,14 @@
 //! Detects running migrations that conflict with a plan.
 //!
-//! Several migrations may read the same table, and several may write the same table if their keys
-//! differ. Three cases conflict. If two migrations move the same items into the same table, the end
-//! of one removes marks that the other needs, because a mark names the source item and not the
-//! migration. If two change the items of a table in place, each could undo the other's changes
-//! forever. A purge of a target would remove what a migration copies.
+//! Several migrations may read the same table, and may write the same table if their keys differ.
+//! Three cases conflict. First, two migrations move the same items into the same table: the end of
+//! one migration removes marks that the other needs, because a mark names the source item and not
+//! the migration. Second, two migrations change the items of a table in place: each could undo the
+//! other's changes forever. Third, a purge of a target would remove items that a migration copies.
 //!
-//! To detect this, the control table has a single entry of active migrations. It contains, for each
-//! migration, the pairs of tables between which items move, from the first write to the last. Two
-//! migrations that start at the same time cannot both write this entry.
+//! To detect conflicts, the control table has a single entry of active migrations. For each
+//! migration, from its first write to its last, the entry has the pairs of tables between which
+//! items move. Two migrations that start at the same time cannot both write this entry.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use rules::migration::plan::{Kind, Plan};
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result};
 
-/// Separates the two tables of a pair. Names of tables cannot contain this character.
+/// The separator of the two tables of a pair. Table names cannot contain this character.
 const INTO: char = '>';
 
 /// Returns a description of a conflicting migration; `None` if there is none.
@@ -56,16 +56,15 @@ pub(crate) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     Ok(None)
 }
 
-/// Adds a plan's pairs of tables to the active migrations, unless another migration conflicts. Returns
-/// whether the pairs are new.
+/// Adds a plan's pairs of tables to the active migrations. Returns true if the pairs are new.
 ///
 /// # Errors
-/// The message names the conflicting migration.
+/// When another migration conflicts; the message names it.
 pub(crate) fn enter(active: &mut Active, plan: &Plan) -> Result<bool> {
     if let Some(why) = refused_by(active, plan) {
         return Err(Failure::Refused(why));
     }
-    // Another plan with the same name is refused later, before it moves anything.
+    // A different plan with the same name is refused later, before it moves any item.
     let is_noted = active.moves.contains_key(&plan.migration);
     if !is_noted {
         active.moves.insert(plan.migration.clone(), moves(plan));
@@ -92,8 +91,8 @@ fn told(name: &str, way: &str) -> String {
     )
 }
 
-/// Returns a target of `plan` from which a purge removes items; `None` if `purge` is another kind of plan, or
-/// has no such table.
+/// Returns a target of `plan` from which `purge` removes items; `None` if there is none, or `purge`
+/// is another kind of plan.
 fn purged_target(purge: &Plan, plan: &Plan) -> Option<String> {
     if purge.kind != Kind::Purge || plan.kind.is_in_place() {
         return None;
@@ -167,14 +166,14 @@ mod tests {
             assert_eq!(enter(&mut active, first), Ok(true));
             let same_name = moving(Kind::Restructure, &[("a", "b")]);
             for own in [first, &same_name] {
-                assert_eq!(enter(&mut active, own), Ok(false), "its own is not in its way");
+                assert_eq!(enter(&mut active, own), Ok(false), "no conflict with itself");
             }
             let other = Plan { migration: "other".into(), ..moving(kind, moves) };
             let refused = enter(&mut active, &other).err().map(String::from).unwrap_or_default();
             let is_as_expected =
                 refused.contains(expected) && refused.is_empty() == expected.is_empty();
             assert!(is_as_expected, "{moves:?}: {refused}");
-            // An ended migration conflicts with no other one.
+            // A migration that has ended conflicts with no other migration.
             assert!(active.remove(&first.migration));
             assert!(!active.remove(&first.migration));
             assert!(enter(&mut active, &other).is_ok());

@@ -18,13 +18,14 @@ use crate::migrate::plan::indexes;
 use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use client::sdk_error::{error_text, is_not_found};
 
-/// Maximum number of consecutive responses without any requested item. After these the table counts
-/// as throttled.
+/// Maximum number of consecutive responses without any requested item. After them, the read fails
+/// because the table is throttled.
 const THROTTLED_MAX: u32 = 8;
-/// Pause after the first such response; each further pause is twice as long.
+/// Pause after the first response without an item; each further pause is twice as long.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 
-/// Tables that are described at the same time. AWS allows ten requests of this kind per second.
+/// Number of tables that are described concurrently. AWS allows ten requests of this kind per
+/// second.
 const DESCRIBED_AT_ONCE: usize = 5;
 
 /// Maximum number of tables in a message.
@@ -44,7 +45,7 @@ pub(crate) struct TableFacts {
     pub(crate) indexes: Vec<IndexShape>,
 }
 
-/// Describes every table of a plan; missing tables are left out.
+/// Describes every table of a plan; omits missing tables.
 pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<String, TableFacts>> {
     let mut names = BTreeSet::new();
     for direction in [Direction::Forward, Direction::Reverse] {
@@ -72,7 +73,7 @@ async fn facts_of(client: &Client, name: &str) -> Result<Option<(String, TableFa
     }
 }
 
-/// Returns the names of the first tables of a store, as many as a message has.
+/// Returns the names of the first tables of a store, at most `NAMED_MAX`.
 ///
 /// # Errors
 /// When the tables cannot be listed.
@@ -190,7 +191,7 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     answer.item.map(from_sdk_item).transpose()
 }
 
-/// Reads items by their keys, strongly consistent. Missing items are left out.
+/// Reads items by their keys, strongly consistent. Omits missing items.
 pub(crate) async fn get_all(
     client: &Client,
     table: &str,

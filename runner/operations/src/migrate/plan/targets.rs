@@ -1,5 +1,5 @@
-//! Finds existing items in the targets before a migration starts, because the migration never
-//! overwrites them.
+//! Finds existing items in the targets before a migration starts. The migration never overwrites
+//! these items.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
 use client::output::counted;
 
-/// Number of items of each target that are read.
+/// Maximum number of items of each target that are read.
 const LOOKED_AT: u64 = 100;
 
-/// Returns a line for each target that is not empty. A change in place has no target.
+/// Returns a message for each target that is not empty. A change in place has no target.
 ///
 /// # Errors
 /// When a table cannot be read.

@@ -1,4 +1,4 @@
-//! Describes names in a plan that none of the sampled items has.
+//! Describes attribute names in a plan that none of the sampled items has.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use template::diagnostic::similar;
 /// Maximum number of names in a message.
 const NAMES_MAX: usize = 12;
 
-/// Returns the existing name that was probably meant.
+/// Returns the existing name that the author of the plan probably meant.
 fn meant(absent: &Absent) -> Option<&str> {
     similar(&absent.name, absent.known.iter().map(String::as_str))
 }
@@ -28,13 +28,13 @@ pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
     match unmatched {
         Unmatched::Read(absent) => of_absent(absent, " is in none of"),
         Unmatched::Key(absent) => {
-            of_absent(absent, ", which a key names, is in none of the items that become of")
+            of_absent(absent, ", used in a key, is in none of the items made from")
         }
         Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in none of"),
         Unmatched::NothingCut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
-                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: 1000` and above a string, binary, list or map, `cut: whole` any value",
+                "`.{path}` is cut in none of {tried} of `{table}`: its type is {}; `cut: each` takes a list that is not empty, `cut: 1000` and above a string, binary, list or map, `cut: whole` any value",
                 types.join(" or ")
             )
         }
@@ -50,8 +50,8 @@ fn listed(names: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Returns true if the name is more likely misspelled than the name of a rare attribute: an
-/// existing name is similar, or a split never cuts at this place.
+/// Returns true if the name is probably misspelled, rather than the name of a rare attribute: an
+/// existing name is similar, a key uses the name, or a split never cuts at this path.
 pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
     match unmatched {
         Unmatched::Read(absent) => meant(absent).is_some(),

@@ -1,5 +1,5 @@
-//! Places where Weir itself keeps values of items, besides the tables that a purge names. The
-//! purge's receipt lists the places that it did not clear, and how to clear them.
+//! Places where Weir itself keeps values of items, besides the tables of the purge plan. The
+//! receipt of a purge lists the places that the purge did not clear, and how to clear them.
 //!
 //! docs/migration-purge.md lists the same places; a test compares both lists.
 
@@ -81,9 +81,9 @@ pub(crate) const PLACES: [Place; 14] = [
     },
 ];
 
-/// Returns the places that a purge does not clear, for its receipt. The first one is the table of
-/// fan-out jobs: if it is unknown or cannot be read, its entry contains the reason. The call does not
-/// fail then, because the purge itself is already proved.
+/// Returns the places that a purge does not clear, for its receipt. The first place is the table of
+/// fan-out jobs. If this table is unknown or cannot be read, its entry contains the reason. This is
+/// no error, because the purge itself is already proved.
 pub(crate) async fn told(context: &Context) -> Vec<Value> {
     let mut places = vec![jobs_place(context).await];
     let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });
@@ -122,7 +122,7 @@ fn jobs_table(control_table: &str) -> Option<String> {
     Some(format!("{prefix}{JOBS_TABLE}"))
 }
 
-/// Returns the number of jobs with values of deleted origins; `None` without a job table.
+/// Returns the number of jobs that have values of deleted origins; `None` without a job table.
 async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
     let scan = client.scan().table_name(table).consistent_read(true);
     let mut items = scan.into_paginator().items().send();

@@ -1,8 +1,8 @@
 //! The verbs that are safe now, each with its exact command and its consequence.
 //!
-//! `control::verbs` decides what the phase allows, `next_steps` what the state would make fail, and
-//! `safety` whether a cut-over can succeed. This module decides nothing else: it leaves out verbs
-//! that would have no effect.
+//! `control::verbs` decides which verbs the phase allows, `next_steps` which verbs would fail in
+//! the current state, and `safety` whether a cut-over can succeed. This module only combines these
+//! decisions, and omits verbs that would have no effect.
 
 use control::State;
 use control::verbs::{Verb, VerbDecision, decide_verb};
@@ -34,7 +34,7 @@ pub(crate) fn safe(name: &str, plan: Option<&Plan>, state: &State, status: &Valu
     let standing = Standing { name, kind, plan, state, status };
     let mut actions = standing.adjustments();
     actions.extend(standing.switches());
-    // What `status` advises beside these verbs, such as to start workers.
+    // Other commands that `status` advises, such as a command that starts workers.
     for (command, why) in steps(status) {
         if actions.iter().all(|action| action.command != command) {
             let verb = command.split(' ').nth(2).unwrap_or_default().to_owned();
@@ -92,7 +92,7 @@ impl Standing<'_> {
         let wakes = is_set_aside || self.is("/compared_now");
         if self.allows(Verb::Resume) && (self.state.is_paused() || wakes) {
             let consequence = match self.state.is_paused() {
-                true => "the paused backfill would go on",
+                true => "the paused backfill would resume",
                 false => "workers would be notified of the open segments again",
             };
             actions.push(self.action("resume", consequence));
@@ -108,14 +108,14 @@ impl Standing<'_> {
         actions
     }
 
-    /// Returns the verbs that compare, switch and end.
+    /// Returns the verbs that compare tables, switch sides, or end the migration.
     fn switches(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         let is_readable = !at(self.status, "/stream_problem").is_string();
         if self.allows(Verb::Verify) && !self.is("/compared_now") && is_readable {
             let consequence = match self.state.phase {
                 Phase::CutOver => {
-                    "workers would compare the sources with what the way back makes of every target item"
+                    "workers would convert every target item back, and compare the results with the sources"
                 }
                 _ => {
                     "workers would read every item of both sides, and compare them while clients write"
@@ -153,7 +153,7 @@ impl Standing<'_> {
     }
 }
 
-/// Returns the commands that a status advises, and why.
+/// Returns the commands that a status advises, each with its reason.
 fn steps(status: &Value) -> impl Iterator<Item = (&str, &str)> {
     let steps = at(status, "/next_steps").as_array().into_iter().flatten();
     steps.filter_map(|step| Some((at(step, "/command").as_str()?, at(step, "/why").as_str()?)))
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::migrate::report::next_steps::tests::plan;
 
-    /// Returns the commands that are safe in a phase, without their head.
+    /// Returns the commands that are safe in a phase, without the prefix `weir migrate`.
     fn commands(state: &State, advised: &[&str], member: Option<(&str, Value)>) -> Vec<String> {
         let plan = plan(Kind::Restructure, true);
         let steps: Vec<Value> = advised

@@ -1,11 +1,11 @@
-//! Describes what an application must do during a migration. `plan`, `cutover` and `revert` print
-//! it.
+//! Describes the duties of an application during a migration. `plan`, `cutover` and `revert` print
+//! the description.
 
 use rules::migration::plan::Kind;
 
 use client::output::say;
 
-/// Prints what the application must do, if the plan moves items between tables.
+/// Prints the duties of the application, if the plan moves items between tables.
 pub(crate) fn remind(kind: Kind) {
     if let Some(text) = reminder(kind) {
         say(text);
@@ -17,7 +17,7 @@ fn reminder(kind: Kind) -> Option<&'static str> {
         Kind::Restructure | Kind::Split => Some(
             "the application must look up the route, skip tombstones on reads, and overwrite them on inserts: see docs/migration.md, and examples/migrations/route.py, route.mjs and route.rs",
         ),
-        // The items stay in their table, so the application changes nothing.
+        // The items stay in their table, so the application needs no change.
         Kind::InPlace | Kind::Purge => None,
     }
 }

@@ -1,5 +1,5 @@
-//! Reads the progress of a migration's backfill. When all segments are read, the first command that
-//! notices it moves the migration to `tailing`.
+//! Reads the progress of a migration's backfill. The first command that finds all segments read
+//! moves the migration to `tailing`.
 
 use control::{BACKFILL_RUN, Expect, Move, State};
 use rules::migration::Phase;
@@ -10,7 +10,7 @@ use crate::migrate::failure::Result;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::switch::clear_touches;
 
-/// Returns the backfill's progress, and the state that [`advance`] would write. Writes nothing.
+/// Returns the backfill's progress, and the state that [`advance`] would write, but writes nothing.
 pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progress)> {
     let mut state = context.state(name).await?;
     let progress = Progress::of(&context.tasks_of(name, BACKFILL_RUN).await?);
@@ -20,7 +20,7 @@ pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progre
     Ok((state, progress))
 }
 
-/// Returns whether [`advance`] has something to write.
+/// Returns true if [`advance`] would change the state.
 pub(crate) async fn is_due(context: &Context, name: &str) -> Result<bool> {
     let state = context.state(name).await?;
     Ok(match state.phase {
@@ -40,8 +40,7 @@ pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Pro
         let at = context.now().await;
         return match context.make(name, Guard::default(), &Move::Tail { at }).await {
             Ok(state) => Ok((state, progress)),
-            // Another command may have noticed at the same time that all segments are read, and may
-            // have moved the migration.
+            // Another command may have moved the migration at the same time.
             Err(failure) => match context.state(name).await? {
                 state if state.phase == Phase::Copying => Err(failure),
                 state => Ok((state, progress)),

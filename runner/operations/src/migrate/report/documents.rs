@@ -1,7 +1,7 @@
-//! Documents of a split on the way back: finds those that cannot be assembled from their parts, and
-//! shows a single one.
+//! Documents of a split in the reverse direction: finds documents that cannot be assembled from
+//! their parts, and shows a single document.
 //!
-//! The rule assembles documents; this module reads their parts.
+//! The crate `rules` assembles documents; this module reads their parts.
 
 use control::{Problem, ProblemKind};
 use model::Item;
@@ -40,8 +40,8 @@ pub(crate) async fn unassembled(
     Ok(None)
 }
 
-/// Returns lines about documents that the function could not assemble and that still cannot be
-/// assembled, at most `most`.
+/// Returns messages, at most `most`, about documents that the function could not assemble and that
+/// still cannot be assembled.
 pub(crate) async fn refused(
     context: &Context,
     name: &str,
@@ -70,7 +70,7 @@ pub(crate) async fn refused(
     Ok(lines)
 }
 
-/// Shows a document, assembled from its current parts, whatever its size.
+/// Shows a document of any size, assembled from its current parts.
 pub(crate) async fn document(context: &Context, name: &str, key: &str) -> Result<Exit> {
     let (plan, _) = context.plan(name).await?;
     if plan.kind != Kind::Split {

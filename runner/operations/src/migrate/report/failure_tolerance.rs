@@ -1,5 +1,5 @@
-//! Tolerates failed reads for a while. A watching command would otherwise stop its workers, and a
-//! waiting command would fail.
+//! Tolerates failed reads for a limited time. Otherwise, one failed read would stop the workers of
+//! `start` or `work`, and would end a command that waits.
 
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,19 @@ pub(crate) struct FailureTolerance {
     /// The time since which every read has failed.
     since: Option<Instant>,
     reported: Option<Failure>,
-    /// Whether the value to read is known to exist.
+    /// True if the value is known to exist, so that a failed read may be retried.
     is_known: bool,
 }
 
 impl FailureTolerance {
-    /// Returns the tolerance for reads of a value that exists. Reads may fail for the time `most`.
+    /// Returns the tolerance for reads of a value that exists. All reads may fail for at most
+    /// `most`.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, since: None, reported: None, is_known: true }
     }
 
-    /// Returns the same tolerance, but the first read must succeed, because there may be nothing to
-    /// read.
+    /// Returns the same tolerance, but the first read must succeed, because the value may not
+    /// exist.
     pub(crate) fn after_first(most: Duration) -> Self {
         Self { is_known: false, ..Self::new(most) }
     }

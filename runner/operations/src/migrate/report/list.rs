@@ -1,4 +1,4 @@
-//! `list` and `journal`: show all migrations, and the phase changes of one.
+//! `list` and `journal`: show all migrations, and the phase changes of one migration.
 
 use control::JournalLine;
 use jiff::Timestamp;

@@ -1,8 +1,8 @@
-//! The next commands for the operator: those that are allowed in the migration's state.
+//! The next commands for the operator that the migration's state allows.
 //!
-//! `verbs` defines which verbs a phase allows. This module leaves out verbs that the state would
-//! make fail, for example because of an old comparison, remaining tombstones, or a stream that no
-//! function follows.
+//! `control::verbs` decides which verbs a phase allows. This module omits verbs that would fail in
+//! the current state, for example because of an old comparison, remaining tombstones, or a stream
+//! that no function reads.
 
 use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
@@ -23,40 +23,41 @@ pub(crate) struct MigrationFacts<'s> {
     pub(crate) name: &'s str,
     pub(crate) phase: Phase,
     pub(crate) plan: Option<&'s Plan>,
-    /// Whether the backfill is paused.
+    /// True if the backfill is paused.
     pub(crate) is_paused: bool,
     /// Whether tombstones or marks remain.
     pub(crate) needs_cleaning: bool,
-    /// Whether the route is closed for writers.
+    /// True if the route is closed for writers.
     pub(crate) is_blocked: bool,
-    /// Whether the migration has ended although functions still follow it.
+    /// True if the migration has ended, but functions still apply its changes.
     pub(crate) is_still_followed: bool,
     /// Number of differences of the last comparison.
     pub(crate) differences: u64,
-    /// Number of these that a repair cannot correct: items that cannot be transformed, and foreign ones.
+    /// Number of differences that a repair cannot correct: items that cannot be transformed, and
+    /// foreign items.
     pub(crate) refused: u64,
-    /// Age in seconds of the proof that the next switch needs; `None` if it is recent enough.
-    /// Streams may have trimmed records from before an old proof.
+    /// Age in seconds of the proof that the next switch needs; `None` if the proof is recent
+    /// enough. After a proof that is too old, streams may have trimmed records.
     pub(crate) stale_seconds: Option<i64>,
-    /// Whether a comparison still has open segments, for which a switch waits.
+    /// True if a running comparison has open segments; a switch is refused until they are done.
     pub(crate) is_compared: bool,
-    /// Whether the result of a started comparison was not recorded; a switch is then refused.
+    /// True if the result of the last comparison was not recorded; a switch is then refused.
     pub(crate) is_not_noted: bool,
-    /// Whether the command that ends a migration in place started that comparison; the same command
-    /// resumes it.
+    /// True if the command that ends a migration in place started the last comparison; the same
+    /// command resumes the comparison.
     pub(crate) is_of_end: bool,
-    /// Whether no worker has taken a segment of the backfill.
+    /// True if no worker has taken a segment of the backfill.
     pub(crate) is_untaken: bool,
-    /// Whether a change is waiting that probably no function applies.
+    /// True if a change has waited so long that probably no function reads its stream.
     pub(crate) is_unfollowed: bool,
-    /// Whether a change or a document can never be applied unless the operator corrects it; a
-    /// switch is then refused.
+    /// True if a change or a document cannot be applied until the operator corrects it; a switch is
+    /// then refused.
     pub(crate) is_hopeless: bool,
-    /// Number of differences of the last comparison on the way back.
+    /// Number of differences of the last comparison after the cut-over.
     pub(crate) back_differences: u64,
-    /// Whether the plan no longer fits the tables.
+    /// True if the plan no longer fits the tables.
     pub(crate) is_unfit: bool,
-    /// Whether the command that starts the migration was active so recently that it may still run.
+    /// True if the command that starts the migration was active so recently that it may still run.
     pub(crate) is_beginning: bool,
 }
 
@@ -66,7 +67,7 @@ impl<'s> MigrationFacts<'s> {
         Self { name, phase, plan, ..Self::default() }
     }
 
-    /// Returns the facts from a state; `now` is the store's time.
+    /// Returns the facts that are known from a state; `now` is the store's time.
     pub(crate) fn of(name: &'s str, state: &State, plan: Option<&'s Plan>, now: i64) -> Self {
         let verified = state.verified.unwrap_or_default();
         Self {
@@ -81,10 +82,10 @@ impl<'s> MigrationFacts<'s> {
         }
     }
 
-    /// Returns true if a switch or an end from this phase would be refused because its proof is too
-    /// old.
+    /// Returns true if the command that switches or ends from this phase would be refused because
+    /// the last proof is too old.
     pub(crate) fn is_stale(&self) -> bool {
-        // The end of a purge repeats an old comparison by itself.
+        // `complete` repeats an old comparison of a purge.
         self.stale_seconds.is_some() && self.kind() != Some(Kind::Purge)
     }
 
@@ -92,8 +93,7 @@ impl<'s> MigrationFacts<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
-    /// Returns true if a migration in place may be ended. The command that ends it makes its own
-    /// comparison.
+    /// Returns true if a migration in place may be ended. The command that ends it compares again.
     pub(crate) fn may_end_in_place(&self) -> bool {
         matches!(self.phase, Phase::Ready | Phase::CutOver)
             && self.kind().is_some_and(Kind::is_in_place)
@@ -112,7 +112,7 @@ impl<'s> MigrationFacts<'s> {
             }
     }
 
-    /// Returns the next commands and why to run them.
+    /// Returns the next commands, each with the reason to run it.
     pub(crate) fn steps(&self) -> Vec<(String, &'static str)> {
         let mut steps = self.of_phase();
         if self.is_hopeless {
@@ -134,8 +134,7 @@ impl<'s> MigrationFacts<'s> {
             steps.insert(0, (self.verb("verify"), why));
         }
         if self.is_of_end && !self.is_hopeless {
-            // The other command also notifies workers of the comparison, so no further command is
-            // needed.
+            // `complete` also notifies workers of the comparison, so `resume` is not needed.
             self.leave_out(&mut steps, &["complete", "resume"]);
             self.leave_out(&mut steps, &COMPARISONS);
             let why = "resume the comparison that this command began, if no other command does";
@@ -156,13 +155,13 @@ impl<'s> MigrationFacts<'s> {
         steps
     }
 
-    /// Replaces the steps that would fail because an item can never be applied.
+    /// Replaces the steps that would fail because an item cannot be applied.
     fn note_hopeless(&self, steps: &mut Vec<(String, &'static str)>) {
         let is_in_place = self.kind().is_some_and(Kind::is_in_place);
         match self.phase {
             Phase::Ready => self.leave_out(steps, &["complete"]),
             Phase::CutOver if is_in_place => {
-                // Nothing is left to compare, so `complete` is possible.
+                // `complete` stays possible, because it needs no comparison in this phase.
                 let complete = self.verb("complete");
                 for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
                     *why = "end the migration, once the named item is corrected";
@@ -199,11 +198,11 @@ impl<'s> MigrationFacts<'s> {
             Phase::Preparing | Phase::Copying if self.is_paused => {
                 vec![step("resume", "resume the paused backfill")]
             }
-            // A second start would replace the first command, which may still be running.
+            // Another `start` would replace the first command, which may still be running.
             Phase::Preparing if self.is_beginning => {
                 vec![step("wait", "another command started the migration less than a minute ago")]
             }
-            // Only the operator knows where the plan's file is.
+            // The path of the plan file is unknown, so the command has a placeholder.
             Phase::Preparing => vec![(
                 "weir migrate start PLAN".to_owned(),
                 "resume the start (PLAN is the plan file); the command that started the migration has been inactive for a minute",
@@ -226,7 +225,7 @@ impl<'s> MigrationFacts<'s> {
                 vec![step("verify", "the last comparison is too old; compare again")]
             }
             Phase::Ready => vec![self.end_of_ready()],
-            // The command is refused because of the old proof, but it unblocks writers.
+            // `cutover` is refused because of the old proof, but it unblocks writers.
             Phase::CuttingOver if self.is_stale() => vec![
                 step("abort", "abort: the last comparison is too old"),
                 (self.end_of_ready().0, "unblock writers on the sources, to compare again"),
@@ -276,7 +275,7 @@ impl<'s> MigrationFacts<'s> {
 
     fn of_cut_over(&self) -> Vec<(String, &'static str)> {
         if !self.has_way_back() {
-            return vec![(self.verb("complete"), "end the migration; there is no way back")];
+            return vec![(self.verb("complete"), "end the migration; it cannot be reverted")];
         }
         let step = |verb: &str, why| (self.verb(verb), why);
         let repair =
@@ -288,10 +287,10 @@ impl<'s> MigrationFacts<'s> {
                     "switch back and lose the differences, if the targets can no longer be used";
                 vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => vec![step("verify", "compare what was copied back, before a revert")],
+            (true, false) => vec![step("verify", "compare the items copied back, before a revert")],
             (false, false) => vec![step("revert", "switch back")],
         };
-        steps.push(step("complete", "close the way back"));
+        steps.push(step("complete", "end the migration; no revert is possible after this"));
         steps
     }
 
@@ -300,8 +299,8 @@ impl<'s> MigrationFacts<'s> {
     }
 }
 
-/// Returns the age in seconds of the proof that the next switch needs, if the proof is too old;
-/// else `None`.
+/// Returns the age in seconds of the proof that the next switch needs; `None` if it is recent
+/// enough.
 fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
     let age = match state.phase {
         Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
@@ -322,7 +321,7 @@ pub(crate) mod tests {
     use super::*;
     use control::verbs::{Verb, VerbDecision, decide_verb};
 
-    /// Returns a plan with only the facts on which verbs depend.
+    /// Returns a plan with only the properties on which verbs depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
         let source =
             Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };
@@ -378,7 +377,7 @@ pub(crate) mod tests {
         let unfit = MigrationFacts { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
         // The command that ends a migration resumes its own comparison, but other obstacles still
-        // apply.
+        // count.
         let ended = |standing| MigrationFacts { is_of_end: true, is_not_noted: true, ..standing };
         let left = ended(of(Phase::Ready, &in_place));
         let complete = ["weir migrate complete shop"];
@@ -390,7 +389,7 @@ pub(crate) mod tests {
         assert_eq!(hopeless(left), ["weir migrate verify shop"]);
         let expected = ["weir migrate complete shop", "weir migrate revert shop"];
         assert_eq!(commands(&ended(of(Phase::CutOver, &in_place))), expected);
-        // While a comparison runs, another one is not suggested.
+        // While a comparison runs, no other comparison is suggested.
         let tailing = MigrationFacts { is_compared: true, ..of(Phase::Tailing, &split) };
         assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
         let preparing = of(Phase::Preparing, &split);
@@ -413,7 +412,7 @@ pub(crate) mod tests {
         assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
-    /// Returns the verb of a command, if a phase may refuse it.
+    /// Returns the verb of a command; `None` if every phase allows the verb.
     fn verb_of(command: &str) -> Option<Verb> {
         Some(match command.split(' ').nth(2)? {
             "start" => Verb::Start,
@@ -440,7 +439,7 @@ pub(crate) mod tests {
         ];
         for plan in &plans {
             let kind = plan.kind;
-            // A purge has no switch, so some phases do not occur.
+            // A purge has no cut-over, so some phases do not occur.
             let is_there = |phase: &Phase| {
                 kind != Kind::Purge || !(Phase::CuttingOver..=Phase::Reverted).contains(phase)
             };
@@ -460,7 +459,7 @@ pub(crate) mod tests {
                     MigrationFacts { is_not_noted: true, is_of_end, ..plain },
                     MigrationFacts { is_beginning: true, ..plain },
                     MigrationFacts { is_unfit: true, ..plain },
-                    // Without a way back, no change is copied back.
+                    // If no revert is possible, no change is copied back.
                     MigrationFacts { back_differences: 2 * u64::from(may_be_stale), ..plain },
                     MigrationFacts { stale_seconds: age.filter(|_| may_be_stale), ..plain },
                 ];

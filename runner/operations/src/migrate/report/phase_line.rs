@@ -1,4 +1,4 @@
-//! The phases of a migration in the order in which it goes through them, with the current one.
+//! The phases of a migration in order, with the current phase.
 
 use control::JournalLine;
 use rules::migration::Phase;
@@ -10,11 +10,11 @@ use serde::Serialize;
 pub struct PhaseStep {
     /// The name of the phase.
     pub phase: &'static str,
-    /// Whether the migration has passed, is in, or has not reached the phase.
+    /// The position of the phase relative to the current phase.
     pub place: PhasePlace,
 }
 
-/// Whether a phase is passed, current or ahead.
+/// The position of a phase relative to the current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhasePlace {
@@ -26,7 +26,7 @@ pub enum PhasePlace {
     Ahead,
 }
 
-/// Returns the phases of a migration of this kind, with its current phase and its journal.
+/// Returns the phases of a migration, from its kind, current phase and journal.
 pub(crate) fn line(kind: Kind, current: Phase, journal: &[JournalLine]) -> Vec<PhaseStep> {
     let phases = way(kind, current, journal);
     let at = phases.iter().position(|phase| *phase == current);
@@ -39,7 +39,8 @@ pub(crate) fn line(kind: Kind, current: Phase, journal: &[JournalLine]) -> Vec<P
     steps.map(|(index, phase)| PhaseStep { phase: phase.as_str(), place: place(index) }).collect()
 }
 
-/// Returns the way of a migration: to its end, or the way back that it has taken.
+/// Returns the sequence of phases of a migration: to completion, or to the end of its revert or
+/// abort.
 fn way(kind: Kind, current: Phase, journal: &[JournalLine]) -> Vec<Phase> {
     let start = [Phase::Preparing, Phase::Copying, Phase::Tailing, Phase::Ready];
     let there = [Phase::CuttingOver, Phase::Turning, Phase::CutOver];

@@ -1,9 +1,9 @@
 //! Problem notes: entries of the control table in which workers report problems to the operator. A
-//! status shows the unsolved ones.
+//! status shows the unsolved problems.
 //!
 //! A comparison without a difference proves that all earlier problems are solved, so their notes
-//! are removed. Notes about documents that could not be assembled stay, because a revert has to
-//! check each of these documents again.
+//! are removed. Notes about documents that could not be assembled stay, because a revert checks
+//! each of these documents again.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::migrate::failure::Result;
 
 /// Number of concurrent deletes of notes.
 const AT_ONCE: usize = 16;
-/// Seconds by which the time of a note may be too early, because seconds are whole and the clocks
-/// of DynamoDB's machines differ.
+/// Seconds by which the time of a note may be too early, because it is rounded to seconds and the
+/// clocks of DynamoDB's machines differ.
 const EARLY_SECONDS: i64 = 5;
 
-/// Number of problems that a status describes.
+/// Maximum number of problems that a status describes.
 const PROBLEMS_SHOWN: usize = 5;
 
 /// The problem notes of a migration.
@@ -34,11 +34,11 @@ pub(crate) struct ProblemNotes {
 }
 
 impl ProblemNotes {
-    /// Separates a migration's notes of unsolved problems from those of solved ones, by its phase.
-    /// A cut-over, a revert, and the end of a change in place are refused while a problem remains,
-    /// so all problems are solved after them: after a cut-over, those from before the way back began.
-    /// Any other end closes the way back without a check. `are_whole` is true if every document can be
-    /// assembled.
+    /// Separates a migration's notes into unsolved and solved problems, by the phase. A cut-over, a
+    /// revert, and the end of a change in place are refused while a problem remains. So after a
+    /// revert or the end of a change in place, all problems are solved. After a cut-over, all
+    /// problems from before the cut-over are solved. Other ends do not check for problems.
+    /// `are_whole` is true if every document can be assembled.
     pub(crate) fn of(
         notes: Vec<Problem>,
         state: &State,
@@ -48,7 +48,8 @@ impl ProblemNotes {
         let is_in_place = kind.is_some_and(Kind::is_in_place);
         let is_reverted = state.phase == Phase::Reverted;
         let has_gone_through = is_reverted || (state.phase == Phase::Completed && is_in_place);
-        // Until the cut-over is committed, this time is 0. In place it has another meaning.
+        // `back_since` is 0 until the cut-over is committed. It has another meaning for changes in
+        // place.
         let way_back_since = if is_in_place { 0 } else { state.back_since };
         let is_before = |note: &Problem| {
             let at = note.at.and_then(|at| i64::try_from(at).ok());
@@ -97,9 +98,9 @@ fn is_of_document(note: &Problem) -> bool {
     note.kind == ProblemKind::Unassembled
 }
 
-/// Removes a migration's notes from before a second, by the clock of DynamoDB's responses. A note
-/// that was written again since then stays. A note that cannot be removed now is left to the next
-/// comparison.
+/// Removes a migration's notes that are older than the second `before`, by the clock of DynamoDB's
+/// responses. A note that was written again after this second stays. If the removal of a note
+/// fails, the next comparison removes it.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -117,7 +118,7 @@ async fn remove(context: &Context, note: &Problem, before: u64) {
     let request = request
         .key(PARTITION_KEY, Sdk::S(note.partition()))
         .key(SORT_KEY, Sdk::S(note.name()))
-        // A note has no time if the worker did not know the time.
+        // A note has no time if the worker could not read the time.
         .condition_expression("attribute_not_exists(#at) OR #at < :before")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":before", Sdk::N(before.to_string()));
@@ -138,7 +139,7 @@ mod tests {
             reason: String::new(),
             at: Some(at),
         };
-        // The way back begins in second 100.
+        // The cut-over was committed in second 100.
         let notes = vec![
             note(ProblemKind::Collision, "1", 90),
             note(ProblemKind::Collision, "2", 101),
@@ -152,10 +153,10 @@ mod tests {
             (Phase::Reverting, Kind::Split, false, 2, 1),
             (Phase::Reverted, Kind::Split, false, 0, 3),
             (Phase::Completed, Kind::InPlace, false, 0, 3),
-            // The way back was closed with its problems unsolved.
+            // The migration was completed while problems were unsolved.
             (Phase::Completed, Kind::Split, false, 2, 1),
             (Phase::Completed, Kind::Restructure, false, 2, 1),
-            // The problems were the reason for the abort.
+            // Problems of an aborted migration stay unsolved.
             (Phase::Aborted, Kind::InPlace, false, 3, 0),
         ] {
             let is_switched = !matches!(phase, Phase::Ready | Phase::Aborted);

@@ -3,9 +3,9 @@
 //! Tables differ in size, so progress is measured in items if their number is known, and in
 //! segments otherwise. The remaining time is estimated from the same measure.
 //!
-//! The progress never decreases. The tables' counts are those from the beginning of the backfill,
-//! each segment contributes at most its share of its table's count, and a segment that is read
-//! again stays complete.
+//! The progress never decreases, for three reasons. The counts of items were taken when the
+//! backfill began. Each segment contributes at most its share of its table's count. A segment that
+//! is read again stays complete.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,14 @@ pub(crate) struct Progress {
     pub(crate) done: usize,
     /// Number of segments that were read to their end, even if they are being read again.
     copied: usize,
-    /// The second read of segments, which removes marks; `None` if there is none.
+    /// The progress of the second read of segments, which removes marks; `None` if there is no
+    /// second read.
     second_read: Option<SecondRead>,
     /// Number of tasks that a worker has taken.
     pub(crate) taken_tasks: usize,
     /// Number of tasks that are set aside until the operator runs `resume`.
     pub(crate) aside: usize,
-    /// The reason why an open task has failed recently.
+    /// The reason of a recent failure of an open task; `None` if no open task has failed.
     pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
@@ -80,8 +81,8 @@ impl Progress {
         if task.done {
             return;
         }
-        // The reason of a task that is set aside is more important than that of a task that is
-        // retried.
+        // A task that is set aside is more important than a task that is retried, so its reason is
+        // shown.
         if self.failing.is_none() || (task.aside && self.aside == 0) {
             self.failing = task.failing.clone().or(self.failing.take());
         }
@@ -113,7 +114,7 @@ impl Progress {
         })
     }
 
-    /// Returns how much of a backfill is done. `counted` has each table's number of items when the
+    /// Returns the finished part of a backfill. `counted` has each table's number of items when the
     /// backfill began, if known.
     pub(crate) fn measure(&self, counted: &BTreeMap<String, u64>) -> Measure {
         if self.tasks > 0 && self.copied == self.tasks {
@@ -122,7 +123,8 @@ impl Progress {
         }
         let mut measure = Measure::default();
         for (table, segments) in &self.tables {
-            // A count of 0 may also mean that the table's items are too new to be counted.
+            // A count of 0 may mean that DynamoDB has not counted the items yet, so it counts as
+            // unknown.
             let Some(items) = counted.get(table).copied().filter(|items| *items > 0) else {
                 return self.in_segments();
             };
@@ -133,7 +135,8 @@ impl Progress {
 
     fn in_segments(&self) -> Measure {
         let [done, whole] = [self.copied, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
-        // The sizes of different tables are unknown, so a measure by segments is a guess.
+        // Segments of different tables differ in size, so a measure by segments of several tables
+        // is a guess.
         Measure { done, whole, is_guess: self.tables.len() > 1, ..Measure::default() }
     }
 }
@@ -148,14 +151,14 @@ fn read_in(counts: &BTreeMap<String, u64>) -> u64 {
 pub(crate) struct Measure {
     done: u64,
     whole: u64,
-    /// Whether every segment is read.
+    /// True if every segment is read.
     is_all: bool,
-    /// Whether the whole is larger than known, by an unknown amount.
+    /// True if the total amount of work is not known precisely.
     is_guess: bool,
 }
 
 impl Measure {
-    /// Adds a table with this number of items, of which each segment has an equal share.
+    /// Adds a table with this number of items. Each segment has an equal share of them.
     fn add(&mut self, segments: &[Segment], items: u64) {
         let number = u64::try_from(segments.len()).unwrap_or(u64::MAX);
         let mut done = 0_u64;
@@ -176,8 +179,8 @@ impl Measure {
         self.done.saturating_mul(100).checked_div(self.whole).unwrap_or(0).min(99)
     }
 
-    /// Estimates the remaining seconds from the speed so far; `None` if nothing is done yet, or the
-    /// whole is unknown.
+    /// Estimates the remaining seconds from the average speed during the `passed` seconds. Returns
+    /// `None` if nothing is done yet, or the total is unknown.
     pub(crate) fn seconds_left(self, passed: u64) -> Option<u64> {
         if self.is_all || self.is_guess {
             return None;
@@ -217,16 +220,17 @@ mod tests {
             (Vec::new(), [0, 0], 0, None),
             (one(&[(0, false); 4]), [0, 20_000], 0, None),
             (one(&[(3_375, false); 4]), [0, 20_000], 67, Some(48)),
-            // Half of the segments belong to a table of only eight items.
+            // Half of the segments belong to a table with only eight items, so segments would be
+            // misleading.
             (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
-            // The table has grown since it was counted, so progress is measured by its segments.
+            // The table has more items than counted, so progress is measured by segments.
             (
                 one(&[(4_500, true), (4_500, true), (4_500, true), (0, false)]),
                 [0, 5_000],
                 75,
                 Some(33),
             ),
-            // Almost nothing is done yet.
+            // The open segments have read more items than their shares, so the total is unknown.
             (one(&[(1_300, false); 4]), [0, 5_000], 99, None),
             (both(&done8, &[(1_300, false); 4]), [8, 5_000], 99, None),
             // The count is unknown.
@@ -234,7 +238,7 @@ mod tests {
             (one(&[(5_000, false), (0, false)]), [0, 0], 0, None),
             (both(&done8, &[(25, false); 4]), [8, 0], 50, None),
             (one(&[(4_750, true); 4]), [0, 20_000], 100, None),
-            // The table has shrunk.
+            // The table has fewer items than counted.
             (one(&[(4_500, true), (0, false)]), [0, 90_000], 50, Some(100)),
         ] {
             let counted = [("small".to_owned(), small), ("big".to_owned(), big)].into();

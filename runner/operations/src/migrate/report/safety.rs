@@ -1,4 +1,4 @@
-//! Answers from a status whether it is safe to cut over now, with the reasons against it.
+//! Decides from a status whether a cut-over is safe now, and lists the reasons against it.
 //!
 //! `control::verbs` decides whether the phase allows a cut-over. Within that phase, the answer is
 //! "yes" only if `status --exit-code` succeeds.
@@ -14,15 +14,15 @@ use crate::migrate::start::workers;
 use crate::migrate::switch::cutover;
 use client::output::counted;
 
-/// Whether a cut-over is safe now.
+/// The possible answers to the question whether a cut-over is safe now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Safety {
-    /// It is safe.
+    /// A cut-over is safe.
     Yes,
     /// A cut-over would be refused, or could not succeed.
     No,
-    /// The streams were not read, so it is unknown.
+    /// The streams were not read, so it is unknown whether a cut-over is safe.
     Unknown,
     /// A cut-over has begun and is not finished.
     Begun,
@@ -30,14 +30,14 @@ pub enum Safety {
     Done,
 }
 
-/// The answer to the question whether a cut-over is safe now.
+/// The answer to the question whether a cut-over is safe now, with the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CutoverSafety {
     /// The answer.
     pub answer: Safety,
     /// The answer in one sentence.
     pub sentence: String,
-    /// The reasons against a cut-over, the first one in the sentence.
+    /// The reasons against a cut-over. The sentence contains the first reason.
     pub reasons: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl CutoverSafety {
     }
 }
 
-/// Answers whether a cut-over of the migration with this plan and status is safe now.
+/// Decides whether a cut-over is safe for the migration with this plan and status.
 pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     let name = plan.migration.as_str();
     let phase = at(status, "/phase").as_str().and_then(Phase::from_name).unwrap_or_default();
@@ -88,14 +88,14 @@ pub(crate) fn of_cutover(plan: &Plan, status: &Value) -> CutoverSafety {
     }
 }
 
-/// Describes how far the migration is from a comparison without differences.
+/// Describes the progress of a migration that has not yet had a comparison without differences.
 fn progress(phase: Phase, status: &Value) -> Option<String> {
     let percent = at(status, "/copied_percent").as_u64()?;
     matches!(phase, Phase::Preparing | Phase::Copying)
         .then(|| format!("the backfill has read {percent} % of the items"))
 }
 
-/// Returns what would make a cut-over fail.
+/// Returns the reasons why a cut-over would fail.
 fn obstacles(status: &Value) -> Vec<String> {
     let is = |place: &str| at(status, place) == &json!(true);
     let text = |place: &str| at(status, place).as_str();
@@ -128,7 +128,7 @@ fn obstacles(status: &Value) -> Vec<String> {
     reasons
 }
 
-/// Returns what was not read, so that it is unknown whether a cut-over can succeed.
+/// Returns the reasons why it is unknown whether a cut-over can succeed, such as unread streams.
 fn unread(status: &Value) -> Vec<String> {
     let mut reasons = Vec::new();
     for (place, what) in
@@ -153,7 +153,7 @@ mod tests {
     use crate::migrate::report::status::exit_of;
     use client::exit::Exit;
 
-    /// Returns a status in which nothing is in the way, with one other member.
+    /// Returns a status that allows a cut-over, changed by one JSON member.
     fn status(phase: &str, member: Option<(&str, Value)>) -> Value {
         let mut status = json!({
             "migration": "shop", "phase": phase, "copied_percent": 100, "stream": {"waiting": 0},
@@ -222,7 +222,7 @@ mod tests {
         assert!(found.sentence.contains("is 25 h old"), "{found:?}");
     }
 
-    /// Goal: the answer is never "yes" where a script that asks `status --exit-code` would stop.
+    /// Goal: the answer is "yes" only if `status --exit-code` succeeds.
     #[test]
     fn a_yes_is_a_success_of_status() {
         let members = [

@@ -1,7 +1,7 @@
-//! Samples of a migration: some source items, what the plan makes of each, and whether the targets
-//! have that now.
+//! Samples of a migration: some source items, the items that the plan makes of each, and whether
+//! the targets have these items now.
 //!
-//! It reads a few items of each source table and writes nothing.
+//! This module reads a few items of each source table and writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,15 @@ use crate::migrate::plan::tables;
 /// Maximum number of source tables that are sampled. Most plans have one or two.
 const TABLES_MAX: usize = 4;
 
-/// A source item and what becomes of it.
+/// A source item and the items that the plan makes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The source table.
     pub table: String,
     /// The source item.
     pub before: Item,
-    /// What the plan makes of the item, or the refusal of an item that it cannot transform.
+    /// The items that the plan makes of the source item, or the error if it cannot transform the
+    /// item.
     pub after: Result<Vec<Made>>,
 }
 
@@ -36,22 +37,22 @@ pub struct Made {
     pub table: String,
     /// The item; `None` if the plan removes the source item.
     pub item: Option<Item>,
-    /// Whether the table has the item now.
+    /// The result of looking up the item in its table now.
     pub stands: Stands,
 }
 
-/// Whether a table has the item that the plan makes.
+/// The result of looking up, in its table, an item that the plan makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stands {
-    /// The table has it.
+    /// The table has the same item.
     Equal,
     /// The table has no item with its key.
     Missing,
-    /// The table has another item with its key.
+    /// The table has a different item with its key.
     Different(Item),
 }
 
-/// Reads the first items of each source table, and what becomes of them.
+/// Reads the first items of each source table, and transforms them.
 ///
 /// # Errors
 /// When the plan no longer fits its tables, or a table cannot be read.
@@ -62,7 +63,7 @@ pub(crate) async fn samples(context: &Context, plan: &Plan, of_table: u64) -> Re
     Ok(try_join_all(of_tables).await?.concat())
 }
 
-/// Reads the first items of a source table, and what becomes of them.
+/// Reads the first items of a source table, and transforms them.
 async fn first_of(
     context: &Context,
     migration: &Migration,
@@ -86,7 +87,8 @@ async fn first_of(
     try_join_all(samples).await
 }
 
-/// Returns what a change in place makes of an item. The item itself shows whether that was done.
+/// Applies a change in place to an item. The result is equal to the item if the item is already
+/// changed.
 fn rewritten(migration: &Migration, table: &str, item: &Item) -> Result<Vec<Made>> {
     let rewrite = migration.rewrite(table, item).map_err(Failure::Refused)?;
     let (made, stands) = match rewrite {
@@ -97,7 +99,7 @@ fn rewritten(migration: &Migration, table: &str, item: &Item) -> Result<Vec<Made
     Ok(vec![Made { table: table.to_owned(), item: made, stands }])
 }
 
-/// Returns the target items of an item, each compared with what its table has.
+/// Returns the target items of a source item, each compared with the current item in its table.
 async fn made(
     context: &Context,
     migration: &Migration,

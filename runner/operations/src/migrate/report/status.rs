@@ -1,6 +1,6 @@
 //! `status` and `watch`: the status of a migration.
 //!
-//! The only change made here is the move from `copying` to `tailing`, after every segment was read.
+//! This module changes only the phase, from `copying` to `tailing`, after every segment was read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,17 +31,17 @@ use client::output::{self, Output, show};
 
 /// Phases in which nothing changes until the operator runs a command.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
-/// Seconds after the last journal line during which the command that starts a migration may still
-/// run. Its longest step is a wait of at most half a minute for a fence.
+/// Seconds after the last journal line during which the command that starts a migration counts as
+/// running. Its longest step is a wait of at most half a minute for a fence.
 const BEGINNING_SECONDS: i64 = 60;
 
-/// The facts about a migration at one moment.
+/// The facts about a migration at one point in time.
 struct Known {
     state: State,
     plan: Option<Plan>,
     backfill: Progress,
-    /// The sources' number of items by table when the backfill began; `None` if the backfill is
-    /// over or the number is unknown.
+    /// The number of items of each source when the backfill began; `None` if the backfill is over
+    /// or the number is unknown.
     counted: Option<BTreeMap<String, u64>>,
     route: Option<Route>,
     problems: ProblemNotes,
@@ -49,17 +49,19 @@ struct Known {
     documents: Documents,
     /// The progress of running comparisons.
     compared: Option<Progress>,
-    /// Whether the command that ends the migration began the last comparison, and will resume it.
+    /// True if the command that ends the migration began the last comparison, and will resume it.
     is_left: bool,
     throttled: Option<String>,
     /// Segments that failed recently.
     failing: Value,
-    /// Seconds since the last journal line, in a phase that only a command can end.
+    /// Seconds since the last journal line; `None` unless the phase is one that only a command can
+    /// end.
     in_phase: Option<i64>,
     now: i64,
 }
 
-/// What a read of a migration's streams and documents found, in the phase of that time.
+/// The result of a read of a migration's streams and documents, and the phase at the time of the
+/// read.
 #[derive(Clone, Debug)]
 pub struct Observation {
     phase: Phase,
@@ -67,18 +69,19 @@ pub struct Observation {
     documents: Documents,
 }
 
-/// Where the facts about the streams in a status come from.
+/// The source of the facts about the streams in a status.
 pub(crate) enum Look<'l> {
     /// The streams are not read, because that takes seconds and slows workers down.
     None,
     /// The streams are read now.
     Now(&'l mut Watcher),
-    /// The streams were read before. If the phase has changed since, they count as not read.
+    /// The streams were read earlier. If the phase has changed after this read, they count as not
+    /// read.
     Before(&'l Observation),
 }
 
 /// Returns the status of a migration as JSON, `weir.migration.status/v1`. With a watcher, the
-/// status includes the streams.
+/// status includes facts about the streams.
 pub(crate) async fn describe(
     context: &Context,
     name: &str,
@@ -103,8 +106,8 @@ pub(crate) async fn describe_with(context: &Context, name: &str, look: Look<'_>)
         (Look::Before(known), Some(_)) if known.phase == phase => known.clone(),
         _ => Observation { phase, streams: Streams::default(), documents: Documents::NotRead },
     };
-    // After a cut-over, the read of the streams may have recorded a new proof, so the state is read
-    // again.
+    // After a cut-over, the read of the streams may have recorded a new proof in the state, so the
+    // state is read again.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
     let problems = ProblemNotes::of(
         notes,
@@ -161,8 +164,7 @@ impl Known {
         let hopeless = self.documents.refused().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
-        // Workers start while tasks are still being created, so the backfill may seem complete too
-        // early.
+        // Workers start before all tasks are created, so the backfill may seem complete too early.
         let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
         let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, *now);
@@ -229,14 +231,15 @@ impl Known {
         (items > 0).then_some(items)
     }
 
-    /// Returns the applicable facts about the streams, and updates `standing` with their
-    /// consequences for the next commands.
+    /// Returns the facts about the streams, and updates `standing` with their consequences for the
+    /// next commands.
     fn note_stream(&self, standing: &mut MigrationFacts<'_>) -> Value {
         let mut stream = self.streams.told.clone();
-        // Changes that a function has refused also wait, so they do not show that no function
-        // follows.
+        // Changes that a function has refused also wait. So if there are problems, waiting changes
+        // do not show that no function reads the stream.
         standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
-        // Trimmed records may be missing from the number of waiting records.
+        // The percentage is unknown, because trimmed records may be missing from the number of
+        // waiting records.
         if standing.stale_seconds.is_some()
             && let Some(percent) = stream.pointer_mut("/converged_percent")
         {
@@ -271,8 +274,8 @@ pub(crate) async fn observe(
     Ok(Observation { phase, streams, documents })
 }
 
-/// Returns the state and the backfill's progress. Only a context that may write moves the migration
-/// to `tailing`; any other one shows it as moved.
+/// Returns the state and the backfill's progress. A context that may write moves the migration to
+/// `tailing`. A read-only context only shows this phase.
 async fn progress_of(context: &Context, name: &str) -> Result<(State, Progress)> {
     match context.is_read_only {
         true => look(context, name).await,
@@ -289,7 +292,7 @@ enum Documents {
     Unknown {
         seconds: u64,
     },
-    /// A document would make a revert fail, for this reason.
+    /// A document would make a revert fail. The value is the reason.
     Refused(String),
 }
 
@@ -315,7 +318,7 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
         return Ok(Documents::NotRead);
     }
-    // If the plan does not fit its tables, the read of the streams reports it.
+    // If the plan does not fit its tables, the read of the streams reports this error.
     let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
         return Ok(Documents::NotRead);
     };
@@ -327,7 +330,8 @@ async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> R
     }))
 }
 
-/// Returns true for a phase that only a command can end. That command may have been killed.
+/// Returns true for a phase that only the command that began it can end. This command may have been
+/// killed.
 fn is_in_hands(phase: Phase) -> bool {
     matches!(
         phase,
@@ -393,8 +397,8 @@ pub(crate) fn exit_of(status: &Value) -> Exit {
             Exit::Differences
         }
         Some("ready" | "cut-over") if is("/comparison_not_recorded") => Exit::Differences,
-        // The next switch would be refused. A way back whose proof is too old is reported as such
-        // instead.
+        // The next switch would be refused. If the proof is too old, the next step is a comparison,
+        // so this check is skipped.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
             Exit::Differences
         }
@@ -429,7 +433,7 @@ fn show_status(output: Output, status: &Value) {
     output::next(&next);
 }
 
-/// Returns the problems that a status shows, and a line with the number of further ones.
+/// Returns the problems that a status shows, and a line with the number of further problems.
 fn samples(status: &Value) -> Vec<String> {
     let list = |place: &str| -> Vec<String> {
         let samples = at(status, place).as_array().into_iter().flatten();
@@ -464,7 +468,7 @@ pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
             continue;
         };
         let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
-        // The rate changes all the time, so a new rate alone is not shown.
+        // The rate changes constantly, so a status that differs only in the rate is not shown.
         let rate = status.get_mut("items_per_second").map(Value::take);
         if status != shown {
             shown = status.clone();

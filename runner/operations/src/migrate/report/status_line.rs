@@ -1,6 +1,6 @@
 //! Formats the status of a migration as one line for people.
 //!
-//! The facts are from `status`.
+//! `status` collects the facts.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::migrate::start::workers;
 use crate::migrate::switch::inverse_check;
 use client::output::counted;
 
-/// Seconds in a phase of a switch after which the line suggests the command that resumes it. Most
-/// phases are shorter.
+/// Seconds in a phase of a switch after which the line suggests the command that resumes the
+/// switch. Most of these phases are shorter.
 const SWITCHING_SECONDS: i64 = 60;
 
 /// Formats a status as one line.
@@ -65,7 +65,7 @@ pub(crate) fn line(status: &Value) -> String {
         line.push_str(&format!("  {kind}, solved: {number}"));
     }
     if let Some(known) = inverse_check::line(at(status, "/way_back")) {
-        line.push_str(&format!("  way back: {known}"));
+        line.push_str(&format!("  for a revert: {known}"));
     }
     if let Some((differences, what)) = last_comparison(status) {
         let differences = counted(differences, "difference", "differences");
@@ -85,12 +85,13 @@ pub(crate) fn line(status: &Value) -> String {
     line
 }
 
-/// Returns the differences that the last comparison found, and on which side of the cut-over it was.
+/// Returns the number of differences of the last comparison, and whether the comparison was before
+/// or after the cut-over.
 fn last_comparison(status: &Value) -> Option<(u64, &'static str)> {
     if let Some(differences) = at(status, "/back_differences").as_u64() {
         return Some((differences, ", after the cut-over"));
     }
-    // A comparison from before the cut-over does not cover the way back.
+    // A comparison from before the cut-over does not cover later writes to the targets.
     let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
     Some((at(status, "/verified/differences").as_u64()?, what))
 }
@@ -112,7 +113,7 @@ fn read_anew(status: &Value) -> String {
 /// Suggests the command that resumes a switch, if the command that began it may have been killed.
 fn left_half_way(status: &Value, phase: &str) -> String {
     let seconds = at(status, "/switching_seconds").as_i64();
-    // Workers apply records, but they never continue a switch.
+    // Workers apply records, but only a command can continue a switch.
     let steps = at(status, "/next_steps").as_array().map_or(&[][..], Vec::as_slice);
     let commands = steps.iter().filter_map(|step| at(step, "/command").as_str());
     let mut commands = commands.filter(|command| !command.starts_with("weir migrate work "));
@@ -199,7 +200,8 @@ fn stream_line(status: &Value, name: &str) -> String {
 fn late(status: &Value, name: &str, table: &str) -> String {
     let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
     let (seconds, idle) = (of("lag_seconds"), of("idle_seconds"));
-    // Changes that a function has refused also wait, so they do not show that no function follows.
+    // Changes that a function has refused also wait. So if there are problems, waiting changes do
+    // not show that no function reads the stream.
     let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
     match (at(status, "/stream/followed").as_bool(), has_problems) {
         (Some(true), false) => {

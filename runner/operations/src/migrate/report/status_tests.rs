@@ -1,4 +1,4 @@
-//! Tests of statuses by state and store time, on a store in this process.
+//! Tests of the status for different states and store times, on a store in this process.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ struct Case {
     exit: Exit,
 }
 
-/// Returns a store with a started migration that has a way back. One of its two segments is read.
+/// Returns a store with a started migration whose plan has an `inverse`. One of its two segments is
+/// read.
 async fn begun() -> Served {
     let served = serve().await;
     let control = &served.context.control;
@@ -53,7 +54,7 @@ async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) 
     let commands = commands.map(|step| step["command"].as_str().unwrap());
     let verbs = commands.map(|command| command.strip_prefix("weir migrate ").unwrap().to_owned());
     let (verbs, exit): (Vec<String>, _) = (verbs.collect(), status::exit_of(&status));
-    // A cut-over is safe exactly where it is suggested and nothing is in its way.
+    // A cut-over is safe exactly if the status suggests it and reports no obstacle.
     let safety = safety::of_cutover(&plan_with_way_back(), &status);
     let is_suggested =
         case.state.phase == Phase::Ready && verbs.contains(&"cutover move".to_owned());
@@ -73,7 +74,7 @@ async fn check(cases: &[Case]) {
     }
 }
 
-/// Returns a time after the creation of every stream of a test, and another one more than a day
+/// Returns two times: one after the creation of every stream of a test, and one more than a day
 /// earlier.
 async fn times() -> (i64, i64) {
     let now = serve().await.context.now().await + 30;
@@ -221,7 +222,7 @@ async fn offered_steps_fit_the_phase() {
             never_says: " left",
             exit: Exit::Differences,
         },
-        // A pause only concerns the backfill, which is over.
+        // A pause has no effect, because the backfill is over.
         Case {
             state: paused(compared(Phase::Ready, now, 0)),
             offers: &["cutover move"],
@@ -254,8 +255,7 @@ async fn offered_steps_fit_the_phase() {
     .await;
 }
 
-/// Moves a migration to a phase, and returns its status with this time limit for reading the
-/// streams.
+/// Moves a migration to a phase, and returns its status; the streams are read for at most `limit`.
 async fn looked(served: &Served, phase: &str, limit: Duration) -> Value {
     is_in(&served.context, Phase::from_name(phase).unwrap()).await;
     let mut watcher = Watcher::with_limit(limit);
@@ -299,10 +299,10 @@ async fn an_incomplete_read_of_the_streams_is_reported() {
         set_state(&served.context, |state| state.verified = verified).await;
         status::exit_of(&looked(&served, "ready", limit).await)
     };
-    // Something that was not read may block a cut-over.
+    // Unread records may block a cut-over.
     assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
     assert_eq!(exit(LONG).await, Exit::Done);
-    // Something that was not read may block a revert too.
+    // Unread records or documents may block a revert too.
     for (limit, expected) in [(Duration::ZERO, Exit::Differences), (LONG, Exit::Done)] {
         let (now, _) = times().await;
         set_state(&served.context, |state| state.back_since = now).await;
@@ -330,7 +330,7 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
         (&json!("cats"), "weir migrate work move")
     );
     let noted = client::server_date::seconds(&served.context.control.client).await.unwrap();
-    // The function replays records that are already applied. It reports that it follows the stream,
+    // The function receives records that are already applied. It reports that it reads the stream
     // and is not behind.
     let follow = async |at: i64| {
         let (table, at) = ("cats".to_owned(), u64::try_from(at).unwrap());
@@ -340,7 +340,7 @@ async fn long_waiting_changes_without_progress_are_not_followed() {
     };
     assert_eq!(follow(noted).await, (json!(true), Value::Null));
     assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
-    // The function reports that it follows the stream and that it is behind.
+    // The function reports that it reads the stream and is behind.
     let (table, at) = ("cats".to_owned(), u64::try_from(noted).unwrap());
     served.context.control.put(&Lag { table, seconds: 61, at }).await.unwrap();
     let status = looked(&served, "tailing", LONG).await;
@@ -408,7 +408,7 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     let now = served.context.now().await;
     set_state(&served.context, |state| state.back_since = now).await;
 
-    // It is unknown whether the document can be assembled again.
+    // Without a read, it is unknown whether the document can be assembled.
     let status = looked(&served, "cut-over", Duration::ZERO).await;
     let unread = [&status["documents_unread_seconds"], &status["hopeless"]];
     assert_eq!(unread, [&json!(0), &Value::Null], "{status}");

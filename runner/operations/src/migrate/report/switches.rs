@@ -1,4 +1,5 @@
-//! Finds the last cut-over or revert in the journal, and for how long it may have blocked writers.
+//! Finds the last cut-over or revert in the journal, and the maximum time for which it blocked
+//! writers.
 
 use control::JournalLine;
 use rules::migration::Phase;
@@ -9,16 +10,16 @@ use serde::Serialize;
 pub struct EndedSwitch {
     /// `cutover` or `revert`.
     pub verb: &'static str,
-    /// Whether it was committed; otherwise it was rolled back.
+    /// True if the switch was committed; false if it was rolled back.
     pub is_committed: bool,
-    /// The end, in seconds since 1970.
+    /// The time at which the switch ended, in seconds since 1970.
     pub at: i64,
-    /// The seconds between its claim and its end. Writers were blocked within this time, so they
-    /// were blocked for at most this long.
+    /// The seconds from the claim of the switch to its end. This is the maximum time for which
+    /// writers were blocked.
     pub seconds_at_most: i64,
 }
 
-/// Returns the last switch of a journal whose lines are in order; `None` if none has ended.
+/// Returns the last switch of a journal whose lines are in order; `None` if no switch has ended.
 pub(crate) fn last(journal: &[JournalLine]) -> Option<EndedSwitch> {
     let (mut begun, mut last) = (None, None);
     for line in journal {
@@ -62,7 +63,7 @@ mod tests {
         journal.extend([line(10, Ready, CuttingOver), line(14, CuttingOver, Ready)]);
         let found = last(&journal).unwrap();
         assert_eq!((found.verb, found.is_committed, found.seconds_at_most), ("cutover", false, 4));
-        // Another command took over from one that died.
+        // Another command takes over from a command that was killed.
         journal.extend([line(20, Ready, CuttingOver), line(25, CuttingOver, CuttingOver)]);
         assert_eq!(last(&journal).unwrap(), found);
         journal.extend([line(27, CuttingOver, Turning), line(28, Turning, CutOver)]);

@@ -1,5 +1,6 @@
-//! Reports what slows a migration down: the operator, a function that is behind its stream, or
-//! DynamoDB. The facts are notes that workers write into the control table.
+//! Reports why a migration is slow: a pause or rate of the operator, a function that is behind its
+//! stream, or throttling by DynamoDB. The facts are notes that workers write into the control
+//! table.
 
 use control::{Lag, SHARED, State, Throttled};
 use rules::migration::Phase;
@@ -11,7 +12,7 @@ use crate::migrate::start::workers;
 use client::output::counted;
 use client::server_date;
 
-/// Describes what slows a migration down; `None` if nothing does.
+/// Describes why a migration is slow; `None` if it is not slowed down.
 pub(crate) async fn throttled(
     context: &Context,
     state: &State,
@@ -21,7 +22,8 @@ pub(crate) async fn throttled(
     if state.is_paused() {
         return Ok(Some("paused by the operator".to_owned()));
     }
-    // Workers take the time from responses, which may differ from the clock of a local store.
+    // Workers take the time of notes from DynamoDB's responses. This time may differ from the clock
+    // of a local store.
     let now = server_date::seconds(&context.control.client).await.unwrap_or(now);
     if state.phase == Phase::Copying
         && let Some(behind) = behind(context, plan, now).await?
@@ -46,7 +48,7 @@ async fn throttled_by_dynamodb(context: &Context, plan: &Plan, now: i64) -> Resu
                 tables.chain(plan.target_tables(direction)).any(|known| known == table)
             })
     };
-    // A note about a batch of requests has no table.
+    // A note about a batch of requests has no table, so it counts for every migration.
     let counts = |note: &Throttled| {
         (note.table.is_empty() || concerns(&note.table)) && is_fresh(note.at, now)
     };
@@ -59,8 +61,7 @@ fn is_fresh(at: u64, now: i64) -> bool {
     at + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0)
 }
 
-/// Describes a function that is so far behind its stream that the backfill waits until it catches
-/// up.
+/// Describes a function that is so far behind its stream that the backfill waits for the function.
 async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>> {
     for table in plan.source_tables(Direction::Forward) {
         let Some(lag) = lag_of(context, table).await? else { continue };
@@ -75,7 +76,7 @@ async fn lag_of(context: &Context, table: &str) -> Result<Option<Lag>> {
     context.control.get(SHARED, &Lag::name_of(table)).await
 }
 
-/// Returns true if the function that follows a table's stream has recently reported that it is
+/// Returns true if the function that reads a table's stream has recently reported that it is
 /// behind; false if its note cannot be read.
 pub(crate) async fn is_noted_behind(context: &Context, table: &str, now: i64) -> bool {
     let now = server_date::seconds(&context.control.client).await.unwrap_or(now);

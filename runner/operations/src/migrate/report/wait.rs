@@ -1,6 +1,6 @@
 //! Waits until a migration reaches a phase, and reports its progress.
 //!
-//! The only change made here is the move from `copying` to `tailing`, after every segment was read.
+//! This module changes only the phase, from `copying` to `tailing`, after every segment was read.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,12 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::say;
 
-/// Time without progress after which a waiting verb reports that. A page of the backfill normally
-/// takes well below a second.
+/// Time without progress after which a waiting verb reports the lack of progress. A page of the
+/// backfill normally takes well below a second.
 const UNMOVED: Duration = Duration::from_secs(30);
 
-/// A reporter of a migration's progress: it reports every change, and once if nothing has changed
-/// for a long time.
+/// A reporter of a migration's progress. It reports every change, and reports once if nothing has
+/// changed for a long time.
 struct ProgressReporter {
     last_line: String,
     last_change: Instant,
@@ -39,8 +39,8 @@ impl ProgressReporter {
     }
 
     fn report(&mut self, status: &Value) {
-        // The estimate of the remaining time always changes, so a new estimate alone is not
-        // reported.
+        // The estimate of the remaining time always changes, so a change of only the estimate is
+        // not reported.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         interruption::reached(line(status));
         if progress != self.last_line {
@@ -84,7 +84,7 @@ pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
         // The streams are not read here, because that would slow the workers down.
         if let Some(status) = patience.seen(describe(context, name, None).await)? {
             teller.report(&status);
-            // If marks remain, workers are still needed.
+            // While marks remain, workers are needed to remove them.
             let is_swept = at(&status, "/unswept") != &json!(true);
             let phase = at(&status, "/phase").as_str();
             if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
@@ -95,13 +95,13 @@ pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
     }
 }
 
-/// Returns true if the migration is in the wanted phase, or in a later one of the same direction.
+/// Returns true if the migration is in the wanted phase, or in a later phase of the same direction.
 fn is_reached(wanted: Phase, now: Phase) -> bool {
     let is_back = |phase: Phase| (Phase::Reverting..=Phase::Reverted).contains(&phase);
     now == wanted || (now > wanted && now != Phase::Aborted && is_back(now) == is_back(wanted))
 }
 
-/// Waits until a migration is in a phase or a later one.
+/// Waits until a migration reaches a phase or a later phase.
 pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u64) -> Result<Exit> {
     let wanted = Phase::from_name(phase).filter(|phase| *phase != Phase::None);
     let wanted = wanted.ok_or_else(|| {
@@ -137,8 +137,8 @@ pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u6
             say(&format!("`{name}` is still {phase} after {timeout} s{advice}"));
             return Ok(Exit::TimedOut);
         }
-        // The phase is a single item, but the status needs several, so the status is read less
-        // often.
+        // The status is read less often than the phase, because the phase needs one request and the
+        // status several.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
             if let Some(status) = for_status.seen(describe(context, name, None).await)? {
                 teller.report(&status);

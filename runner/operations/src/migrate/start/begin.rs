@@ -1,9 +1,9 @@
 //! Starts a migration: records the pairs of tables between which it moves items, writes its plan,
-//! makes it active, and creates its tasks.
+//! takes its route, makes it active, and creates its tasks.
 //!
-//! Each step is idempotent. If a request fails transiently, all steps are retried, unless another
-//! command has claimed the start. A migration that is only partly started waits for a command that
-//! resumes it.
+//! Each step is idempotent. After a transient failure, all steps are retried, unless another
+//! command has claimed the start. A migration that is only partly started does nothing until a
+//! command resumes the start.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -98,15 +98,16 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
     }
 }
 
-/// Records the plan's pairs of tables, writes the plan, makes the migration active, and creates the
-/// tasks of the backfill. Another command may repeat these steps concurrently, or after this
-/// process was killed. Further steps of the earlier command then have no effect.
+/// Records the plan's pairs of tables, writes the plan, takes the route, makes the migration
+/// active, and creates the tasks of the backfill. Another command may repeat these steps
+/// concurrently, or after this process was killed. Then the remaining steps of the earlier command
+/// have no effect.
 async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
-    // The latest command replaces earlier ones. Two concurrent starts are not safe: one could move the fence
-    // while the other creates tasks.
+    // The latest command replaces earlier commands, because two concurrent starts are not safe: one
+    // start could move the fence while the other creates tasks.
     let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
     let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
@@ -164,7 +165,7 @@ async fn fence(
         let fence = Fence { direction, fingerprint, expect, after };
         return activate(context, name, fence).await;
     };
-    // The migration is already active, but it is unknown since when.
+    // The migration is already active, but the time since which it is active is unknown.
     let from = known.since.max(context.now().await);
     wait_for(context, name, from + after.seconds(context).await).await?;
     RecordTime::open(context).await?.pass(from).await?;
@@ -172,8 +173,8 @@ async fn fence(
 }
 
 /// Returns the number of items of each source from `DescribeTable`, which on AWS is some hours old.
-/// The counts are kept until the end, so that the shown progress never decreases. Missing counts
-/// are allowed.
+/// The counts are stored until the migration ends, so that the reported progress never decreases.
+/// Missing counts are allowed.
 async fn source_items(context: &Context, plan: &Plan) -> BTreeMap<String, u64> {
     let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();
     let sources = plan.source_tables(Direction::Forward).into_iter();

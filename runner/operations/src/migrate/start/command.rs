@@ -42,7 +42,7 @@ pub(crate) struct StartArguments {
     /// Items per second that the backfill reads, over all workers; 0 for no limit
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
     rate: u64,
-    /// On AWS, create the control table if it is missing; no deployed function follows it
+    /// On AWS, create the control table if it is missing; no deployed function reads its stream
     #[arg(long)]
     create_control_table: bool,
     /// Start a change in place that loses updates of single attributes; safe only if clients always
@@ -57,7 +57,7 @@ pub(crate) struct StartArguments {
 /// Parses a rate.
 ///
 /// # Errors
-/// When the text is not a whole number.
+/// When the string is not a whole number.
 pub(crate) fn rate(text: &str) -> Result<u64> {
     text.parse().map_err(|_| {
         fatal!("a rate is a whole positive number of items per second, or 0 for no limit")
@@ -86,10 +86,11 @@ const PACKAGE: &str = "functions/processor";
 
 #[derive(Clone, Debug, Args)]
 struct Workers {
-    /// Data folder of local workers: checkpoints, logs and refused records
+    /// Data folder of local workers, for checkpoints, logs and quarantined records
     #[arg(long, default_value = DIRECTORY, value_name = "FOLDER")]
     directory: PathBuf,
-    /// The folder of the function's Rust package in a checkout of Weir; if it does not exist, the installed function runs
+    /// The folder of the function's Rust package in a checkout of Weir; if it does not exist, the
+    /// installed function runs
     #[arg(long, default_value = PACKAGE, value_name = "FOLDER")]
     package: PathBuf,
     /// Deliver each successful batch a second time, as happens on AWS
@@ -98,7 +99,7 @@ struct Workers {
 }
 
 impl Workers {
-    /// Returns the names of the options with a value that is not the default.
+    /// Returns the names of the options that differ from their defaults.
     fn given(&self) -> Vec<&'static str> {
         let options = [
             ("--directory", self.directory.as_path() != Path::new(DIRECTORY)),
@@ -165,7 +166,7 @@ pub(crate) async fn run(
     if !is_begun {
         says_what_is_in_the_targets(context, plan).await?;
         if let Err(problem) = begin::begin(context, plan, arguments.rate).await {
-            // A conflicting migration was started concurrently and became active first.
+            // A conflicting migration was started concurrently, and became active earlier.
             return Err(match neighbours::in_the_way(context, plan).await? {
                 Some(why) => refused!("refused: {why}"),
                 None => problem,
@@ -176,10 +177,11 @@ pub(crate) async fn run(
     attend(context, &plan.migration, host).await
 }
 
-/// Returns whether the plan is started already.
+/// Returns true if the plan is already started.
 ///
 /// # Errors
-/// When it must not be started: it fits no item, or another migration is in its way.
+/// When the plan must not be started, for example because it can transform no item, or because
+/// another migration conflicts.
 async fn is_begun(
     context: &Context,
     file: &PlanFile,
@@ -210,7 +212,7 @@ fn say_unused(given: StartFacts<'_>) {
     unused_options::of(given).iter().for_each(|(option, why)| no_effect(option, why));
 }
 
-/// Reports what a start would do, and writes nothing.
+/// Reports the effects of a start, and writes nothing.
 async fn dry_run(
     context: &Context,
     file: &PlanFile,
@@ -226,7 +228,7 @@ async fn dry_run(
     })
 }
 
-/// Reports targets that are not empty. Returns whether there is such a target.
+/// Reports targets that are not empty. Returns true if there is such a target.
 async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<bool> {
     let client = &context.control.client;
     let found = tables::describe(client, plan).await?;
@@ -237,7 +239,7 @@ async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<b
     Ok(!occupied.is_empty())
 }
 
-/// Describes what a plan does to its tables.
+/// Describes the effects of a plan on its tables.
 fn purpose(plan: &Plan) -> String {
     let sources = plan.source_tables(Direction::Forward).join(", ");
     match plan.kind {
@@ -256,8 +258,8 @@ fn purpose(plan: &Plan) -> String {
 /// that a change in place loses no update of the samples.
 ///
 /// # Errors
-/// The message says why the plan can transform no sampled item, which archive is missing, which
-/// updates the plan loses, or that a table cannot be read.
+/// When no sampled item can be transformed, an archive is missing, the plan loses updates, or a
+/// table cannot be read. The message gives the reason.
 async fn check_samples(
     context: &Context,
     file: &PlanFile,
@@ -266,7 +268,7 @@ async fn check_samples(
 ) -> Result<()> {
     if let Some(why) = estimate::all_refused(context, &file.plan, migration).await? {
         return Err(refused!(
-            "refused: none of the sampled items can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
+            "refused: none of the sampled items can be transformed; the first error: {why}\ncorrect the plan; `weir migrate plan {}` tries more items",
             file.name
         ));
     }
@@ -287,8 +289,9 @@ async fn check_samples(
     ))
 }
 
-/// Without local workers, warns of streams that the running system does not send to the migration
-/// function. For another store this is unknown, but `status` reports changes that are not applied.
+/// Without local workers, warns about streams for which the running `weir up` does not invoke the
+/// function `migration`. For another store this is unknown, but `status` reports changes that are
+/// not applied.
 fn warn_of_unfollowed(context: &Context, plan: &Plan, local_workers: usize) {
     if local_workers > 0 {
         return;
@@ -332,7 +335,8 @@ async fn local(
         return Ok(None);
     }
     let binary = "migration".to_owned();
-    // Without the source code of the function, the binary next to `weir` is used.
+    // Without the function's source code, nothing is built, because the binary next to `weir` is
+    // used.
     if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
         say("building the function `migration`; the first build takes some minutes");
     }
@@ -350,7 +354,8 @@ async fn local(
     Ok(Some(start.start(options).await?))
 }
 
-/// Waits as long as the local workers run and the migration needs them.
+/// Prints the next commands. With local workers, waits until the migration ends, the workers fail,
+/// or Ctrl-C.
 async fn attend(
     context: &Context,
     name: &str,
@@ -390,7 +395,7 @@ async fn attend(
 }
 
 /// Waits until a stream is no longer read, and returns the reason. If records of tasks were
-/// trimmed, the tasks are written again before the shard resumes. A crash in between is safe,
+/// trimmed, writes the tasks again before the shard resumes. A crash between these steps is safe,
 /// because the gap is then found again.
 async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> String {
     let mut patience = FailureTolerance::new(UNSEEN_MAX);
@@ -414,7 +419,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
     }
 }
 
-/// Returns whether the plan has to be started, or is started already.
+/// Returns the decision whether `start` has to start the plan, or the plan is already started.
 async fn begun(context: &Context, plan: &Plan) -> Result<VerbDecision> {
     let state = context.control.state(&plan.migration).await?;
     let answer = decide_verb(&plan.migration, plan.kind, Verb::Start, state.phase);

@@ -1,8 +1,8 @@
-//! The fence of a migration: the second up to which stream records have no effect, because a
-//! backfill reads their writes.
+//! The fence of a migration: the second up to which stream records have no effect, because the
+//! backfill reads the writes of these records.
 //!
-//! The order matters. The migration becomes active first, so that functions apply every later
-//! change from the stream. The backfill begins after the second of the fence.
+//! The order matters. First, the migration becomes active, so that functions apply every later
+//! change from the stream. The backfill begins only after the second of the fence.
 
 use std::time::{Duration, Instant};
 
@@ -14,34 +14,35 @@ use crate::migrate::failure::{Result, fatal};
 use crate::migrate::start::record_time::RecordTime;
 use client::endpoint;
 
-/// Maximum attempts to become active before the second of the fence. One attempt is enough if a write takes
-/// milliseconds. Each retry sets the fence further ahead.
+/// Maximum attempts to make the migration active before the second of its fence. One attempt is
+/// enough if a write takes milliseconds. Each retry sets the fence further in the future.
 const FENCES_MAX: u32 = 5;
-/// Timeout of the wait for a fence, which is at most some seconds ahead.
+/// Timeout of the wait for a fence, which is at most some seconds in the future.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);
-/// Maximum lead of a fence in seconds. With the margin after it, the fence must pass within the
-/// timeout.
+/// Maximum seconds by which a fence is set in the future. The lead and the margin after the fence
+/// must be less than the timeout.
 const LEAD_SECONDS_MAX: i64 = 20;
 const FENCE_LOOK: Duration = Duration::from_millis(50);
-/// Seconds between the fence and the backfill, for one clock and for several. A record has the time
-/// of the machine that made it. The backfill must not read a write whose record counts as later
-/// than the fence. A local store of one process has one clock. The clocks of DynamoDB's machines,
-/// and of a store of several processes, differ by far less than this.
+/// Seconds between the fence and the backfill, for a store with one clock and with several clocks.
+/// A record has the time of the machine that made it. The backfill must not read a write whose
+/// record is later than the fence. A local store of one process has one clock. The clocks of
+/// DynamoDB's machines, and of a store of several processes, differ by far less than 5 seconds.
 const AFTER_FENCE: [i64; 2] = [1, 5];
-/// The same margin for writers that are blocked until the fence has passed.
+/// Seconds between the fence and the first write of blocked writers, also for one clock and for
+/// several clocks.
 const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
-/// The action that begins after a fence.
+/// The action that waits for a fence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FenceUse {
-    /// A read of tables, while writers continue.
+    /// The backfill or a comparison reads tables, while clients write.
     Read,
-    /// Writers, which are blocked until the fence has passed.
+    /// Writers resume; they are blocked until the fence has passed.
     Writers,
 }
 
 impl FenceUse {
-    /// Returns the seconds of store time that have to pass after the fence.
+    /// Returns the seconds of store time between the fence and the action.
     pub(crate) async fn seconds(self, context: &Context) -> i64 {
         let [one_clock, several] = match self {
             Self::Read => AFTER_FENCE,
@@ -68,9 +69,9 @@ pub(crate) struct Fence<'f> {
 /// clock and by the time of its stream records. Returns the fence: the second, since 1970, up to
 /// which stream records have no effect.
 ///
-/// The migration became active in that second or before, so records after the fence are applied. A
-/// read after this call sees all writes up to the fence. The records of later writes have a later
-/// second.
+/// The migration became active at this second or earlier, so all records after the fence are
+/// applied. A read after this call sees all writes up to the fence. The records of later writes
+/// have a later second.
 ///
 /// # Errors
 /// When the control table cannot be written, the store's clock is frozen, or records do not show a
@@ -90,9 +91,9 @@ pub(crate) async fn activate(
         context.control.set_active(name, expect, active).await?;
         let took = context.now().await - begun;
         if took > lead {
-            // The migration may have become active only after its fence. Effects that are applied
-            // before the next fence take precedence over a backfill, so the next fence has to be in
-            // time. If it is not, a comparison finds the differences.
+            // The migration may have become active only after its fence, so another fence is set.
+            // Effects that are applied before the next fence take precedence over a backfill. If
+            // this causes differences, a comparison finds them.
             lead = took.saturating_mul(2).min(LEAD_SECONDS_MAX);
             continue;
         }
@@ -112,7 +113,7 @@ pub(crate) async fn activate(
     ))
 }
 
-/// Waits until the store's time is later than `second`, in seconds since 1970.
+/// Waits until the store's clock is later than `second`, in seconds since 1970.
 pub(crate) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < FENCE_LIMIT {

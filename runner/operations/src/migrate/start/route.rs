@@ -1,8 +1,8 @@
-//! Takes the route of a plan for its run.
+//! Takes the route of a plan for its migration.
 //!
-//! Several runs may use a route of one name after another, so that an application that asks for it
-//! needs no change. Two runs never use it at the same time, and a route that says `target` stays with
-//! its run: an application that asks for it would use the targets of another plan.
+//! Several migrations may use the same route one after another, so that the application needs no
+//! change. Two migrations never use a route at the same time. A route that is set to `target` stays
+//! with its migration; otherwise the application would use the targets of another plan.
 
 use control::{Expect, Route, Side};
 use rules::migration::Phase;
@@ -11,8 +11,8 @@ use rules::migration::plan::Plan;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
 
-/// The number of times that a start looks at the route again because another process has changed it.
-/// A route changes a few times in a run.
+/// Maximum attempts of a start to take a route that other processes change. A route normally
+/// changes only a few times during a migration.
 const TRIES_MAX: usize = 10;
 
 /// Returns why a plan cannot use its route; `None` if it can.
@@ -35,24 +35,24 @@ async fn refused_by(context: &Context, plan: &Plan, route: &Route) -> Result<Opt
     let phase = context.control.state(owner).await?.phase;
     if phase != Phase::None && !phase.has_ended() {
         return Ok(Some(format!(
-            "the route `{name}` is used by `{owner}`, which is {}: end that run first, or write another name for `route`",
+            "the route `{name}` is used by `{owner}`, which is {}: end that migration first, or write another name for `route`",
             phase.as_str()
         )));
     }
     if (route.read, route.write) != (Side::Source, Side::Source) {
         return Ok(Some(format!(
-            "the route `{name}` says `{}` since `{owner}`: applications that ask for it would use the targets of this plan at once; write another name for `route`",
+            "the route `{name}` has been `{}` since `{owner}`: applications that read the route would use the targets of this plan immediately; write another name for `route`",
             route.read.as_str()
         )));
     }
     Ok(None)
 }
 
-/// Takes the route for the run of a plan, and opens it to the sources.
+/// Takes the route for the migration of a plan, and opens it to the sources.
 ///
 /// # Errors
-/// When another run uses the route or has left it at its targets, the state is not the expected one,
-/// or the control table cannot be read or written.
+/// When another migration uses the route or has left it set to its targets, the state is not the
+/// expected one, or the control table cannot be read or written.
 pub(crate) async fn take(context: &Context, plan: &Plan, expect: Expect<'_>) -> Result<()> {
     for _ in 0..TRIES_MAX {
         let seen: Option<Route> = context.control.get(plan.route(), Route::NAME).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn take(context: &Context, plan: &Plan, expect: Expect<'_>) -> 
             return Ok(());
         }
     }
-    Err(Failure::Unknown(format!("the route `{}` is changing all the time", plan.route())))
+    Err(Failure::Unknown(format!("other processes keep changing the route `{}`", plan.route())))
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     use crate::migrate::start::begin::begin;
     use crate::migrate::switch::switching_tests::{plan, serve};
 
-    /// Ends a run in a phase, with its route at a side.
+    /// Ends a migration in a phase, with its route set to a side.
     async fn end(context: &Context, name: &str, phase: Phase, side: Side) {
         let ended = |state: &mut State| {
             state.phase = phase;
@@ -110,8 +110,9 @@ mod tests {
         end(context, "one", Phase::Aborted, Side::Source).await;
         begin(context, &of("two"), 0).await.unwrap();
         let route = context.control.route("two").await.unwrap().unwrap();
-        assert_eq!((route.owner(), route.revision), ("two", 2), "the epoch goes on");
-        // A repeated abort of the first run does not redirect the second one.
+        assert_eq!((route.owner(), route.revision), ("two", 2), "the epoch continues");
+        // A repeated abort of the first migration does not redirect the route of the second
+        // migration.
         assert_eq!(context.control.route("one").await, Ok(None));
         end(context, "one", Phase::Aborted, Side::Target).await;
         let route = context.control.route("two").await.unwrap().unwrap();
@@ -119,12 +120,13 @@ mod tests {
 
         end(context, "two", Phase::Completed, Side::Target).await;
         let why = in_the_way(context, &of("three")).await.unwrap().unwrap();
-        assert!(why.starts_with("the route `shop` says `target` since `two`"), "{why}");
+        assert!(why.starts_with("the route `shop` has been `target` since `two`"), "{why}");
         let own = Plan { route: None, ..of("three") };
         assert_eq!(in_the_way(context, &own).await, Ok(None));
     }
 
-    /// A later run may use the name of an earlier one as its route, so applications need no change.
+    /// Goal: a later migration may use the name of an earlier migration as its route, so that
+    /// applications need no change.
     #[tokio::test]
     async fn the_name_of_an_earlier_run_is_a_route() {
         let served = serve().await;

@@ -11,7 +11,7 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::Result;
 use client::contention::Attempts;
 
-/// Number of tasks per transaction. A transaction may have a hundred items.
+/// Number of tasks per transaction. A transaction may have at most a hundred items.
 const AT_ONCE: usize = 50;
 
 /// A run of tasks.
@@ -21,14 +21,14 @@ pub(crate) struct Run {
     pub(crate) number: u64,
     /// The kind of work.
     pub(crate) work: Work,
-    /// Whether the workers repair differences.
+    /// True if the workers repair differences.
     pub(crate) repairs: bool,
     /// The direction of the migration.
     pub(crate) direction: Direction,
 }
 
-/// Begins a run of tasks and returns its number. `notes` changes the migration's state in the same
-/// write.
+/// Begins a run of tasks and returns its number. The same write applies `notes` to the migration's
+/// state.
 ///
 /// # Errors
 /// When the state is not the expected one, or the control table cannot be written.
@@ -48,7 +48,7 @@ pub(crate) async fn begin_run(
 
 /// Creates the tasks of a run for one table, one for each segment. Existing tasks are left
 /// unchanged. Each transaction also checks the state. Therefore a command that changes the state
-/// and then reads the open tasks sees all tasks.
+/// and then reads the open tasks misses no task.
 ///
 /// # Errors
 /// When the state is not the expected one, or the control table cannot be read or written.
@@ -63,8 +63,8 @@ pub(crate) async fn make_tasks(
     let (control, name) = (&context.control, plan.migration.as_str());
     let prefix = format!("{}{}#{table}#", Task::prefix_of(run.number), run.work.as_str());
     let mut attempts = Attempts::first();
-    // The loop ends, because each created group leaves fewer tasks, and attempts without effect are
-    // limited.
+    // The loop ends, because each transaction leaves fewer missing tasks, and attempts without
+    // effect are limited.
     loop {
         let known: Vec<Task> = control.list(name, &prefix).await?;
         let known: BTreeSet<u32> = known.iter().map(|task| task.segment).collect();
@@ -85,7 +85,7 @@ pub(crate) async fn make_tasks(
 
 /// Returns the run of this work on a table that can be resumed: the migration's last run, or an
 /// earlier run that is complete. Returns `None` if a new run has to begin. The caller has to create
-/// the missing tasks of the run.
+/// missing tasks of the returned run.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -106,15 +106,15 @@ pub(crate) async fn resumable_run(
     Ok(newest_resumable(&tasks, last, plan.segments))
 }
 
-/// Returns the newest run that can be resumed among tasks of the same work; only runs with this
-/// number of segments count.
+/// Returns the newest run that can be resumed, among tasks of the same work. A complete run has
+/// `segments` tasks.
 fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
     let runs: BTreeSet<u64> = tasks.iter().map(|task| task.run).collect();
     let is_resumable = |run: &u64| {
         let of_run = || tasks.iter().filter(|task| task.run == *run);
         let is_ended =
             of_run().all(|task| task.done) && u32::try_from(of_run().count()) == Ok(segments);
-        // If a task was ended before its work was done, the work is done again in a new run.
+        // If a task was superseded before its work was done, a new run repeats the work.
         *run > BACKFILL_RUN && (*run == last || is_ended) && !of_run().any(|task| task.superseded)
     };
     runs.into_iter().rev().find(is_resumable)

@@ -1,19 +1,19 @@
 //! Reports options of `weir migrate start` that have no effect, before the start.
 
-/// The facts about a start on which the check depends.
+/// The facts about a start that decide whether options have an effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StartFacts<'g> {
     /// The migration.
     pub(super) name: &'g str,
-    /// Whether this is a dry run.
+    /// True if this is a dry run.
     pub(super) is_dry: bool,
-    /// Whether the migration was started before.
+    /// True if the migration was started before.
     pub(super) is_begun: bool,
-    /// Whether the control table exists, or is created without `--create-control-table`.
+    /// True if the control table exists, or is created without `--create-control-table`.
     pub(super) has_control_table: bool,
-    /// Whether `--create-control-table` was given.
+    /// True if `--create-control-table` was given.
     pub(super) creates_control_table: bool,
-    /// Whether `--with-lost-updates` was given.
+    /// True if `--with-lost-updates` was given.
     pub(super) accepts_lost_updates: bool,
     /// The value of `--rate`; 0 for no limit.
     pub(super) rate: u64,
@@ -23,7 +23,7 @@ pub(super) struct StartFacts<'g> {
     pub(super) of_workers: &'g [&'static str],
 }
 
-/// Returns each option without effect, and why.
+/// Returns each option that has no effect, with the reason.
 pub(super) fn of(given: StartFacts<'_>) -> Vec<(&'static str, String)> {
     let StartFacts { name, is_begun, rate, local_workers, of_workers, .. } = given;
     let mut unused = Vec::new();

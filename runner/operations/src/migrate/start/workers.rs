@@ -1,7 +1,8 @@
 //! Reports whether workers make progress with the segments of a migration, and notifies workers
 //! again of open segments.
 //!
-//! A segment's task contains what its worker has recorded.
+//! The facts are read from the tasks of the segments, into which workers write their progress and
+//! failures.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +18,7 @@ use crate::migrate::report::progress::Progress;
 use client::contention::Attempts;
 use client::output::counted;
 
-/// Describes segments that failed or were set aside, with advice.
+/// Returns advice about segments that no worker has taken, or that failed or were set aside.
 pub(crate) fn advice(name: &str, progress: &Progress) -> String {
     let (taken, tasks) = (progress.taken_tasks, progress.tasks);
     match &progress.failing {
@@ -67,14 +68,15 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     }
 }
 
-/// Returns true if the rate limit applies: to a backfill, and to the way back of a change in place.
-/// Comparisons and ends run at full speed.
+/// Returns true if the rate limit applies in the current phase: during the backfill, and during the
+/// revert of a change in place. Comparisons and removals of marks run at full speed.
 pub(crate) fn keep_rate(state: &State) -> bool {
     matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
-/// Returns the failing segments for a status; null if there are none. Only segments of the backfill and of
-/// the last run count; after the end of the migration, only segments from which marks are being removed.
+/// Returns the failing segments for a status; null if there are none. Only segments of the backfill
+/// and of the last run count. After the end of the migration, they count only while marks are being
+/// removed.
 pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     let is_over = state.phase.has_ended() && !state.needs_cleaning;
     let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
@@ -85,9 +87,9 @@ pub(crate) fn failing(tasks: &[Task], state: &State) -> Value {
     }
 }
 
-/// Writes each open task again, because its new record invokes a worker. This is necessary after a
-/// worker was killed and left its lease, and for a task that was set aside. Duplicate work is
-/// harmless: the work is idempotent, and only one revision of a task is written.
+/// Writes each open task again, because the new stream record invokes a worker. This is necessary
+/// after a worker was killed while it held a lease, and for a task that was set aside. Duplicate
+/// work is harmless: the work is idempotent, and only one revision of a task is written.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -106,9 +108,9 @@ pub(crate) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> 
 async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
     let (state, now) = (context.control.state(name).await?, lease_clock_ms());
     let is_to_be_told = |task: &Task| {
-        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore the task
-        // is not released while a worker may still be processing it. Later than that, the worker was probably
-        // killed.
+        // A switch waits for a repair of an earlier run only while the task has a lease. Therefore
+        // the lease is kept while a worker may still process the task. After that time, the worker
+        // was probably killed.
         let is_waited_for = task.run < state.run && task.repairs && task.may_be_in_progress(now);
         !task.done && !is_waited_for && is_meant(task)
     };
@@ -118,9 +120,10 @@ async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> b
     Ok(())
 }
 
-/// Writes a task again, unless it has a new record already. A worker may change the task at the
-/// same time. If the worker returns the task, that write makes a record that invokes a worker. If
-/// the worker renews its lease or sets the task aside, the task still needs a new record.
+/// Writes a task again, unless another write has already made a new record. A worker may change the
+/// task at the same time. If the worker releases its lease, this write makes a record that invokes
+/// a worker. If the worker renews its lease or sets the task aside, the task must still be written
+/// again.
 async fn wake_one(
     context: &Context,
     mut task: Task,
@@ -233,7 +236,7 @@ mod tests {
                 true
             };
             control.change(open.clone(), take).await.unwrap();
-            // A worker writes the task just before it is written again here.
+            // A worker writes the task just before the code under test writes it again.
             let (of_worker, is_first) = (control.clone(), AtomicBool::new(true));
             let (name, absent) = (open.name(), open.clone());
             let script = move |operation: &str, body: &str| {

@@ -1,4 +1,4 @@
-//! The common arguments of verbs that switch or end a migration.
+//! The arguments that all verbs share that switch or end a migration.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Claims a migration for a switch. The claim sets a phase, which shows that a command is
-//! switching, and a unique holder name. Every step checks the holder name (a fencing token). A
-//! command that resumes the switch sets a different name, so later steps of the earlier command are
-//! refused.
+//! switching, and a unique holder name. Every step checks the holder name, which is a fencing
+//! token. A command that resumes the switch sets a new name, so later steps of the earlier command
+//! are refused.
 //!
 //! A rollback first claims the migration under a new name, so that requests in flight with the old
 //! name are refused.
@@ -18,11 +18,12 @@ use crate::migrate::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 
-/// Time for which a rollback is retried. Writers are blocked until it succeeds, and other commands
-/// may not notice that.
+/// Time for which a rollback is retried. It is long, because writers are blocked until the rollback
+/// succeeds, and perhaps no other command unblocks them.
 const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
-/// Time for which a claim is retried if it gets no response. Writers are not blocked yet.
+/// Time for which a claim is retried if it gets no response. Writers are not blocked during these
+/// retries.
 const CLAIM_LIMIT: Duration = Duration::from_secs(60);
 
 /// A claimed migration.
@@ -31,15 +32,16 @@ pub(crate) struct Claim<'h> {
     name: &'h str,
     switch: Switch,
     holder: String,
-    /// The phase that the claim sets. Every later step requires it. An array because
+    /// The phase that the claim sets, and that every later step requires. It is an array because
     /// [`Expect::claimed_by`] borrows a slice.
     phases: [rules::migration::Phase; 1],
-    /// The direction and fence with which functions followed the migration before the switch.
+    /// The direction and fence of the active migration before the switch.
     followed: Followed,
 }
 
-/// Runs work, and ends it with an error on Ctrl-C. The work must be interruptible at any point. A process
-/// that listens for Ctrl-C is not ended by the signal itself, so this function ends the work.
+/// Runs work, and cancels it with an error on Ctrl-C. The work must be cancellable at any point.
+/// This function is needed because the process handles the signal, so Ctrl-C does not end the
+/// process.
 pub(crate) async fn or_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         ended = work => ended,
@@ -56,7 +58,7 @@ pub(crate) fn new_holder() -> String {
 
 /// The result of a rollback.
 pub(crate) enum RollbackResult {
-    /// The state is as before the switch.
+    /// The phase and the route are restored to the values before the switch.
     RolledBack,
     /// The switch is committed.
     Committed,
@@ -65,8 +67,8 @@ pub(crate) enum RollbackResult {
 }
 
 impl<'h> Claim<'h> {
-    /// Claims a migration, even if another command holds it. If the claim gets no response, checks whether
-    /// the claim was written.
+    /// Claims a migration, even if another command holds it. If the claim gets no response, checks
+    /// whether the claim was written.
     ///
     /// # Errors
     /// When the migration is in a different phase, or the control table cannot be written.
@@ -102,11 +104,12 @@ impl<'h> Claim<'h> {
         }
     }
 
-    /// Claims a migration after an attempt that got no response and may have been written. `before` is the
-    /// holder from before that attempt.
+    /// Claims a migration after an attempt that got no response, and that may have succeeded.
+    /// `before` is the holder before that attempt.
     ///
     /// # Errors
-    /// When another command has claimed the migration since then, or the request fails again.
+    /// When another command has claimed the migration after that attempt, or the request fails
+    /// again.
     async fn claim_again(&self, before: Option<&str>) -> Result<()> {
         let state = self.context.state(self.name).await?;
         if state.holder.as_deref() == before || state.phase != self.switch.claimed_phase() {
@@ -135,20 +138,20 @@ impl<'h> Claim<'h> {
         self.context.make(self.name, Guard::held(&self.holder), it).await
     }
 
-    /// Restores how functions followed the migration before the switch.
+    /// Restores the direction and fence of the active migration from before the switch.
     ///
     /// # Errors
-    /// As [`Claim::make`].
+    /// The errors of [`Claim::make`].
     pub(crate) async fn follow(&self) -> Result<()> {
         let followed = Some(self.followed.clone());
         self.context.control.set_active(self.name, self.expect(), followed).await
     }
 
-    /// Blocks writers, and waits until every writer has read the closed route. If an earlier command has
-    /// blocked writers, the recorded time is kept.
+    /// Blocks writers, and waits until every writer has read the closed route. If an earlier
+    /// command has blocked writers, the recorded time is kept.
     ///
     /// # Errors
-    /// As [`Claim::make`].
+    /// The errors of [`Claim::make`].
     pub(crate) async fn block_writers(&self, gate_seconds: u32) -> Result<()> {
         let control = &self.context.control;
         let route = control.route(self.name).await?;
@@ -168,11 +171,11 @@ impl<'h> Claim<'h> {
         Ok(())
     }
 
-    /// Rolls the switch back. Retries for a long time, because writers are blocked until it
-    /// succeeds.
+    /// Rolls the switch back. Retries for `RELEASE_LIMIT`, because writers are blocked until the
+    /// rollback succeeds.
     ///
     /// # Errors
-    /// The message says why the rollback failed.
+    /// When all retries of the rollback failed.
     pub(crate) async fn release(&self) -> Result<RollbackResult> {
         let (begun, holder, mut is_told) = (Instant::now(), new_holder(), false);
         loop {
@@ -191,8 +194,8 @@ impl<'h> Claim<'h> {
         }
     }
 
-    /// Tries once to roll back under this new name. An earlier attempt may have written the name
-    /// already.
+    /// Tries once to roll back under the new holder name `holder`. An earlier attempt may have
+    /// written this name already.
     async fn put_back(&self, holder: &str) -> Result<RollbackResult> {
         let (context, switch, name) = (self.context, self.switch, self.name);
         let state = context.state(name).await?;
@@ -225,13 +228,14 @@ impl<'h> Claim<'h> {
     }
 }
 
-/// Returns the text that says how long writers have been blocked, up to `now`. The time that this
-/// process measured is used if it covers the whole block, because it is more precise.
+/// Returns the part of a message about the time for which writers were blocked, up to `now`. Uses
+/// the time that this process measured if it covers the entire block, because it is more precise
+/// than the recorded time.
 pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> String {
     let since = |held_at: i64| u64::try_from(now.saturating_sub(held_at)).unwrap_or(0);
     let noted = held_at.map(|held_at| Duration::from_secs(since(held_at)));
     match (own, noted) {
-        // The store's times have whole seconds.
+        // One second is added, because the store's times are whole seconds.
         (Some(own), noted) if noted.is_none_or(|noted| own + Duration::from_secs(1) >= noted) => {
             format!("; writers were blocked for {:.1} s", own.as_secs_f64())
         }
@@ -240,7 +244,7 @@ pub(crate) fn held_up(own: Option<Duration>, held_at: Option<i64>, now: i64) -> 
     }
 }
 
-/// Returns true if writers may write.
+/// Returns true if the route allows writes.
 pub(crate) async fn is_open(context: &Context, name: &str) -> Result<bool> {
     let route = context.control.route(name).await?;
     Ok(!route.is_some_and(|route| route.blocks_writers()))
@@ -255,7 +259,7 @@ mod tests {
         let own = |millis| Some(Duration::from_millis(millis));
         for (own, held_at, now, expected) in [
             (own(7_300), Some(1_000), 1_008, "; writers were blocked for 7.3 s"),
-            // Another command closed the route and died, so the recorded time is used.
+            // Another command closed the route and was killed, so the recorded time is used.
             (own(7_300), Some(1_000), 1_024, "; writers were blocked for 24 s"),
             (None, Some(1_000), 1_024, "; writers were blocked for 24 s"),
             // The time of the block was not recorded.

@@ -1,8 +1,8 @@
 //! Removes the marks that an aborted backfill has left in source items: workers read each segment
-//! again and remove them.
+//! again and remove the marks.
 //!
-//! A complete segment has to be read again too. For example, a writer may have put back an item
-//! that it had read together with its mark.
+//! A complete segment has to be read again too. For example, a client may have read an item with
+//! its mark, and put the item later, so that the mark exists again.
 
 use control::{Task, Work};
 
@@ -11,11 +11,11 @@ use crate::migrate::failure::Result;
 use crate::migrate::start::workers::lease_clock_ms;
 
 /// Restarts the backfill's tasks to remove marks, unless they were restarted before. Each restarted
-/// task makes a record, which invokes a worker. Returns whether a task was restarted; the caller's
-/// `tasks` are then outdated. The call is idempotent, also with concurrent callers.
+/// task makes a stream record, which invokes a worker. Returns true if a task had to be restarted;
+/// then the caller's `tasks` are out of date. The call is idempotent, also with concurrent callers.
 ///
-/// A task with a lease is not restarted yet. Its worker still sets marks, and might do so after the
-/// second read of the segment.
+/// A task whose worker may still run is not restarted yet. This worker sets marks, perhaps after
+/// the second read of the segment.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -64,15 +64,15 @@ mod tests {
             }
         };
         let is_unswept = async || advance(context, NAME).await.unwrap().0.needs_cleaning;
-        // Returns the backfill's report: percentage, segments that are read, and segments that are
-        // being read again.
+        // Returns three values from the status: the percentage, the number of segments that are
+        // read, and the segments that are being read again.
         let told = async || {
             let status = status::describe(context, NAME, None).await.unwrap();
             let of = |place: &str| status.pointer(place).unwrap().as_u64();
             let backfill = ["/copied_percent", "/backfill/done", "/backfill/counts/read"].map(of);
             (backfill.map(Option::unwrap), status["backfill"]["second_read"].clone())
         };
-        // One segment is complete; it may have marks too.
+        // One segment is complete. It is read again too.
         work(1).await;
         let before = told().await;
         assert_eq!(before, ([50, 1, 7], Value::Null));
@@ -113,7 +113,7 @@ mod tests {
         // The lease has expired, but the worker's invocation may still run.
         lease(now.saturating_sub(1_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
-        assert!(task().await.owner.is_some(), "taken out of its hands");
+        assert!(task().await.owner.is_some(), "the task keeps its owner");
         assert!(advance(context, NAME).await.unwrap().0.needs_cleaning);
         lease(now.saturating_sub(1_000_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));

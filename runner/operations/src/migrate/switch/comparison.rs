@@ -1,4 +1,4 @@
-//! Finds running comparisons. A switch has to wait for them, because their repairs must not
+//! Finds running comparisons. A switch is refused while a comparison runs, because repairs must not
 //! overwrite writes that clients make after the switch.
 
 use std::collections::BTreeSet;
@@ -13,10 +13,10 @@ use crate::migrate::report::progress::Progress;
 use crate::migrate::switch::differences::in_the_way_of_an_end;
 use client::output::counted;
 
-/// Returns the number of open segments of comparisons for which a switch waits. A repair of the
-/// side that clients have left permanently never runs, so it does not count. In earlier runs, only
-/// a segment with a lease counts, because its worker may be repairing. A worker that takes any
-/// other segment of an earlier run ends it without work.
+/// Returns the number of open segments of comparisons that block a switch. A repair of a side that
+/// clients no longer use never runs, so it does not count. In earlier runs, only a repair with a
+/// lease counts, because its worker may be writing. A worker that takes any other segment of an
+/// earlier run ends it without work.
 fn open(tasks: &[Task], phase: Phase, last_run: u64) -> usize {
     tasks.iter().filter(|task| is_open(task, phase, last_run)).count()
 }
@@ -28,8 +28,9 @@ fn is_open(task: &Task, phase: Phase, last_run: u64) -> bool {
         && (task.run >= last_run || (task.repairs && task.owner.is_some()))
 }
 
-/// Returns the last comparison and when it began, if it can be resumed. There are two conditions: it has
-/// found no difference so far, because a finding may be outdated; and streams still have all writes since it
+/// Returns the run of the last comparison and the time at which it began, if it can be resumed.
+/// There are two conditions. The comparison has found no difference, because the item may have been
+/// corrected after a difference was found. Streams still have all writes since the comparison
 /// began. `tasks` are the migration's tasks, and `now` is the store's time.
 pub(crate) fn resumable(
     state: &State,
@@ -62,11 +63,11 @@ pub(crate) fn at_work(tasks: &[Task], state: &State) -> Option<Progress> {
     (!runs.is_empty()).then(|| Progress::of(of_runs))
 }
 
-/// Checks that no comparison is running, because a running comparison may repair, and that the result of the
-/// last comparison is known. If differences are accepted, the result need not be known.
+/// Checks that no comparison is running, because it may repair items, and that the result of the
+/// last comparison is recorded. If differences are accepted, the result may be unknown.
 ///
 /// # Errors
-/// The message names the comparison, or says that the control table cannot be read.
+/// When one of these conditions is not met, or the control table cannot be read.
 pub(crate) async fn check(
     context: &Context,
     name: &str,

@@ -1,6 +1,6 @@
-//! `weir migrate complete`: closes the way back, and removes marks and tombstones. After a cut-over
-//! they are in the targets, after a revert in the sources. Sources that were touched have marks in
-//! both cases.
+//! `weir migrate complete`: ends the migration, after which no revert is possible, and removes
+//! marks and tombstones. After a cut-over they are in the targets, after a revert in the sources.
+//! Sources of a backfill by touching have marks in both cases.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,31 +33,32 @@ use client::output::{counted, say, show};
 pub(crate) struct CompleteArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// For a purge with archives on AWS: the answer of `archive-maintenance` to the event that
+    /// For a purge with archives on AWS: the response of `archive-maintenance` to the event that
     /// `complete` prints; one file per archive
     #[arg(long, value_name = "FILE")]
     erased: Vec<PathBuf>,
-    /// For a purge with `archive: true`: leave the archives as they are; the receipt says so
+    /// For a purge with `archive: true`: leave the archives unchanged; the receipt records this
     #[arg(long, conflicts_with = "erased")]
     without_archive: bool,
 }
 
-/// Describes what `complete` would do.
+/// Describes the effects of `complete`.
 pub(crate) fn consequence(kind: Kind) -> &'static str {
     match kind {
         Kind::Purge => {
-            "a last comparison would have to find nothing left, and functions would stop following the tables"
+            "a last comparison must find no matching item, and functions would stop following the tables"
         }
         Kind::InPlace => {
-            "the way back would be closed, and functions would stop following the tables"
+            "no revert would be possible, and functions would stop following the tables"
         }
         Kind::Restructure | Kind::Split => {
-            "the way back would be closed, and the marks would be removed"
+            "no revert would be possible, and the marks would be removed"
         }
     }
 }
 
-/// Closes the way back and removes the marks from the targets.
+/// Completes a migration: no revert is possible afterwards, and the marks are removed from the
+/// targets.
 pub(crate) async fn complete(
     context: &Context,
     CompleteArguments { switch: arguments, erased, without_archive }: &CompleteArguments,
@@ -69,8 +70,8 @@ pub(crate) async fn complete(
         VerbDecision::CarryOut | VerbDecision::TakeOver => {}
         VerbDecision::AlreadyDone => {
             if !arguments.dry_run {
-                // A command of an older version may have been killed before it stopped the
-                // functions that follow the migration.
+                // An older version of this command may have been killed before it made the
+                // migration inactive.
                 let expect = Expect::phases(&[Phase::Completed]);
                 context.control.set_active(name, expect, None).await?;
             }
@@ -105,7 +106,7 @@ pub(crate) async fn complete(
     }
 }
 
-/// Turns a failed end into success if a concurrent command has completed the migration.
+/// Returns success instead of `ended` if a concurrent command has completed the migration.
 async fn or_by_another(context: &Context, name: &str, ended: Result<Exit>) -> Result<Exit> {
     if ended == Ok(Exit::Done) {
         return ended;
@@ -156,7 +157,7 @@ pub(crate) async fn clean(
     Ok(Exit::Done)
 }
 
-/// Reports the tables of the side that is no longer used and may keep marks and tombstones.
+/// Reports the tables that clients no longer use, and in which marks and tombstones may remain.
 fn say_what_stays(plan: &Plan, way: Direction) {
     let tables = still_marked(plan, way);
     if !tables.is_empty() {
@@ -168,8 +169,8 @@ fn say_what_stays(plan: &Plan, way: Direction) {
     }
 }
 
-/// Returns the tables that an end in a direction leaves with marks: those that the other direction
-/// wrote.
+/// Returns the tables in which marks remain when a migration ends in a direction: the tables that
+/// the other direction wrote.
 fn still_marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let written_before = match way {
         Direction::Forward if plan.inverse.is_empty() => Vec::new(),
@@ -181,7 +182,7 @@ fn still_marked(plan: &Plan, way: Direction) -> Vec<&str> {
 }
 
 /// Removes the tombstones and marks that a direction has left in its tables. Returns the number of
-/// tombstones, or `None` if the time limit was reached.
+/// removed tombstones, or `None` if the time limit was reached.
 async fn take_off(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -193,20 +194,21 @@ async fn take_off(
         return Ok(None);
     };
     let there = tables::describe(&context.control.client, plan).await?;
-    // A table that no longer exists has no marks. After a switch without a way back, the operator
-    // may delete the sources.
+    // Deleted tables are skipped. For example, the operator may delete the sources after a cut-over
+    // that cannot be reverted.
     for table in marked(plan, way).into_iter().filter(|table| there.contains_key(*table)) {
         if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
             return Ok(None);
         }
     }
-    // Some tombstones of an earlier aborted run are recorded only now, so they are swept again.
+    // While workers removed marks, they noted tombstones of an earlier aborted run, so a second
+    // sweep is needed.
     let late = sweep::sweep(context, name, limit).await?;
     Ok(late.map(|late| swept + late))
 }
 
-/// Returns the tables whose items a direction may have marked: those that it wrote, and those whose
-/// items it touched.
+/// Returns the tables whose items a direction may have marked: the tables that it wrote, and the
+/// tables whose items it touched.
 fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let mut tables = match way {
         Direction::Forward => plan.target_tables(Direction::Forward),
@@ -218,8 +220,7 @@ fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     tables
 }
 
-/// Removes the marks of a direction from a table. Returns whether that was complete within the time
-/// limit.
+/// Removes the marks of a direction from a table. Returns false if the time limit was reached.
 async fn unmark(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -229,8 +230,8 @@ async fn unmark(
 ) -> Result<bool> {
     let name = plan.migration.as_str();
     let of = (Work::Unmark, way, table);
-    // No process sets marks now, so finished tasks need no repetition, and open tasks can be
-    // resumed.
+    // No process sets marks in this phase, so finished tasks need not be repeated, and open tasks
+    // can be resumed.
     let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {
             workers::wake(context, name).await?;
@@ -276,7 +277,7 @@ mod tests {
         for (plan, after_complete, after_revert) in [
             (plan(), &none[..], &["pets"][..]),
             (plan_with_way_back(), &["cats"], &["pets"]),
-            // The sources of a backfill by touching are cleaned in any case.
+            // A backfill by touching marks its sources, so marks are always removed from them.
             (touching, &none, &["pets"]),
         ] {
             assert_eq!(still_marked(&plan, Direction::Forward), after_complete);
@@ -284,15 +285,15 @@ mod tests {
         }
     }
 
-    /// Goal: two concurrent commands complete a migration. The slower one may find it completed at
-    /// any step, and both show a receipt.
+    /// Goal: if two commands complete a migration concurrently, both succeed and show a receipt.
+    /// The slower command may find the migration completed at any step.
     #[tokio::test]
     async fn the_slower_of_two_completions_finds_it_completed() {
         let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
         let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
         let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
-        // Just before the write that contains this text, the other command ends or aborts the
-        // migration.
+        // Just before the write that contains the string `before`, the other command completes or
+        // aborts the migration.
         for (before, other_end, expected) in [
             ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
             ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),
@@ -352,7 +353,8 @@ mod tests {
         };
         control.change(State::new(NAME), completing).await.unwrap();
         let (fingerprint, plan) = (fingerprint.as_str(), &plan);
-        // Returns whether the sweep of a table is complete, and the migration's last run.
+        // Returns true if the sweep of a table is complete, and the number of the migration's last
+        // run.
         let swept = async |table: &str| {
             let of = (plan, fingerprint, Direction::Forward);
             let expect = Expect::phases(&[Phase::Completing]);
@@ -371,10 +373,10 @@ mod tests {
         assert_eq!(swept("pets").await, (false, 1));
         work(1, false).await;
         assert_eq!(swept("pets").await, (true, 1));
-        // The finished sweep of one table stays finished while the other table is swept.
+        // The finished sweep of `pets` stays finished while `cats` is swept.
         assert_eq!(swept("cats").await, (false, 2));
         assert_eq!(swept("pets").await, (true, 2));
-        // Tasks that were ended without their work are created again.
+        // The tasks of run 2 are superseded before their work is done, so a new run repeats them.
         work(2, true).await;
         assert_eq!(swept("cats").await, (false, 3));
     }

@@ -27,7 +27,8 @@ use client::output::{no_effect, say};
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// Switch although the plan has no `inverse`: later writes to the targets never reach the sources
+    /// Switch although the plan has no `inverse`: later writes to the targets never reach the
+    /// sources
     #[arg(long)]
     no_way_back: bool,
     /// Switch although no worker reads the targets' streams: writes to the targets reach the
@@ -77,7 +78,7 @@ pub(crate) async fn cutover(
     let targets = plan.target_tables(Direction::Forward).join(", ");
     if arguments.dry_run && phase == Phase::Turning {
         say(&format!(
-            "everything is drained: the route would be opened to {targets}; nothing was written"
+            "all streams are drained: the route would be opened to {targets}; nothing was written"
         ));
         return Ok(Exit::Done);
     }
@@ -97,7 +98,7 @@ pub(crate) async fn cutover(
     Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
 }
 
-/// Returns each option that has no effect on the cut-over of a plan in a phase, and why.
+/// Returns each option that has no effect on the cut-over of a plan in a phase, with the reason.
 fn unused_options(
     plan: &Plan,
     phase: Phase,
@@ -107,7 +108,7 @@ fn unused_options(
     let has_way_back = !plan.inverse.is_empty() || plan.kind.is_in_place();
     let no_way_back = match (plan.kind.is_in_place(), has_way_back) {
         _ if !no_way_back => None,
-        (true, _) => Some("a change in place needs it for no cut-over"),
+        (true, _) => Some("the cut-over of a change in place never needs it"),
         (false, true) => {
             Some("the plan has an `inverse`, so `weir migrate revert` can switch back")
         }
@@ -123,18 +124,18 @@ fn unused_options(
     options.into_iter().filter_map(|(option, why)| Some((option, why?))).collect()
 }
 
-/// Describes what `cutover` would do.
+/// Describes the effects of `cutover`.
 pub(crate) fn consequence(plan: &Plan) -> String {
     format!(
-        "writers of {} would be blocked for {} s and until everything is drained, then use {}",
+        "writers of {} would be blocked for {} s and until all streams are drained, then use {}",
         plan.source_tables(Direction::Forward).join(", "),
         plan.gate_seconds,
         plan.target_tables(Direction::Forward).join(", "),
     )
 }
 
-/// Returns why the last comparison is too old to cover all earlier writes; `None` if it covers
-/// them.
+/// Returns why the last comparison is too old for a cut-over; `None` if it is recent enough.
+/// Streams must still have all writes since the comparison.
 async fn too_old(context: &Context, name: &str, state: &State) -> Option<String> {
     let age = state.comparison_age(context.now().await);
     (age > COMPARISON_SECONDS).then(|| {

@@ -1,4 +1,4 @@
-//! Defines what counts as a difference between sources and targets.
+//! Defines which counters of a comparison count as differences between sources and targets.
 
 use crate::migrate::report::progress::Progress;
 
@@ -10,8 +10,8 @@ pub(crate) fn differences(found: &Progress) -> u64 {
     DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
 }
 
-/// Returns the number of differences that block an end in place. Differences of the way back do not
-/// count, because the way back is closed.
+/// Returns the number of differences that block the end of a migration in place. Differences in the
+/// reverse direction do not count, because no revert is possible after the end.
 pub(crate) fn in_the_way_of_an_end(found: &Progress) -> u64 {
     differences(found).saturating_sub(found.count("not_invertible"))
 }

@@ -27,17 +27,19 @@ use client::exit::Exit;
 use client::interruption;
 use client::output::{say, show};
 
-/// Time for which a step may go without a response once a switch is committed. `--timeout` does not
-/// apply to these steps, because writers are blocked until the last step is complete.
+/// Maximum time for which a step retries requests without a response, once the switch is committed.
+/// `--timeout` does not apply to these steps, because writers are blocked until the last step is
+/// complete.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operator's request, and the results of earlier checks.
 pub(crate) struct SwitchRequest {
-    /// The reason why the facts for the switch are too old, if they are.
+    /// The reason why the last comparison or proof is too old for a new switch; `None` if it is
+    /// recent enough.
     pub(crate) stale: Option<String>,
-    /// Whether to check that functions follow the targets' streams.
+    /// True if the switch must check that functions read the targets' streams.
     pub(crate) asks_followers: bool,
-    /// Whether differences are accepted.
+    /// True if the operator accepts differences.
     pub(crate) may_differ: bool,
     /// Maximum time for which writers may be blocked.
     pub(crate) limit: Duration,
@@ -52,15 +54,15 @@ pub(crate) struct Executor<'c> {
     state: &'c State,
     switch: Switch,
     request: SwitchRequest,
-    /// The reverse direction, for a revert.
+    /// The compiled reverse direction, for a revert.
     back: Option<Migration>,
     drain: Option<Drain>,
     claim: Option<Claim<'c>>,
-    /// Time for which streams must have no new record before they count as drained.
+    /// Time after which a stream has delivered the record of every earlier write.
     settle: Duration,
     /// Additional time that a fence may take while writers are blocked.
     fence: Duration,
-    /// The time limit from the claim to the commit, and the moment at which it ends.
+    /// The time limit from the claim to the commit. `deadline` is the moment at which it ends.
     most: Duration,
     deadline: Instant,
     /// The moment at which writers were blocked.
@@ -69,7 +71,7 @@ pub(crate) struct Executor<'c> {
     back_since: Option<i64>,
     epoch: u64,
     was_open: bool,
-    /// The failure of a step.
+    /// The failures of the steps that failed.
     failure: Option<Failure>,
 }
 
@@ -109,7 +111,8 @@ impl<'c> Executor<'c> {
     /// Performs the switch.
     ///
     /// # Errors
-    /// The message says why the switch failed, and what readers and writers use now.
+    /// When the switch failed. The message gives the reason, and the side that readers and writers
+    /// use now.
     pub(crate) async fn run(mut self) -> Result<Exit> {
         let known =
             SwitchFacts { phase: self.state.phase, asks_followers: self.request.asks_followers };
@@ -142,7 +145,7 @@ impl<'c> Executor<'c> {
         let most = self.most.as_secs();
         tokio::select! {
             ended = tokio::time::timeout(left, self.perform(step)) => ended.unwrap_or_else(|_| {
-                say(&format!("the switch was not decided within {most} s"));
+                say(&format!("the switch was not committed within {most} s"));
                 Ok(Outcome::TimedOut)
             }),
             _ = interruption::requested() => Err(fatal!("interrupted")),
@@ -214,7 +217,8 @@ impl<'c> Executor<'c> {
         Ok(self.drain.insert(known))
     }
 
-    /// Checks that every document can be assembled into one item again. Reports those that cannot.
+    /// Checks that every document can be assembled into one item again. Reports the documents that
+    /// cannot be assembled.
     async fn check_documents(&mut self) -> Result<Outcome> {
         let migration = match self.back.take() {
             Some(known) => known,
@@ -253,14 +257,14 @@ impl<'c> Executor<'c> {
         self.claim.as_ref().ok_or_else(|| fatal!("`{}` is not claimed", self.name))
     }
 
-    /// Repeats the checks whose result may have changed before the claim. After the claim, the
-    /// result cannot change.
+    /// Repeats, after the claim, the checks whose results may have changed before the claim. After
+    /// the claim, the results cannot change.
     async fn check_again(&mut self) -> Result<Outcome> {
         if let Some(why) = self.request.stale.clone() {
             return Err(Failure::Refused(why));
         }
-        // If an earlier command has blocked writers, it had passed the checks, so a command that
-        // resumes the switch need not repeat them.
+        // If an earlier command has blocked writers, it had passed the checks. So a command that
+        // resumes the switch skips them.
         let is_back = self.switch == Switch::REVERT;
         let may_differ = self.request.may_differ || (is_back && self.state.held_at.is_some());
         if is_back && !may_differ {
@@ -285,13 +289,14 @@ impl<'c> Executor<'c> {
         }
     }
 
-    /// Makes functions follow the reverse direction, if there is one. From then on, writes to the
-    /// targets are copied back.
+    /// Makes functions apply the reverse direction, if the plan has an `inverse`. From this step
+    /// on, writes to the targets are copied back.
     async fn follow_reverse(&mut self) -> Result<Outcome> {
         let (context, expect) = (self.context, self.current_claim()?.expect());
         let has_way_back = self.switch == Switch::CUTOVER && !self.plan.inverse.is_empty();
         let back_since = if self.switch == Switch::CUTOVER && self.plan.kind.is_in_place() {
-            // Late writes to the sources still have to be applied until the migration is completed.
+            // A change in place continues in the same direction, because late writes with old
+            // attributes must be changed until the migration is completed.
             Some(self.state.since)
         } else if has_way_back {
             let (direction, after) = (Direction::Reverse, FenceUse::Writers);
@@ -359,7 +364,7 @@ impl<'c> Executor<'c> {
         Ok(Outcome::Done)
     }
 
-    /// Adds the failure of a step to those of earlier steps.
+    /// Adds the failure of a step to the failures of earlier steps.
     fn note(&mut self, failure: Failure) {
         self.failure = Some(match self.failure.take() {
             Some(first) => first.with(|text| format!("{text}; {failure}")),
@@ -367,7 +372,7 @@ impl<'c> Executor<'c> {
         });
     }
 
-    /// Returns the command's result as text and exit code.
+    /// Returns the exit code or the error of the switch. Reports a timeout after the claim.
     fn result(self, end: End) -> Result<Exit> {
         let (verb, name) = (self.switch.verb(), self.name);
         let side = self.switch.from_side().as_str();
@@ -400,8 +405,9 @@ impl<'c> Executor<'c> {
     }
 }
 
-/// Returns how much longer the fence of a way back may take, with writers blocked, because record
-/// times are coarse. Prints it, because `--timeout` does not limit this time.
+/// Returns the additional time for which writers may be blocked by the fence of the reverse
+/// direction, because record times are coarse. Prints a message, because `--timeout` does not limit
+/// this time.
 async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
     if plan.inverse.is_empty() || plan.kind.is_in_place() {
         return Ok(Duration::ZERO);

@@ -1,5 +1,5 @@
 //! Tests of migrations on a store in this process: requests that fail or get no response, and
-//! comparisons that meet a switch.
+//! comparisons that run at the same time as a switch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,7 +42,7 @@ use client::exit::Exit;
 use client::output::Output;
 use testing::proxy::{self, Fails, cancelled, refusal};
 
-/// Returns a context whose store gives this answer to a number of the next requests of an
+/// Returns a context whose store gives this response to a number of the next requests of an
 /// operation.
 async fn failing(
     served: &Served,
@@ -128,7 +128,8 @@ async fn a_committed_switch_continues_after_a_lost_answer() {
     let switch = Switch::CUTOVER;
     let commit = Move::Commit { switch, shards: 1, back_since: None, switched_at: 1 };
     hold.make(&commit).await.unwrap();
-    // The commit got no response, so the command tries to roll the switch back.
+    // The commit got no response, so the command tries to roll back, and finds that the switch is
+    // committed.
     assert!(matches!(hold.release().await, Ok(RollbackResult::Committed)));
     assert_eq!(phase(&served).await, Phase::Turning);
 }
@@ -151,7 +152,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
     let served = serve().await;
     is_in(&served.context, Phase::Ready).await;
     for is_written in [true, false] {
-        // The first request or its response is lost, and so are the following ones for a while.
+        // The first request or its response is lost. Further requests get no response for a while.
         let control = served.context.control.clone();
         let (lost, other) = (Arc::new(AtomicU32::new(0)), !is_written);
         let script = move |operation: &str, body: &str| {
@@ -180,7 +181,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
         match taken {
             Ok(hold) => {
                 assert!(is_written);
-                assert_eq!(hold.expect().check(&state), Ok(()), "it is held by this one");
+                assert_eq!(hold.expect().check(&state), Ok(()), "this command holds the claim");
             }
             Err(problem) => {
                 assert!(
@@ -196,8 +197,7 @@ async fn a_claimed_switch_continues_after_a_lost_answer() {
     }
 }
 
-/// Goal: the command whose claim of a way back in place got no response still carries the way back
-/// out.
+/// Goal: a command whose claim got no response still carries out the revert of a change in place.
 #[tokio::test]
 async fn items_are_changed_back_after_a_lost_answer_to_the_claim() {
     let served = serve().await;
@@ -226,7 +226,7 @@ async fn items_are_changed_back_after_a_lost_answer_to_the_claim() {
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     let ended = in_place::revert(&context, NAME, &plan, &fingerprint, &arguments).await;
-    assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+    assert_eq!(ended, Ok(Exit::TimedOut), "no worker runs");
     let tasks = context.tasks_of(NAME, 1).await.unwrap();
     assert_eq!((phase(&served).await, tasks.len()), (Phase::Reverting, 1));
 }
@@ -266,8 +266,8 @@ async fn done(context: &Context, run: u64) {
     }
 }
 
-/// Returns a ready migration with a way back and a comparison that has just ended. One task of
-/// another run is open.
+/// Returns a ready migration whose plan has an `inverse`, and whose comparison has just ended. One
+/// task of a comparison is open.
 async fn compared() -> Served {
     let served = serve().await;
     let plan = plan_with_way_back();
@@ -291,14 +291,14 @@ async fn a_cutover_during_a_comparison_does_not_block_writers() {
     let matches = command.try_get_matches_from(["cutover", NAME]).unwrap();
     let arguments = CutoverArguments::from_arg_matches(&matches).unwrap();
     assert!(is_refused(&cutover(context, &arguments).await));
-    assert_eq!(journal(context).await, [], "nobody took it");
+    assert_eq!(journal(context).await, [], "no command claimed the migration");
 
     let status = status::describe(context, NAME, None).await.unwrap();
     assert_eq!(status["next_steps"][0]["command"], "weir migrate resume move", "{status}");
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
 }
 
-/// Goal: a command that takes over a way back repeats its checks, unless the earlier command had
+/// Goal: a command that takes over a revert repeats the checks, unless the earlier command had
 /// passed them and blocked writers.
 #[tokio::test]
 async fn a_way_back_that_waited_for_leave_is_asked_again() {
@@ -318,8 +318,8 @@ async fn a_way_back_that_waited_for_leave_is_asked_again() {
     assert_eq!(phase(&served).await, Phase::CutOver);
 }
 
-/// Goal: the result of a comparison that was not recorded is not mistaken for that of an earlier
-/// one.
+/// Goal: if the result of the last comparison was not recorded, a switch does not use the result of
+/// an earlier comparison.
 #[tokio::test]
 async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {
     let served = compared().await;
@@ -374,7 +374,7 @@ async fn a_watching_command_continues_after_a_failed_read() {
     left.store(1, Ordering::SeqCst);
     let problem = wait::wait(&context, NAME, "ready", 600).await.unwrap_err();
     let problem = problem.to_string();
-    assert!(problem.contains("AccessDenied"), "there may be nothing to wait for: {problem}");
+    assert!(problem.contains("AccessDenied"), "the migration may not exist: {problem}");
 }
 
 #[tokio::test]
@@ -398,7 +398,7 @@ async fn a_comparison_that_finds_nothing_removes_the_problems_from_before_it() {
         let notes: Vec<Problem> = control.list(NAME, Problem::PREFIX).await.unwrap();
         notes.iter().map(|note| note.kind).collect::<Vec<_>>()
     };
-    assert_eq!(left().await.len(), 3, "a note may be some seconds too early");
+    assert_eq!(left().await.len(), 3, "the time of a note may be some seconds too early");
 
     let work = async {
         while context.tasks_of(NAME, 2).await.unwrap().len() < 2 {
@@ -430,7 +430,7 @@ async fn tombstones_are_removed_many_at_the_same_time() {
         let put = client.put_item().table_name("pets").item("p", text(&number.to_string()));
         put.item("_weir", mark).send().await.unwrap();
     }
-    // The reads of tombstones wait for each other, so that all of them run at the same time.
+    // The reads of tombstones wait for each other, so the test passes only if they are concurrent.
     let barrier = Arc::new(Barrier::new(TOGETHER));
     let script = move |operation: &str, body: &str| {
         let barrier = Arc::clone(&barrier);
@@ -445,7 +445,7 @@ async fn tombstones_are_removed_many_at_the_same_time() {
     };
     let url = proxy::before(&served.context.endpoint, script).await;
     let context = Context::new(&url, "weir-migrations", Output::Table);
-    assert_eq!(sweep::sweep(&context, NAME, Duration::ZERO).await, Ok(None), "there is no time");
+    assert_eq!(sweep::sweep(&context, NAME, Duration::ZERO).await, Ok(None), "the limit is zero");
     let limit = Duration::from_secs(120);
     let swept = tokio::time::timeout(limit, sweep::sweep(&context, NAME, limit)).await;
     assert_eq!(swept.unwrap(), Ok(Some(8)));
@@ -459,7 +459,7 @@ async fn the_time_of_a_switch_is_that_of_the_store() {
     let script = |operation: &str, _: &str| {
         let body = Full::new(Bytes::from(json!({}).to_string()));
         let answer = Response::builder().header("date", "Sat, 01 Jan 2022 00:00:00 GMT").body(body);
-        // This endpoint does not show the store's clock.
+        // This endpoint hides the store's clock.
         let is_asked = operation == "ListTables" || operation.is_empty();
         futures::future::ready(is_asked.then(|| answer.unwrap())).boxed()
     };
@@ -468,8 +468,7 @@ async fn the_time_of_a_switch_is_that_of_the_store() {
     assert_eq!(sweep::real_seconds(&context).await, 1_640_995_200);
 }
 
-/// Goal: if a local store's clock is advanced by a day, invocations that still run are not
-/// considered ended.
+/// Goal: if a local store's clock is advanced, running invocations do not count as ended.
 #[tokio::test]
 async fn invocations_live_by_the_time_of_this_machine_where_the_store_has_its_own() {
     let served = serve().await;

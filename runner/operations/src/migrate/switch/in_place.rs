@@ -1,4 +1,4 @@
-//! Reverts and completes migrations that change items in place. Their way back is a second backfill,
+//! Reverts and completes migrations that change items in place. Their revert is a second backfill,
 //! and a purge ends with a receipt. `executor` switches all other migrations.
 
 use std::collections::BTreeMap;
@@ -30,19 +30,19 @@ use crate::migrate::switch::{sweep, verify};
 use client::exit::Exit;
 use client::output::{self, no_effect, say, show};
 
-/// What `complete` does with the archives of a purge.
+/// The action of `complete` on the archives of a purge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ArchiveEnd<'a> {
-    /// Erases them, except those that a passed answer of the function has erased.
+    /// Erase the archives, except those for which the operator passes a response of the function.
     Erase(&'a [PathBuf]),
-    /// Leaves them as they are, and says so in the receipt.
+    /// Leave the archives unchanged, and record this in the receipt.
     Skip,
 }
 
-/// Timeout of the comparison before the end. Writers are not blocked during it.
+/// Timeout of the comparison at the end. Writers are not blocked during this comparison.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Changes every item back, while clients write the old shape. If the command is run again, it
+/// Changes every item back, while clients write the old attributes. If the command is run again, it
 /// resumes open work.
 pub(crate) async fn revert(
     context: &Context,
@@ -56,7 +56,7 @@ pub(crate) async fn revert(
     let direction = Direction::Reverse;
     let followed = context.control.active().await?.active.get(name).cloned();
     let reverse = || Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
-    // The last command carries out the way back. Later steps of an earlier command have no effect.
+    // The latest command carries out the revert. Later steps of an earlier command have no effect.
     let claim =
         Claim::acquire(context, name, Switch::REVERT, followed.unwrap_or_else(reverse)).await?;
     let expect = claim.expect();
@@ -83,7 +83,8 @@ pub(crate) async fn revert(
     let compared =
         verify::look_through(context, name, direction, expect, false, COMPARISON_LIMIT).await?;
     let Some(compared) = compared else { return Ok(Exit::TimedOut) };
-    // It no longer matters whether the items could be changed forward again.
+    // Only these two counts matter. Items that could not be changed forward again do not block a
+    // revert.
     let left = compared.found.count("refused") + compared.found.count("different");
     if left > 0 {
         let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
@@ -100,14 +101,14 @@ pub(crate) async fn revert(
     Ok(Exit::Done)
 }
 
-/// Switches writers to the old shape, and returns the epoch of the route. Writers are blocked in
-/// between, until those of the new shape have ended: `inverse` prefers the old name, so it would
-/// drop an update of the new name in an item that is already changed back. An earlier command may
-/// have switched them.
+/// Switches writers to the old attributes, and returns the epoch of the route. Writers are blocked
+/// until writes with the new attributes have ended. Otherwise, a write of a new attribute to an
+/// item that is already changed back would be lost, because `inverse` prefers the old attribute. An
+/// earlier command may have switched the writers already.
 ///
 /// # Errors
-/// When the control table cannot be written, or on Ctrl-C. Writers then use the new shape again,
-/// unless the message says otherwise.
+/// When the control table cannot be written, or on Ctrl-C. Then writers use the new attributes
+/// again, unless the message says otherwise.
 async fn turn_writers(context: &Context, claim: &Claim<'_>, plan: &Plan) -> Result<u64> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let sides = (Side::Source, Side::Source);
@@ -143,8 +144,8 @@ async fn drain_changed_back(
     since: i64,
     limit: Duration,
 ) -> Result<Option<usize>> {
-    // After this time, long invocations from before the switch have ended. Their changes are changed
-    // back too.
+    // The wait ends when invocations from before the switch have ended, so that their writes are
+    // changed back too.
     let name = plan.migration.as_str();
     sweep::wait(
         context,
@@ -170,9 +171,10 @@ async fn proved(
     within(most, drained(&mut drain, limit, settle)).await
 }
 
-/// Returns the run that changes items back, with its fence. `None` if this run was not started or is
-/// complete, or if another run has begun since. A complete run is not used again: its fence may be too old,
-/// because streams may have trimmed records since, or a stream was enabled later.
+/// Returns the open run that changes items back, with its fence. Returns `None` if this run was not
+/// started or is complete, or if another run has begun after it. A complete run is not used again,
+/// because streams may lack records after its fence: they were trimmed, or a stream was enabled
+/// later.
 async fn resumable_change(
     context: &Context,
     plan: &Plan,
@@ -181,8 +183,8 @@ async fn resumable_change(
     let name = plan.migration.as_str();
     let (state, active) = (context.state(name).await?, context.control.active().await?);
     let (last, since) = (state.run, state.back_since);
-    // Two fences are possible. Only a run that began after the second fence certainly reads the
-    // writes between both fences.
+    // The migration may have become active with a newer fence after the run began. Such a run may
+    // miss the writes between both fences, so it is not resumed.
     let direction = Direction::Reverse;
     let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
     let age = context.now().await.saturating_sub(since);
@@ -209,7 +211,7 @@ async fn begin_changing_back(
     fingerprint: &str,
     expect: Expect<'_>,
 ) -> Result<(u64, i64)> {
-    // Writers are not blocked, because this run is a backfill, as the forward one was.
+    // Writers are not blocked, because this run is a backfill like the forward backfill.
     let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: FenceUse::Read };
     let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
@@ -222,7 +224,7 @@ async fn begin_changing_back(
     Ok((begin_run(context, name, expect, with_fence).await?, since))
 }
 
-/// Stops following the tables once every write from before this command is applied. A purge also
+/// Makes the migration inactive once every write from before this command is applied. A purge also
 /// writes its receipt.
 pub(crate) async fn complete(
     context: &Context,
@@ -235,8 +237,8 @@ pub(crate) async fn complete(
     let (control, name) = (&context.control, plan.migration.as_str());
     let is_closed = state.phase == Phase::Completing;
     if is_closed && !control.active().await?.active.contains_key(name) {
-        // An earlier command was killed at this point. It had proved everything, and later writes
-        // are not followed.
+        // An earlier command was killed at this point. It had proved that all writes are applied,
+        // and functions no longer apply later writes.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
@@ -254,8 +256,8 @@ pub(crate) async fn complete(
     // The comparison has to be repeated in two cases: it is old, so streams may have trimmed
     // records; or the result of a later comparison was not recorded.
     let is_unknown = context.state(name).await?.comparing.is_some();
-    // A purge always compares once more. If it is closed already, that comparison has found
-    // nothing.
+    // A purge always compares once more. In the phase `completing`, an earlier command has done
+    // this and found no item.
     let compares = is_unknown || (plan.kind == Kind::Purge && !is_closed);
     let is_too_old = state.comparison_age(context.now().await) > COMPARISON_SECONDS;
     let compared = if compares || is_too_old {
@@ -285,7 +287,7 @@ pub(crate) async fn complete(
     end(context, plan).await
 }
 
-/// Does the last step for a migration whose tables are no longer followed.
+/// Does the last step for a migration that is no longer active.
 async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     let name = plan.migration.as_str();
     context.make(name, Guard::default(), &Move::Complete).await?;
@@ -304,11 +306,11 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the receipts of erasures from the archives of the plan's tables. The function stores them under
-/// the migration's name, so a repeated `complete` returns all of them.
+/// Returns the receipts of erasures from the archives of the plan's tables. The function stores
+/// them under the migration's name, so a repeated `complete` returns all of them.
 ///
 /// # Errors
-/// When no function runs here and no response was passed, or the function failed.
+/// When no function runs on this machine and no response was passed, or the function failed.
 async fn archives(
     name: &str,
     plan: &Plan,
@@ -339,8 +341,8 @@ async fn archives(
             "erased_at": of("erasedSeconds"),
             "receipt": of("receipt"),
         });
-        // The other times of the receipt are by the store's clock. If the function's clock differs
-        // from it, its time is replaced.
+        // All other times of the receipt are by the store's clock. If the function's clock differs
+        // from it, the receipt also has the time of the erasure by the store's clock.
         if let (Some(seconds), Some(told)) = (receipt.get("storeSeconds"), told.as_object_mut()) {
             told.insert("erased_at_of_store".to_owned(), seconds.clone());
         }
@@ -349,10 +351,10 @@ async fn archives(
     Ok(erased)
 }
 
-/// Reports answers of `--erased`, and `--without-archive`, if they have no effect on the end of a plan.
+/// Reports `--without-archive`, and responses passed with `--erased`, if they have no effect.
 ///
 /// # Errors
-/// When a file is no answer of the function.
+/// When a file is not a response of the function.
 pub(crate) fn say_unused_answers(
     plan: &Plan,
     given: &[PathBuf],
@@ -370,7 +372,7 @@ pub(crate) fn say_unused_answers(
             no_effect("--erased", "the plan erases from no archive");
         } else if !archived.iter().any(|table| is_of(&receipt, name, table)) {
             let why = format!(
-                "it is not the answer to an erasure of `{name}` in {}",
+                "the file is not the response to an erasure of `{name}` in {}",
                 archived.join(", ")
             );
             no_effect(&format!("--erased {}", path.display()), &why);
@@ -417,8 +419,8 @@ fn receipt_in(answer: &str) -> Result<Value> {
     })
 }
 
-/// Writes the receipt into the control table. It states what was removed, and that a comparison
-/// found nothing left.
+/// Writes the receipt into the control table. The receipt states the number of removed items, and
+/// that a comparison found no remaining item.
 async fn receipt(
     context: &Context,
     name: &str,
@@ -451,12 +453,12 @@ async fn receipt(
     })
     .to_string();
     let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };
-    // An earlier command may have written the receipt already. In that case it is kept.
+    // A receipt that an earlier command has written is kept.
     context.control.replace(entry).await.map(drop)
 }
 
-/// Returns, for each table of a purge, the items that the backfill has read, and those that the
-/// backfill and repairs have removed.
+/// Returns two counts for each table of a purge: the items that the backfill has read, and the
+/// items that the backfill and repairs have removed.
 async fn removals<'p>(context: &Context, plan: &'p Plan) -> Result<BTreeMap<&'p str, (u64, u64)>> {
     let tasks = context.tasks(&plan.migration).await?;
     let of_table = |table: &'p str| {
@@ -469,8 +471,8 @@ async fn removals<'p>(context: &Context, plan: &'p Plan) -> Result<BTreeMap<&'p 
     Ok(plan.source_tables(Direction::Forward).into_iter().map(of_table).collect())
 }
 
-/// Reports what a purge has removed from its tables so far. If that is nothing, and no archive is to
-/// be erased, returns the exit code of differences.
+/// Reports the number of items that a purge has already removed from its tables. Returns the exit
+/// code of differences if the number is 0 and the plan erases no archive.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -512,7 +514,7 @@ pub(crate) async fn show_receipt(context: &Context, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the exit code of a completed migration. Warns of a purge that removed nothing.
+/// Returns the exit code of a completed migration. Warns about a purge that removed no item.
 ///
 /// # Errors
 /// When the control table cannot be read.
@@ -537,8 +539,8 @@ mod tests {
     use crate::migrate::start::begin::begin;
     use crate::migrate::switch::switching_tests::{NAME, is_in, plan_in_place, serve};
 
-    /// Goal: no client writes the new attributes to an item that is already changed back. `inverse` prefers
-    /// the old attributes, so such a write would be lost.
+    /// Goal: no client writes the new attributes to an item that is already changed back. `inverse`
+    /// prefers the old attributes, so such a write would be lost.
     #[tokio::test]
     async fn writers_are_blocked_before_items_are_changed_back() {
         let served = serve().await;
@@ -560,14 +562,14 @@ mod tests {
                 if write == Side::Source {
                     return blocked_reads;
                 }
-                // Workers do not apply the inverse yet.
+                // At this point, workers do not apply the inverse yet.
                 assert_eq!(now, before, "{write:?}");
                 blocked_reads += u32::from(write == Side::None);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let (ended, blocked_reads) = tokio::join!(revert, seen);
-        assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+        assert_eq!(ended, Ok(Exit::TimedOut), "no worker runs");
         assert!(blocked_reads > 1, "{blocked_reads}");
         assert_ne!(followed().await, before);
         assert_eq!(context.state(NAME).await.unwrap().held_at, None);

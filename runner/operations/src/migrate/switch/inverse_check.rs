@@ -1,10 +1,10 @@
-//! Tracks the proved moment of a way back: all writes to the targets up to this moment have been copied back
-//! to the sources.
+//! Tracks the proved time after a cut-over: all writes to the targets up to this time have been
+//! copied back to the sources. A revert needs a recent proof.
 //!
-//! There are three proofs: the cut-over itself, a comparison without a difference, and a pass over the
-//! streams that finds everything applied. A pass counts only if the streams still have all records since the
-//! previous proved moment. Streams trim records after 24 hours, so a check every 12 hours is enough. After a
-//! longer pause, a comparison is needed.
+//! There are three proofs: the cut-over itself, a comparison without a difference, and a pass over
+//! the streams that finds all records applied. A pass counts only if the streams still have all
+//! records since the previous proved time. Streams trim records after 24 hours, so a check every 12
+//! hours is enough. After a longer pause, a comparison is needed.
 
 use control::{COMPARISON_SECONDS, Expect, State};
 use jiff::Timestamp;
@@ -16,21 +16,21 @@ use crate::migrate::context::Context;
 use crate::migrate::drain::proof::DrainPass;
 use client::output::counted;
 
-/// Minimum seconds between two recorded moments. This interval avoids a write at every check.
+/// Minimum seconds between two recorded proved times, so that not every check writes.
 const NOTED_EVERY_SECONDS: i64 = 600;
 
-/// Returns the seconds since the last proved moment.
+/// Returns the seconds since the last proved time.
 pub(crate) fn age(state: &State, now: i64) -> i64 {
     now.saturating_sub(state.reverse_known_until())
 }
 
-/// Returns true if a plan has a way back with a proved moment.
+/// Returns true if writes to the targets of a plan are copied back, so that there is a proved time.
 pub(crate) fn has_one(plan: &Plan) -> bool {
     matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
 }
 
 /// Returns the message that streams may have trimmed records that were not copied back; `None` if
-/// the proof is recent enough.
+/// the last proof is recent enough.
 pub(crate) async fn forgotten(
     context: &Context,
     name: &str,
@@ -51,17 +51,17 @@ pub(crate) async fn forgotten(
     ))
 }
 
-/// Returns the differences of the last comparison on the way back that forbid a revert, with
-/// advice.
+/// Returns a message about the differences of the last comparison after the cut-over, which block a
+/// revert; `None` without differences.
 pub(crate) fn differences(state: &State) -> Option<String> {
     let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
     Some(format!(
-        "the last comparison on the way back of `{name}` found {}: run `weir migrate verify {name} --repair` first; if the targets can no longer be used, `weir migrate revert {name} --with-differences` reverts and loses the differences",
+        "the last comparison of `{name}` after the cut-over found {}: run `weir migrate verify {name} --repair` first; if the targets can no longer be used, `weir migrate revert {name} --with-differences` reverts and loses the differences",
         counted(found, "difference", "differences")
     ))
 }
 
-/// Records the moment that a pass over the streams, begun at `began`, has proved.
+/// Records the time that a pass over the streams has proved. The pass began at `began`.
 pub(crate) async fn note(
     context: &Context,
     plan: &Plan,
@@ -69,8 +69,8 @@ pub(crate) async fn note(
     looked: &DrainPass,
     began: i64,
 ) {
-    // The times of later records may have been rounded down to this second, so the proved moment is
-    // earlier.
+    // The proved time is earlier than `began`, because a record may appear late, and its time is
+    // rounded down.
     let until = began - i64::from(plan.settle_seconds) - 1 - looked.behind;
     if state.phase != Phase::CutOver || !proves(state.reverse_known_until(), looked, until, began) {
         return;
@@ -83,7 +83,7 @@ pub(crate) async fn note(
         }
         is_later
     };
-    // A failed write is ignored, because the next pass proves the moment again.
+    // A failed write is ignored, because the next pass proves a later time.
     let _ = context.control.change_state(&plan.migration, expect, later).await;
 }
 
@@ -98,7 +98,7 @@ fn proves(known: i64, looked: &DrainPass, until: i64, began: i64) -> bool {
         && until.saturating_sub(known) >= NOTED_EVERY_SECONDS
 }
 
-/// Describes the proved moment for a status; null without a way back.
+/// Returns the proved time as JSON for a status; null if no writes are copied back in this phase.
 pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     if !plan.is_some_and(has_one) || state.phase != Phase::CutOver {
         return Value::Null;
@@ -112,7 +112,7 @@ pub(crate) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
     })
 }
 
-/// Describes the proved moment for people.
+/// Describes the proved time for people.
 pub(crate) fn line(way_back: &Value) -> Option<String> {
     let time = |name: &str| {
         let seconds = way_back.get(name).and_then(Value::as_i64)?;
@@ -127,7 +127,7 @@ pub(crate) fn line(way_back: &Value) -> Option<String> {
             counted(differences, "difference", "differences")
         ));
     }
-    // Once records may have been trimmed, passes over the streams prove nothing.
+    // If records may have been trimmed, passes over the streams prove nothing.
     if way_back.get("may_be_trimmed").and_then(Value::as_bool) == Some(true) {
         return Some(format!(
             "all writes up to {known} were copied back; streams may have trimmed later ones"
@@ -151,7 +151,7 @@ mod tests {
         assert!(proves(&all, known + 23 * hour));
         // Records may have been trimmed.
         assert!(!proves(&all, known + 23 * hour + 1));
-        // The moment is too close to the last one to be recorded.
+        // The time is too close to the last proved time to be recorded.
         assert!(!proves(&all, known + 605));
         let waits = DrainPass { waiting: 1, missing: Some("a record".into()), ..all.clone() };
         let never = DrainPass { hopeless: Some("an item".into()), ..all.clone() };

@@ -33,7 +33,7 @@ pub(crate) struct RevertArguments {
     with_differences: bool,
 }
 
-/// Describes what `revert` would do.
+/// Describes the effects of `revert`.
 pub(crate) fn consequence(plan: &Plan) -> String {
     if plan.kind.is_in_place() {
         return format!(
@@ -42,7 +42,7 @@ pub(crate) fn consequence(plan: &Plan) -> String {
             plan.source_tables(Direction::Reverse).join(", ")
         );
     }
-    "writers would be blocked until everything is drained, then use the sources".to_owned()
+    "writers would be blocked until all streams are drained, then use the sources".to_owned()
 }
 
 /// Switches back to the sources.
@@ -55,14 +55,14 @@ pub(crate) async fn revert(
     let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await?;
     if phase == Phase::Reverted && !arguments.dry_run {
-        // A command of an older version may have been killed before it stopped the functions that
-        // follow the migration.
+        // An older version of this command may have been killed before it made the migration
+        // inactive.
         context.control.set_active(name, Expect::phases(&[phase]), None).await?;
     }
     match decide_verb(name, plan.kind, Verb::Revert, phase) {
         VerbDecision::CarryOut | VerbDecision::TakeOver => {}
         VerbDecision::AlreadyDone if state.needs_cleaning && !arguments.dry_run => {
-            // An earlier revert has switched, but not removed all marks.
+            // An earlier revert has switched readers and writers, but has not removed all marks.
             return clean(context, &plan, &fingerprint, arguments.limit()).await;
         }
         VerbDecision::AlreadyDone => {
@@ -73,7 +73,7 @@ pub(crate) async fn revert(
     }
     if plan.inverse.is_empty() {
         return Err(refused!(
-            "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration without a way back"
+            "the plan of `{name}` has no `inverse`: writes since the cut-over would be lost; `weir migrate complete {name}` finishes the migration permanently"
         ));
     }
     if let Some(why) = in_vain(&plan, &state).filter(|_| *with_differences) {
@@ -106,15 +106,15 @@ pub(crate) async fn revert(
     Executor::new(context, Switch::REVERT, (&plan, &fingerprint), &state, asked).run().await
 }
 
-/// Returns why `--with-differences` has no effect; `None` if it has one.
+/// Returns why `--with-differences` has no effect; `None` if it has an effect.
 fn in_vain(plan: &Plan, state: &State) -> Option<&'static str> {
     if plan.kind.is_in_place() {
         return Some("items that cannot be changed back are never skipped");
     }
-    // The result of an unfinished comparison is unknown, and the option accepts that too.
+    // The option also accepts an unfinished comparison, whose result is unknown.
     let may_differ = state.back_differences.is_some_and(|found| found > 0);
     let is_known = state.comparing.is_none() && !may_differ;
-    is_known.then_some("no comparison on the way back has found a difference")
+    is_known.then_some("no comparison after the cut-over has found a difference")
 }
 
 #[cfg(test)]

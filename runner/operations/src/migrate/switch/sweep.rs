@@ -1,7 +1,7 @@
 //! Removes tombstones (markers of deleted items) that are no longer needed.
 //!
-//! An invocation from before a switch may hang, and put an old item late. A tombstone makes that
-//! put fail. Tombstones are therefore kept until every invocation from before the switch has timed
+//! An invocation from before a switch may hang, and put an old item late. A tombstone makes this
+//! put fail. Therefore tombstones are kept until every invocation from before the switch has timed
 //! out.
 
 use std::collections::BTreeMap;
@@ -31,10 +31,9 @@ const AT_ONCE: usize = 32;
 /// Interval of progress messages.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Returns real time in seconds since 1970. It measures the age of invocations, even if a local
-/// store's clock is advanced. Commands may run on different machines, so it is the time of the
-/// store's responses. For a local store, whose responses have the store's own clock, this machine's
-/// clock is used instead.
+/// Returns real time in seconds since 1970, for the age of invocations. Normally this is the time
+/// of the store's responses, because commands may run on different machines. The responses of a
+/// local store have its own clock, which may be advanced, so this machine's clock is used instead.
 pub(crate) async fn real_seconds(context: &Context) -> u64 {
     let told = match endpoint::ask_clock(&context.endpoint).await {
         Some(_) => None,
@@ -49,12 +48,13 @@ pub(crate) async fn real_seconds(context: &Context) -> u64 {
 /// Returns the seconds until every invocation from before the last switch has ended.
 pub(crate) fn seconds_left(switched_at: u64, function_seconds: u32, now: u64) -> u64 {
     let ends = switched_at + u64::from(function_seconds) + REQUEST_SECONDS;
-    // If the clock was set back, the wait is still no longer than one timeout.
+    // If the clock was set back, the wait is limited to the maximum duration of an invocation.
     ends.saturating_sub(now).min(u64::from(function_seconds) + REQUEST_SECONDS)
 }
 
-/// Waits until every invocation from before the last switch has ended, and removes every tombstone.
-/// Returns their number, or `None` if the time limit, which begins after the wait, was reached.
+/// Waits until every invocation from before the last switch has ended, and then removes every
+/// tombstone. Returns the number of removed tombstones, or `None` if the time limit was reached.
+/// The time limit begins after the wait.
 pub(crate) async fn after_invocations(
     context: &Context,
     name: &str,
@@ -72,8 +72,8 @@ pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str)
         let switched_at = state.switched_at.unwrap_or(0);
         let now = real_seconds(context).await;
         let left = seconds_left(switched_at, plan.function_seconds, now);
-        // After the longest possible time of an invocation, every running invocation has begun
-        // after the switch, whatever the clocks show.
+        // After a wait of the maximum duration of an invocation, every running invocation has begun
+        // after the switch, even if clocks were changed.
         let longest = u64::from(plan.function_seconds) + REQUEST_SECONDS;
         if left == 0 || begun.elapsed().as_secs() > longest {
             return Ok(());
@@ -85,14 +85,14 @@ pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str)
     }
 }
 
-/// The action for an item for which a tombstone was recorded.
+/// The action for an item for which a tombstone was noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CleaningAction {
-    /// The item does not exist, is no tombstone any more, or does not belong to the migration.
+    /// The item does not exist, is no longer a tombstone, or does not belong to the migration.
     Leave,
     /// The item is a tombstone.
     Delete,
-    /// A writer's update has turned the tombstone into an item, which still has the mark.
+    /// A client's update has turned the tombstone into an item that still has the mark.
     Unmark,
 }
 
@@ -107,9 +107,9 @@ impl CleaningAction {
     }
 }
 
-/// Removes every recorded tombstone that is still a tombstone. Returns their number, or `None`
-/// after the time limit, which is reported; the next sweep resumes. The caller must have waited for
-/// all invocations from before the switch.
+/// Removes every noted tombstone that is still a tombstone. Returns the number of removed
+/// tombstones. After the time limit, reports the timeout and returns `None`; the next sweep
+/// resumes. The caller must have waited for all invocations from before the switch.
 pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Result<Option<u64>> {
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
     let begun = Instant::now();
@@ -124,7 +124,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
                 schemas.insert(table.clone(), schema);
             }
         }
-        // A removal that has started is always finished, because it may have to put an item back.
+        // A removal that has started is not cancelled, because it may have to put an item back.
         let mut left = notes.len();
         let in_time = notes.iter().take_while(|_| begun.elapsed() < limit).inspect(|_| left -= 1);
         let sweeps = in_time.map(|note| sweep_one(context, note, &schemas));
@@ -152,7 +152,7 @@ pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Res
     Ok(Some(swept))
 }
 
-/// Removes one recorded tombstone and its record. Returns whether the item was a tombstone.
+/// Removes one tombstone and its note. Returns true if the item was a tombstone.
 async fn sweep_one(
     context: &Context,
     note: &Tombstone,
@@ -165,7 +165,7 @@ async fn sweep_one(
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
         RemovalResult::Tombstone => true,
         RemovalResult::Nothing => false,
-        // The tombstone was written again, so its record stays.
+        // The tombstone was written again, so its note stays.
         RemovalResult::Changed => return Ok(false),
     };
     let request = context.control.client.delete_item().table_name(&context.control.table);
@@ -175,7 +175,7 @@ async fn sweep_one(
         .condition_expression("#at = :at")
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":at", Sdk::S(at.clone()));
-    // If the record has changed, the next sweep handles it.
+    // If the note has changed, the removal fails, and the next sweep handles the note.
     let _ = request.send().await;
     Ok(is_swept)
 }
@@ -184,7 +184,7 @@ async fn sweep_one(
 enum RemovalResult {
     Tombstone,
     Nothing,
-    /// The item was written since it was read.
+    /// The item was written after it was read.
     Changed,
 }
 
@@ -226,7 +226,7 @@ async fn remove(
     }
 }
 
-/// Removes the mark from an item that a writer's update has created from a tombstone.
+/// Removes the mark from an item that a client's update has created from a tombstone.
 async fn unmark(
     client: &Client,
     table: &str,
@@ -247,9 +247,9 @@ async fn unmark(
     }
 }
 
-/// Restores an item that a writer's update made of a tombstone after the tombstone was read and
-/// before it was removed. This is detected only afterwards, because no condition can express that
-/// an item has only its key.
+/// Restores an item that was removed by mistake: a client's update changed the tombstone into this
+/// item after it was read and before it was removed. The removal cannot prevent this, because no
+/// condition can express that an item has only its key.
 async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
@@ -258,7 +258,7 @@ async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item)
         .expression_attribute_names("#key", &schema.partition.name);
     match request.send().await {
         Ok(_) => Ok(()),
-        // A later write of the item takes precedence.
+        // A later write by a client takes precedence over the restored item.
         Err(error) if is_condition_failed(&error) => Ok(()),
         Err(error) => Err(fatal!(
             "an item of `{table}` that was written while its tombstone was removed could not be restored: {}; put this item yourself: {}",
@@ -306,7 +306,7 @@ mod tests {
             (1_000, 60, 1_064, 1),
             (1_000, 60, 1_065, 0),
             (1_000, 900, 1_065, 840),
-            // The state is from a version that did not record switches.
+            // An older version wrote the state without the time of the switch.
             (0, 60, 1_000, 0),
             // The clock was set back by an hour.
             (5_000, 60, 1_400, 65),

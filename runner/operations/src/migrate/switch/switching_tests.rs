@@ -1,4 +1,5 @@
-//! Tests of concurrent commands, and of commands after one that died, on a store in this process.
+//! Tests of concurrent commands, and of commands after a command that was killed, on a store in
+//! this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -95,7 +96,7 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// Returns the plan with a way back.
+/// Returns the plan with an `inverse`.
 pub(crate) fn plan_with_way_back() -> Plan {
     let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
     let source = Source { table: "pets".into(), items: vec![output], split: None, archive: false };
@@ -123,7 +124,7 @@ pub(crate) async fn is_in(context: &Context, phase: Phase) {
     set_state(context, |state| state.phase = phase).await;
 }
 
-/// Returns how functions follow a migration; its plan has this fingerprint.
+/// Returns the entry of an active migration whose plan has this fingerprint.
 pub(crate) fn followed(direction: Direction, fingerprint: &str, since: i64) -> Followed {
     Followed { direction, fingerprint: fingerprint.to_owned(), since }
 }
@@ -159,7 +160,7 @@ async fn two_concurrent_starts_have_one_fence() {
     // The tasks were created after the fence was set.
     let since = state.since;
     assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
-    // Effects after the first fence take precedence over a backfill, so that fence must be kept.
+    // The first fence must be kept, because effects after it take precedence over the backfill.
     assert_eq!(fence, Some(since));
     assert!(first.unwrap_err().to_string().contains("another command"));
     second.unwrap();
@@ -170,7 +171,7 @@ async fn two_concurrent_starts_have_one_fence() {
 async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
-    // The command died after it had reversed the migration.
+    // The command was killed after it had reversed the direction of the migration.
     let dead = |state: &mut State| {
         state.phase = Phase::CuttingOver;
         (state.holder, state.held_at) = (Some("dead".to_owned()), Some(5));
@@ -185,7 +186,7 @@ async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     hold.follow().await.unwrap();
     let active = control.active().await.unwrap();
     assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
-    // The dead command has closed the route, so writers are still blocked.
+    // The killed command has closed the route, so writers are still blocked.
     hold.block_writers(0).await.unwrap();
     assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
     assert!(matches!(hold.release().await, Ok(RollbackResult::RolledBack)));
@@ -193,12 +194,12 @@ async fn a_command_that_takes_over_a_switch_follows_the_sources_again() {
     assert_eq!((route.read, route.write), (Side::Source, Side::Source));
     let state = context.state(NAME).await.unwrap();
     assert_eq!((state.phase, state.holder, state.held_at), (Phase::Ready, None, None));
-    // The next command closes an open route, so writers are blocked from now on.
+    // The next command closes the open route and records a new time.
     claimed(context).await.block_writers(0).await.unwrap();
     assert!(context.state(NAME).await.unwrap().held_at > Some(5));
 }
 
-/// Returns a plan that changes the items of `cats` in place, with a way back.
+/// Returns a plan with an `inverse` that changes the items of `cats` in place.
 pub(crate) fn plan_in_place(name: &str) -> Plan {
     let source = |transform: &str| {
         let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
@@ -218,7 +219,7 @@ async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
         assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
         let why = first.and(second).unwrap_err();
         assert!(why.to_string().contains("the running migration"), "{why}");
-        // The refused migration was not started, so it conflicts with no other one.
+        // The refused migration was not started, so it conflicts with no other migration.
         let states = served.context.control.states().await.unwrap();
         assert_eq!(states.len(), 1);
         let begun = states[0].migration.as_str();
@@ -237,12 +238,12 @@ async fn an_ended_migration_is_not_followed() {
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan(), 0).await.unwrap();
     assert!(served.fence().await.is_some());
-    // An `abort` has died after its first write.
+    // An `abort` was killed after its first write.
     let end = Move::Abort { kind: Kind::Restructure, touches: false };
     context.make(NAME, Guard::default(), &end).await.unwrap();
     assert_eq!(served.fence().await, None);
 
-    // An older version could leave an ended migration followed. The status shows this, and the
+    // An older version could leave an ended migration active. The status reports this, and the
     // command that corrects it.
     let expect = Expect::phases(&[Phase::Aborted]);
     let still = followed(Direction::Forward, "f", 1);
@@ -266,7 +267,8 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     begin(context, &plan, 0).await.unwrap();
     is_in(context, Phase::CutOver).await;
     let fence = served.fence().await;
-    // The clock is frozen, so the first command waits for its fence; later both wait for workers.
+    // The clock is frozen, so the first command waits for its fence. Later, both commands wait for
+    // workers.
     served.clock(json!({"freeze": true})).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
@@ -304,17 +306,17 @@ async fn an_interrupted_change_back_resumes() {
     // Returns the run that the command waits for, and the fence of its direction.
     let reverted = async || {
         let ended = in_place::revert(context, NAME, &plan, &fingerprint, &arguments).await;
-        assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+        assert_eq!(ended, Ok(Exit::TimedOut), "no worker runs");
         (context.state(NAME).await.unwrap().run, served.fence().await)
     };
     let first = reverted().await;
     assert_eq!((first.0, context.tasks_of(NAME, 1).await.unwrap().len()), (1, 1));
     assert_eq!(reverted().await, first);
-    // A later run, such as a comparison, may have found items that this run did not change.
+    // After a later run, such as a comparison, a new run is needed.
     set_state(context, |state| state.run = 2).await;
     let anew = reverted().await;
     assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
-    // A complete run is not resumed, because a step after it has failed.
+    // A complete run is not resumed, because its fence may be too old.
     let task = context.tasks_of(NAME, 3).await.unwrap().remove(0);
     let is_done = |task: &mut Task| !std::mem::replace(&mut task.done, true);
     context.control.change(task, is_done).await.unwrap();
@@ -324,7 +326,7 @@ async fn an_interrupted_change_back_resumes() {
 
 /// Moves a migration to a phase, with a recent comparison of `compared` items.
 async fn compared_in(served: &Served, phase: Phase, run: u64, compared: u64) {
-    // The time is after the stream was enabled.
+    // The time must be later than the creation of the stream.
     let at = served.context.now().await + 30;
     let verified = Verified { at, compared, ..Verified::default() };
     set_state(&served.context, |state| {
@@ -339,7 +341,7 @@ async fn a_completion_in_place_resumes_its_comparison() {
     let (context, control) = (&served.context, &served.context.control);
     let plan = Plan { segments: 2, ..plan_in_place(NAME) };
     begin(context, &plan, 0).await.unwrap();
-    // The operator's `complete` does not resume a comparison of `verify`.
+    // `complete` does not resume a comparison that `verify` started.
     compared_in(&served, Phase::CutOver, 1, 0).await;
     set_state(context, |state| state.begin_comparison(1, None)).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
@@ -376,7 +378,8 @@ async fn a_completion_in_place_resumes_its_comparison() {
     };
     left_with(2).await;
     assert_eq!(offered().await, "weir migrate complete move");
-    // The findings of the comparison may be outdated, so it is not resumed.
+    // The comparison has found a difference, and the item may have been corrected later, so the
+    // comparison is not resumed.
     done(2, 0, 1).await;
     assert_eq!(offered().await, "weir migrate resume move");
     left_with(3).await;
@@ -388,7 +391,7 @@ async fn a_completion_in_place_resumes_its_comparison() {
     };
     let ended = async { tokio::join!(complete(), rest).0 };
     let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
-    assert_eq!(ended.expect("it waits for another run"), Ok(Exit::Done));
+    assert_eq!(ended.expect("`complete` waits for another run"), Ok(Exit::Done));
     let state = context.state(NAME).await.unwrap();
     assert_eq!((state.phase, state.run), (Phase::Completed, 3));
     assert_eq!((state.verified.unwrap().run, state.comparing), (3, None));
@@ -402,7 +405,7 @@ async fn two_concurrent_completions_wait_for_one_comparison() {
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan_in_place(NAME), 0).await.unwrap();
     compared_in(&served, Phase::CutOver, 1, 0).await;
-    // Just before the slower command starts a comparison, the other command starts one.
+    // The other command starts a comparison just before the slower command does.
     let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
     let now = context.now().await;
     let script = move |operation: &str, body: &str| {
@@ -450,7 +453,7 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
     let complete = async |archive| {
         let ended = in_place::complete(context, &plan, &fingerprint, &state, &arguments, archive);
         let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
-        ended.expect("nothing waits for workers")
+        ended.expect("`complete` waits for workers")
     };
     let refused = complete(ArchiveEnd::Erase(&[])).await.unwrap_err().to_string();
     assert!(refused.contains("weir migrate complete move --without-archive"), "{refused}");
@@ -512,7 +515,7 @@ async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
         estimate::all_refused(&served.context, &plan, &migration).await.unwrap()
     };
     let fails = ".v = (.v | tonumber)";
-    assert_eq!(refused(fails).await, None, "there is nothing to try");
+    assert_eq!(refused(fails).await, None, "there are no samples");
     let put = async |p: &str, v: &str| {
         let put = served.context.control.client.put_item().table_name("cats");
         put.item("p", Sdk::S(p.to_owned())).item("v", Sdk::S(v.to_owned())).send().await.unwrap();
@@ -522,7 +525,7 @@ async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
     assert!(why.contains("\"k\""), "{why}");
     assert_eq!(refused(".").await, None);
     put("l", "7").await;
-    assert_eq!(refused(fails).await, None, "one of two can be transformed");
+    assert_eq!(refused(fails).await, None, "one of two samples can be transformed");
 }
 
 #[tokio::test]
@@ -538,7 +541,7 @@ async fn an_inverse_that_reads_unwritten_attributes_is_reported_in_place() {
     };
     plan.inverse = vec![source];
     let Err(PlanErrors::Plan(errors)) = check(&served.context, &plan).await else {
-        panic!("a way back from a table that nothing is written to was taken")
+        panic!("an inverse that reads a table without targets was accepted")
     };
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].place, "inverse[0].table");
@@ -552,7 +555,7 @@ async fn a_table_without_a_stream_is_reported_with_the_command_for_one() {
     let update = served.context.control.client.update_table().table_name("cats");
     update.stream_specification(off).send().await.unwrap();
     let Err(PlanErrors::Other(why)) = check(&served.context, &plan()).await else {
-        panic!("a table without a stream was taken")
+        panic!("a table without a stream was accepted")
     };
     let why = why.to_string();
     let command = "--table-name cats --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES`";
@@ -569,7 +572,7 @@ async fn a_missing_table_is_reported_with_existing_ones() {
     let mut plan = plan();
     plan.from[0].table = "cat".into();
     let Err(PlanErrors::Plan(errors)) = check(&served.context, &plan).await else {
-        panic!("a plan with a table that is not there was taken")
+        panic!("a plan with a missing table was accepted")
     };
     let known = "there is no table `cat`; existing tables are cats, pets, weir-migrations";
     assert!(errors.iter().any(|error| error.reason == known), "{errors:?}");

@@ -1,4 +1,4 @@
-//! Decides when the hooks of a verb run, and writes the text for their standard input.
+//! Decides when the hooks of a verb run, and formats the JSON for their standard input.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(crate) async fn before(context: &Context, verb: &str, migration: &str) -> Re
     ran.map_err(|reason| refused!("{reason}; nothing was changed"))
 }
 
-/// Runs the hook for the result of a verb. Returns the result of the verb and the hook together.
+/// Runs the hook for the result of a verb. Returns the combined result of the verb and the hook.
 pub(crate) async fn after(
     context: &Context,
     verb: &str,
@@ -55,7 +55,7 @@ pub(crate) async fn after(
 
 async fn run(context: &Context, hook: &str, migration: &str, reason: Option<&str>) -> Result<()> {
     let Some(program) = context.hooks.program(hook) else { return Ok(()) };
-    // Facts that cannot be read are left out. After a failed verb, this may be all of them.
+    // Facts that cannot be read are omitted. After a failed verb, this may apply to all facts.
     let limit = stream_lag::look_limit(&context.endpoint, None);
     let mut watcher = Watcher::with_limit(limit);
     let status = status::describe(context, migration, Some(&mut watcher)).await;

@@ -69,7 +69,7 @@ pub(crate) struct VerifyArguments {
     /// Repair the differences on the side that clients do not use, then compare again
     #[arg(long)]
     repair: bool,
-    /// Seconds for everything, including repair and second comparison
+    /// Seconds for the entire command, including the repair and the second comparison
     #[arg(long, default_value_t = 3600)]
     timeout: u64,
 }
@@ -80,11 +80,12 @@ impl VerifyArguments {
     }
 }
 
-/// Compares, and moves a migration without differences to `ready`. After the cut-over, compares the writes
-/// since then with their copies in the sources. Ends in time, even if the store does not respond.
+/// Compares sources and targets, and moves a migration without differences to `ready`. After the
+/// cut-over, compares the targets with the sources, to which later writes are copied back. Returns
+/// within the time limit, even if the store does not respond.
 pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
-    // A wait for workers ends with a report at its own limit. The extra time is for a response that
-    // does not come.
+    // A wait for workers reports its own timeout. The additional time is for a request that gets no
+    // response.
     let most = arguments.limit().saturating_add(ANSWER_LIMIT);
     within(most, verified(context, arguments)).await
 }
@@ -110,7 +111,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     let way = if state.phase == Phase::CutOver { BACK } else { THERE };
     if way.direction == Direction::Reverse && plan.inverse.is_empty() {
         return Err(refused!(
-            "`{}` is cut over, and its plan has no `inverse`, so there is no way back to compare",
+            "`{}` is cut over, and its plan has no `inverse`, so nothing is copied back to compare",
             arguments.name
         ));
     }
@@ -138,7 +139,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     report(context, &arguments.name, plan.kind, &found);
     if differences(&found) > 0 {
         not_repairable(&found, way.direction).iter().for_each(|line| say(line));
-        // Another repair would change nothing.
+        // Another repair would change no item.
         if differences(&found) == not_repaired(&found) {
             output::next(&[(
                 &format!("weir migrate verify {}", arguments.name),
@@ -161,7 +162,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     Ok(Exit::Done)
 }
 
-/// Returns what to do about the differences that no repair removes.
+/// Returns advice about the differences that a repair cannot remove.
 fn not_repairable(found: &Progress, direction: Direction) -> Vec<&'static str> {
     let refused = match direction {
         Direction::Forward => "`refused` items: change them, or abort and correct the plan",
@@ -182,9 +183,9 @@ fn not_repairable(found: &Progress, direction: Direction) -> Vec<&'static str> {
     found.map(|(_, line)| line).collect()
 }
 
-/// Replays records that have not reached their targets for so long that a mapping may no longer
-/// deliver them. A change in place has no separate targets, so its comparison has repaired
-/// everything.
+/// Replays records that have not been applied for so long that the event source mapping may no
+/// longer deliver them. A change in place has no separate targets, so its comparison has already
+/// repaired all items.
 async fn repair_lost(
     context: &Context,
     name: &str,
@@ -206,7 +207,8 @@ async fn repair_lost(
     drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
 }
 
-/// Warns of items in the targets that the migration did not write. They are no differences before the cut-over.
+/// Warns about items in the targets that the migration did not write. Before the cut-over, these
+/// items do not count as differences.
 fn warn_of_foreign(direction: Direction, foreign: u64) {
     if direction == Direction::Forward && foreign > 0 {
         say(&format!(
@@ -246,10 +248,10 @@ fn report(context: &Context, name: &str, kind: Kind, found: &Progress) {
 pub(crate) struct ComparisonResult {
     pub(crate) found: Progress,
     pub(crate) run: u64,
-    /// The store's time at the beginning: all earlier writes were compared.
+    /// The store's time at which the comparison began. All earlier writes were compared.
     pub(crate) began: i64,
-    /// The beginning by the clock of responses, which workers use in problem notes; `None` if
-    /// responses have no time.
+    /// The time at which the comparison began, by the clock of responses, which workers use in
+    /// problem notes; `None` if responses have no time.
     began_by_answers: Option<i64>,
 }
 
@@ -265,7 +267,7 @@ impl ComparisonResult {
         }
     }
 
-    /// Removes notes of problems that the comparison did not find any more.
+    /// Removes the notes of earlier problems if the comparison found no difference.
     async fn forget_problems(&self, context: &Context, name: &str) -> Result<()> {
         match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
             Some(began) => problems::forget(context, name, began).await,
@@ -293,8 +295,8 @@ async fn compared(
     Ok(Some(compared.found))
 }
 
-/// Compares everything, and moves the migration to `ready` or `tailing`; `None` if the time limit
-/// was reached.
+/// Compares sources and targets, and moves the migration to `ready` or `tailing`; `None` if the
+/// time limit was reached.
 pub(crate) async fn compare(
     context: &Context,
     name: &str,
@@ -303,7 +305,7 @@ pub(crate) async fn compare(
     compared(context, name, THERE, false, limit).await
 }
 
-/// Compares everything without a phase change; `None` if the time limit was reached.
+/// Compares sources and targets without a phase change; `None` if the time limit was reached.
 pub(crate) async fn look_through(
     context: &Context,
     name: &str,
@@ -320,10 +322,10 @@ pub(crate) async fn look_through(
     Ok(found.map(|found| ComparisonResult { found, run, began, began_by_answers }))
 }
 
-/// Compares everything before a migration ends, without repairs; `None` if the time limit was
-/// reached. If the command that ends the migration is run again, it resumes the open segments,
-/// unless a finished one has a difference. Each run also proves that writes since the comparison
-/// began are applied.
+/// Compares sources and targets before a migration ends, without repairs; `None` if the time limit
+/// was reached. If the command that ends the migration is run again, it resumes the open segments,
+/// unless a finished segment has a difference. Each run of the command also proves that writes
+/// since the beginning of the comparison are applied.
 pub(crate) async fn look_on(
     context: &Context,
     name: &str,
@@ -336,7 +338,7 @@ pub(crate) async fn look_on(
     Ok(found.map(|found| ComparisonResult { found, run, began, began_by_answers: None }))
 }
 
-/// Resumes or starts the comparison before a migration ends. Returns its number and the time at
+/// Resumes or starts the comparison before a migration ends. Returns its run number and the time at
 /// which it began. If two commands run concurrently, one starts the comparison and the other
 /// resumes it.
 async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> Result<(u64, i64)> {
@@ -378,7 +380,7 @@ async fn compared_in(
     for table in plan.source_tables(direction) {
         make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
     }
-    // For a change in place, sources and targets are the same items.
+    // A change in place has no separate targets to compare.
     if !plan.kind.is_in_place() {
         let run = Run { work: Work::CheckTarget, ..run };
         for table in plan.target_tables(direction) {
@@ -401,8 +403,8 @@ pub(crate) async fn finished(
         (FailureTolerance::new(limit), "nothing could be read".to_owned());
     let mut known = Progress::default();
     loop {
-        // A task may have been ended before its work was done. Its table then counts as not
-        // compared.
+        // A task may have been superseded before its work was done. Then the run is incomplete,
+        // although all its tasks are done.
         let seen_now = context
             .tasks_of(name, run)
             .await

@@ -1,11 +1,11 @@
-//! Detects what a stream does not show: writes from before it was enabled, and child shards that it
-//! does not list yet.
+//! Detects what is missing from a stream: writes from before it was enabled, and child shards that
+//! it does not list yet.
 
 use crate::migrate::drain::proof::RecordSelection;
 use client::shards::Stream;
 
-/// Returns why a stream lacks writes since the last comparison began; `None` if the stream has all of them.
-/// For example, a change of the view type needs a new stream.
+/// Returns why a stream lacks writes since the last comparison began; `None` if the stream has all
+/// of them. For example, a change of the view type creates a new stream.
 pub(crate) fn gap(stream: &Stream, counted: RecordSelection) -> Option<String> {
     let table = &stream.table;
     if !stream.enabled {
@@ -24,7 +24,7 @@ pub(crate) fn gap(stream: &Stream, counted: RecordSelection) -> Option<String> {
     ))
 }
 
-/// Returns true if an ended shard has a child shard, or needs none.
+/// Returns true if a closed shard has a child shard, or needs none because the stream is disabled.
 pub(crate) fn has_child(stream: &Stream, id: &str) -> bool {
     let is_child = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
         shard.parent_shard_id.as_deref() == Some(id)

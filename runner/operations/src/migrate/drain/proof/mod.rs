@@ -1,16 +1,15 @@
-//! The drain proof: every record of every shard of the source streams that concerns the migration
-//! is applied.
+//! The drain proof: it proves that every record of the migration, in every shard of the source
+//! streams, is applied.
 //!
-//! Each record's effect is compared with its targets. Positions of pollers are not used, so the
-//! same proof works on AWS. A record needs to be proved only once, because no target loses an
-//! effect. A drain may therefore start while clients still write, and has little left to read when
-//! they stop.
+//! The proof compares each record's effect with its targets. It uses no checkpoints of pollers, so
+//! it also works on AWS. A record is proved only once, because no target loses an effect. Therefore
+//! a drain may start while clients still write. When they stop, few records remain to be read.
 //!
-//! Records from before the start do not count, because the backfill has read their writes. A shard
-//! that is trimmed during the read is treated like one that is no longer listed. Items of other
-//! writers, and collisions since the last comparison, are never proved; another comparison has to
-//! check them. Items that cannot be transformed or converted back are judged by their final state
-//! (`refusals`).
+//! Records from before the start of the migration are ignored, because the backfill has read their
+//! writes. A shard that is trimmed during the read is treated like a shard that is no longer
+//! listed. Items of other writers, and collisions since the last comparison, are never proved; only
+//! another comparison can check them. Items that cannot be transformed or converted back are judged
+//! by their final state (`refusals`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -49,14 +48,14 @@ const SHARDS_AT_ONCE: usize = 32;
 pub(crate) struct RecordSelection {
     /// Only records made after this second need a proof.
     pub(crate) since: i64,
-    /// The second in which the last comparison began. The comparison has judged earlier refusals. A
-    /// stream that was enabled since then lacks some writes.
+    /// The second in which the last comparison began. The comparison has reported earlier items
+    /// that cannot be transformed. A stream that was enabled after this second lacks some writes.
     pub(crate) compared: i64,
 }
 
 impl RecordSelection {
-    /// Returns bounds: records made after `since` need a proof, and refusals count from `compared`
-    /// on.
+    /// Returns these bounds. Records made after `since` need a proof. Items that cannot be
+    /// transformed count if they were written after `compared`.
     pub(crate) fn new(since: i64, compared: i64) -> Self {
         Self { since, compared }
     }
@@ -67,14 +66,14 @@ pub(crate) struct Drain {
     endpoint: String,
     client: Client,
     migration: Migration,
-    /// The inverse migration, if the way back must stay possible.
+    /// The inverse migration; `None` if the targets need not be convertible back into source items.
     inverse: Option<Migration>,
     tables: Vec<String>,
     counted: RecordSelection,
     /// Seconds by which the time of a record may be before its write, because of rounding.
     behind: i64,
     shards: BTreeMap<(String, String), Shard>,
-    /// The reason why the streams lack some writes, if they do.
+    /// The reason why the streams lack some writes; `None` if they have all writes.
     gap: Option<String>,
 }
 
@@ -84,17 +83,18 @@ pub(crate) struct DrainPass {
     pub(crate) shards: usize,
     /// Number of records that concern the migration.
     pub(crate) records: u64,
-    /// Number of records that were read, but may not be applied yet.
+    /// Number of records that were read, but are not proved to be applied.
     pub(crate) waiting: u64,
-    /// Whether the shards may have more records, because too many unproved ones wait.
+    /// True if the shards may have more records, because the read paused at the maximum of unproved
+    /// records.
     pub(crate) is_partial: bool,
-    /// The oldest waiting write: the latest second (since 1970) at which it can have been made, and
-    /// its table.
+    /// The latest possible time of the oldest waiting write, in seconds since 1970, and the table
+    /// of this write.
     pub(crate) oldest: Option<(i64, String)>,
     /// Seconds by which the time of a record may be before its write.
     pub(crate) behind: i64,
-    /// The reason why not everything is proved. `None` if everything is proved, apart from records that can
-    /// never be proved.
+    /// The reason why some record is not proved; `None` if all records are proved, except those
+    /// that can never be proved.
     pub(crate) missing: Option<String>,
     /// A problem that waiting cannot solve, for example an item that cannot be transformed.
     pub(crate) hopeless: Option<String>,
@@ -107,7 +107,7 @@ struct Shard {
     records: u64,
     /// Records that are not proved to be applied, in order.
     waiting: VecDeque<WaitingRecord>,
-    /// Whether the last pass stopped before the end of the shard.
+    /// True if the last pass stopped before the end of the shard.
     is_partial: bool,
     missing: Option<String>,
     /// A problem that waiting cannot solve.
@@ -119,9 +119,9 @@ struct Shard {
 /// The reason why a record is not proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum UnprovedReason {
-    /// The record is not applied yet, for this reason.
+    /// The record is not applied yet. The value is the reason.
     NotYet(String),
-    /// The record will never be applied, for this reason.
+    /// The record will never be applied. The value is the reason.
     Never(String),
 }
 
@@ -160,7 +160,8 @@ impl Drain {
         }
     }
 
-    /// Sets how many seconds a record's time may be before its write, because the store rounds it.
+    /// Sets the number of seconds by which a record's time may be before its write, because the
+    /// store rounds times down.
     pub(crate) fn with_times_behind(self, behind: i64) -> Self {
         Self { behind, ..self }
     }
@@ -189,14 +190,14 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // Waiting records may correct a refused item, unless its current version cannot be
-            // transformed.
+            // Only items whose current version cannot be transformed count here, because waiting
+            // records may correct the other refused items.
             drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
         }
         if let Some(gap) = &self.gap {
-            // A gap is reported before anything else, because waiting does not help.
+            // A gap takes precedence over other problems, because waiting does not help.
             drained.hopeless = Some(gap.clone());
         }
         Ok(drained)
@@ -228,7 +229,7 @@ impl Drain {
         let mut outcome = Ok(());
         for (of_table, key, mut state, looked) in looks {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
-                state.missing = Some("it is closed; its child shards are not listed yet".into());
+                state.missing = Some("closed shard: its child shards are not listed yet".into());
             }
             // The results of the other shards are kept if one fails.
             self.shards.insert(key, state);
@@ -237,12 +238,13 @@ impl Drain {
         outcome
     }
 
-    /// Replays waiting records that were made at `second` or before, if the migration's state is the expected
-    /// one. In the reverse direction of a restructuring migration, `there` is the forward migration. Returns
-    /// the number of targets that had to be written.
+    /// Replays waiting records whose time is `second` or earlier, if the migration's state is the
+    /// expected one. In the reverse direction of a restructuring migration, `there` is the forward
+    /// migration. Returns the number of targets that had to be written.
     ///
     /// # Errors
-    /// When the state is not the expected one, or a target or the control table cannot be read or written.
+    /// When the state is not the expected one, or a target or the control table cannot be read or
+    /// written.
     pub(crate) async fn say_again(
         &self,
         control: &Control,
@@ -262,7 +264,8 @@ impl Drain {
         Ok(written)
     }
 
-    /// Reads and proves records of a shard alternately, until its end or an unapplied record.
+    /// Alternates between reading and proving records of a shard, until its end or a record that is
+    /// not applied.
     async fn look_at(
         &self,
         stream: &Stream,
@@ -278,7 +281,7 @@ impl Drain {
                 return Ok(());
             }
             if shard.waiting.len() >= WAITING_MAX {
-                // The full queue has only records that can never be proved, so reading must stop.
+                // All records in the full queue can never be proved, so the read must stop.
                 shard.missing.clone_from(&shard.hopeless);
                 return Ok(());
             }
@@ -301,7 +304,7 @@ impl Drain {
             let records = match stream.next_page(id, &mut shard.place).await {
                 Ok(Some(records)) => records,
                 Ok(None) => return Ok(true),
-                // The records after this position are trimmed, but later ones may exist.
+                // The next records after this position are trimmed, but later records may exist.
                 Err(Refusal::Trimmed) if shard.place.last().is_some() => {
                     shard.place = Place::new(Start::TrimHorizon);
                     continue;
@@ -332,8 +335,8 @@ impl Drain {
             return Ok(());
         }
         let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
-        // The comparison has judged earlier writes. A record that seems a little older may still be
-        // newer, because clocks differ and times are rounded.
+        // The comparison has checked earlier writes. A record that seems slightly older than the
+        // comparison may still be newer, because clocks differ and times are rounded.
         let unsure = CLOCKS_SECONDS.saturating_add(self.behind);
         let is_judged = !is_since(self.counted.compared.saturating_sub(unsure));
         let effects = match self.migration.decide(&decoded, &Found::default()) {
@@ -361,12 +364,12 @@ impl Drain {
         Ok(())
     }
 
-    /// Checks waiting records, oldest first, and removes those that are applied. Returns what the
-    /// first unapplied record lacks. Later records are not checked yet, because records are applied
-    /// in order.
+    /// Checks waiting records, oldest first, and removes those that are applied. Returns why the
+    /// first unapplied record is not applied; `None` if there is no such record. Later records are
+    /// not checked yet, because records are applied in order.
     async fn prove(&self, shard: &mut Shard) -> Result<Option<String>> {
         shard.hopeless = None;
-        // No record before this position can ever be proved.
+        // The records before this position can never be proved.
         let mut begin = 0;
         while begin < shard.waiting.len() {
             let end = shard.waiting.len().min(begin + PROVED_TOGETHER);
@@ -393,7 +396,8 @@ impl Drain {
         Ok(None)
     }
 
-    /// Returns why records are not applied, by queue position; `folded` has their merged effects.
+    /// Returns the reasons why records are not applied, by queue position; `folded` has the merged
+    /// effects of the records.
     async fn unproved(&self, folded: Folded) -> Result<BTreeMap<usize, UnprovedReason>> {
         let mut lacks = BTreeMap::new();
         let mut lack = |records: Vec<usize>, what: &UnprovedReason| {
@@ -409,7 +413,8 @@ impl Drain {
             }
         }
         for (target, joined) in folded.rewrites {
-            // An item that cannot be transformed is reported with its own record, not here.
+            // An item that cannot be transformed is ignored here, because it is reported with its
+            // own record.
             let is_settled = stands(&target).is_none_or(|item| {
                 let rewrite = self.migration.rewrite(&target.table, item);
                 matches!(rewrite, Ok(Rewrite::Keep) | Err(_))
@@ -437,8 +442,9 @@ impl Drain {
         Ok(lacks)
     }
 
-    /// Returns the first item that the next comparison would refuse, whatever records still wait:
-    /// its current version cannot be transformed, or there were too many such items to keep.
+    /// Returns a message about the first item that the next comparison would refuse, even while
+    /// records wait. Its current version cannot be transformed, or there were too many such items
+    /// to keep.
     async fn refused_now(&mut self) -> Result<Option<String>> {
         for place in self.shards.keys().cloned().collect::<Vec<_>>() {
             let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
@@ -455,7 +461,8 @@ impl Drain {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
             }
-            // The items need no further read until a new version of one of these items is refused.
+            // These items need no further read until a new version of one of them cannot be
+            // transformed.
             if let Some(shard) = self.shards.get_mut(&place) {
                 shard.refused.trust();
             }
@@ -463,8 +470,8 @@ impl Drain {
         Ok(None)
     }
 
-    /// Returns the first item that the next comparison would refuse, or whose earlier targets are
-    /// wrong. The other items are correct and are removed from the list. All records must be
+    /// Returns a message about the first item that the next comparison would refuse, or whose
+    /// earlier targets are wrong. Removes the correct items from the list. All records must be
     /// applied before the call.
     async fn refused(&mut self) -> Result<Option<String>> {
         let mut first = None;
@@ -486,7 +493,7 @@ impl Drain {
         Ok(first)
     }
 
-    /// Returns the targets of an item; for a change in place, only the item itself.
+    /// Returns the targets of an item; empty for a change in place.
     fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>> {
         if self.migration.kind().is_in_place() {
             self.migration.rewrite(table, item)?;
@@ -495,8 +502,8 @@ impl Drain {
         Ok(self.migration.outputs(table, item)?)
     }
 
-    /// Returns what is still wrong because of a refused item; `None` if a later version corrected
-    /// it.
+    /// Returns a message about a refused item that is still wrong; `None` if a later version
+    /// corrected it.
     async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>> {
         let now = tables::get(&self.client, table, &refused.key).await?;
         let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));
@@ -516,9 +523,9 @@ impl Drain {
         if refused.reason.is_none() {
             return Ok(None);
         }
-        // Two faults are possible. A target of an earlier version remains if the record after the refused
-        // version did not name it. A current target is missing if that record assumed that the target already
-        // existed.
+        // Two faults are possible, both caused by the record after the refused version. An earlier
+        // target remains if this record did not name it. A current target is missing if this record
+        // assumed that the target already existed.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
         for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
@@ -572,8 +579,8 @@ fn of_target(
         None => Registers::default(),
         Some(Ok(known)) => known,
         Some(Err(_)) if target.adopts => Registers::default(),
-        // The migration never changes an item that it did not write, so the item proves nothing
-        // about a deletion.
+        // The migration never changes an item that it did not write. So the presence of this item
+        // does not show whether a deletion was applied.
         Some(Err(_)) => {
             let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
             return (!is_same).then(|| {

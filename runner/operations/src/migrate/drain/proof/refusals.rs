@@ -1,8 +1,8 @@
-//! Items of a shard that were written since the last comparison, and that a new comparison would refuse: they
-//! cannot be transformed, or do not convert back to the same item.
+//! Refused items: items of a shard, written since the last comparison, that a new comparison would
+//! refuse. They cannot be transformed, or do not convert back to the same item.
 //!
-//! An item is kept only once, however often it was written. Only its final state and the targets of its
-//! earlier versions matter.
+//! An item has one entry, however often it was written, because only its final state and the
+//! targets of its earlier versions matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +12,24 @@ use rules::migration::Target;
 
 use crate::migrate::failure::Failure;
 
-/// Maximum number of items that are kept for another check. If there are more, the plan is probably
-/// wrong.
+/// Maximum number of refused items that are kept for another check. If there are more, the plan is
+/// probably wrong.
 const ITEMS_MAX: usize = 1_000;
-/// Maximum number of targets that are kept for an item: those of the versions before a version that
-/// cannot be transformed.
+/// Maximum number of targets that are kept for an item. They are the targets of the versions before
+/// a version that cannot be transformed.
 const TARGETS_MAX: usize = 1_000;
 
 /// The refused items of one shard.
 #[derive(Default)]
 pub(crate) struct Refusals {
     items: BTreeMap<String, Refused>,
-    /// Whether more items were refused than are kept.
+    /// True if more than `ITEMS_MAX` items were refused.
     is_full: bool,
-    /// Whether an item had more targets than are kept.
+    /// True if an item had more than `TARGETS_MAX` targets.
     is_wide: bool,
 }
 
-/// An item, by its key.
+/// A refused item, identified by its key.
 #[derive(Clone)]
 pub(crate) struct Refused {
     pub(crate) key: Item,
@@ -38,7 +38,7 @@ pub(crate) struct Refused {
     /// The reason for the last version that could not be transformed; `None` if every version
     /// could.
     pub(crate) reason: Option<String>,
-    /// Whether the newest known version cannot be transformed.
+    /// True if the newest known version cannot be transformed.
     is_in_doubt: bool,
 }
 
@@ -83,7 +83,7 @@ impl Refusals {
         self.items.values().filter(|refused| refused.is_in_doubt)
     }
 
-    /// Marks the newest versions of all items as transformable.
+    /// Marks the newest versions of all items as transformable, after the caller has checked them.
     pub(crate) fn trust(&mut self) {
         self.items.values_mut().for_each(|refused| refused.is_in_doubt = false);
     }
@@ -93,8 +93,8 @@ impl Refusals {
         self.items.remove(&item_to_string(&refused.key));
     }
 
-    /// Returns the message that too many items were refused to keep them all; `None` if all are
-    /// kept.
+    /// Returns the message that too many items or targets were refused to keep them all; `None` if
+    /// all are kept.
     pub(crate) fn too_many(&self, table: &str) -> Option<String> {
         if self.is_wide {
             return Some(format!(
@@ -138,7 +138,7 @@ mod tests {
         Target { migration: "m".to_owned(), table: "pets".to_owned(), key, adopts: false }
     }
 
-    /// Goal: an item that is written repeatedly takes the place of only one item.
+    /// Goal: an item that is written repeatedly counts as one item.
     #[test]
     fn an_item_counts_once_with_all_that_it_was() {
         let mut refusals = Refusals::default();

@@ -1,4 +1,4 @@
-//! Tests of effects compared with targets, and of streams that lack some writes.
+//! Tests of the comparison of effects with targets, and of streams that lack some writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ fn item(value: &str) -> Item {
     item_from_str(&format!(r#"{{"p":{{"S":"k"}},"v":{{"S":"{value}"}}}}"#)).unwrap()
 }
 
-/// Returns the effect that the backfill has for an item, optionally from another source.
+/// Returns the effect of the backfill of an item, optionally from another source.
 fn said(migration: &Migration, value: &str, source: Option<&str>) -> (Target, Registers) {
     let effects = migration.backfill("cats", &item(value)).unwrap();
     let Some(Effect::Registers { target, registers }) = effects.into_iter().next() else {
@@ -67,7 +67,7 @@ fn a_target_shows_its_effects_or_never_will() {
     // A foreign item is never changed, so it is correct only if it is equal.
     assert_eq!(of(Some(&item("a"))), None);
     assert!(is_never(of(Some(&item("b")))));
-    // Two sources have an item with one target. The target shows only one of them, unless they are
+    // Items of two sources have the same target. The target shows only one of them, unless they are
     // equal.
     let with = |value| {
         let (_, other) = said(&migration, value, Some("another"));
@@ -77,7 +77,7 @@ fn a_target_shows_its_effects_or_never_will() {
     assert_eq!(of(Some(&with("a"))), None);
 }
 
-/// Returns a plan whose sources have numbers as text.
+/// Returns a plan that parses strings of the source items as numbers.
 fn of_numbers() -> Plan {
     let mut plan = plan_with_way_back();
     for (source, transform) in [(&mut plan.from, "tonumber"), (&mut plan.inverse, "tostring")] {
@@ -93,8 +93,8 @@ async fn put(served: &Served, key: &str, value: &str) {
     client.put_item().table_name("cats").set_item(Some(item)).send().await.unwrap();
 }
 
-/// Returns a store and its counted records. Its streams are older than all writes of the test, so
-/// all writes count.
+/// Returns a store, and a selection that covers all writes of the test, because the streams are
+/// older than these writes.
 async fn serve_older() -> (Served, RecordSelection) {
     let served = serve().await;
     let since = served.context.now().await;
@@ -105,8 +105,8 @@ async fn serve_older() -> (Served, RecordSelection) {
     (served, RecordSelection { since, compared: since })
 }
 
-/// Goal: an item that cannot be transformed is reported even while other records wait, and no
-/// longer once it is corrected.
+/// Goal: an item that cannot be transformed is reported until it is corrected, even while other
+/// records wait.
 #[tokio::test]
 async fn refused_items_are_reported_whatever_else_waits() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
@@ -116,13 +116,13 @@ async fn refused_items_are_reported_whatever_else_waits() {
     for (value, told) in [("bad", true), ("worse", true), ("2", false), ("bad", true)] {
         put(&served, "hot", value).await;
         let looked = drain.look().await.unwrap();
-        assert!(looked.missing.is_some(), "nobody applies anything");
+        assert!(looked.missing.is_some(), "no function applies changes");
         let hopeless = looked.hopeless.as_deref().unwrap_or_default();
         assert_eq!(hopeless.contains("that cannot be transformed"), told, "{value}: {hopeless}");
     }
 }
 
-/// Goal: if record times are rounded down, a record that seems older than the comparison may be
+/// Goal: if record times are rounded down, a record that may be newer than the comparison counts as
 /// newer.
 #[tokio::test]
 async fn a_record_that_may_be_newer_than_the_comparison_counts_as_newer() {
@@ -138,7 +138,7 @@ async fn a_record_that_may_be_newer_than_the_comparison_counts_as_newer() {
     }
 }
 
-/// Goal: if a store refuses an old iterator of a complete shard, no record is missed.
+/// Goal: no record is missed if a store refuses an old iterator of a closed shard.
 #[tokio::test]
 async fn an_older_iterator_that_is_refused_hides_no_record() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
@@ -162,7 +162,7 @@ async fn an_older_iterator_that_is_refused_hides_no_record() {
     }
 }
 
-/// Goal: an item that does not convert back blocks only while the way back is kept open.
+/// Goal: an item that does not convert back blocks a drain only while a revert must stay possible.
 #[tokio::test]
 async fn lost_changes_are_reported_while_the_reverse_direction_is_kept() {
     let (served, all) = serve_older().await;

@@ -1,5 +1,5 @@
-//! `weir migrate plan`: tries a plan on samples and reports the effects and costs. It writes
-//! nothing.
+//! `weir migrate plan`: tries a plan on samples, and reports the effects and costs. This module
+//! writes nothing.
 
 mod sizes;
 
@@ -34,13 +34,13 @@ use client::output::{self, Output, show};
 /// Write units per second that a new on-demand table accepts immediately. Source: DynamoDB
 /// developer guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
-/// A partition with a larger share of the writes is reported as hot.
+/// Share of the writes above which a partition is reported as hot.
 const HOT_SHARE: f64 = 0.1;
-/// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a large share may be a
-/// coincidence.
+/// Minimum number of sampled writes for a report of hot partitions. With fewer writes, a partition
+/// may have a large share by chance.
 const HOT_WRITES_MIN: u64 = 40;
-/// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of a single
-/// item are already a large share.
+/// Minimum number of sampled items for a report of hot partitions. With fewer items, the writes of
+/// a single item are already a large share.
 const HOT_SOURCES_MIN: u64 = 40;
 /// Number of samples that are shown as pairs of source and result.
 const SHOWN: usize = 2;
@@ -54,21 +54,21 @@ impl SampleResults {
     }
 }
 
-/// Facts about all items, estimated from the samples.
+/// Totals for all items, estimated from the samples.
 #[derive(Default)]
 struct EstimatedTotals {
     items: u64,
     source_bytes: f64,
-    /// Bytes of the targets afterwards, without marks. For a change in place, bytes of the changed
-    /// items.
+    /// Bytes of the targets after the migration, without marks. For a change in place, bytes of the
+    /// changed items.
     target_bytes: f64,
     cost: Cost,
-    /// Names in the plan that no sampled item has.
+    /// Messages about attribute names in the plan that no sampled item has.
     unmatched: Vec<String>,
     is_slip: bool,
-    /// Existing items in the targets.
+    /// Messages about targets that are not empty.
     occupied: Vec<String>,
-    /// Archives that a purge could not erase.
+    /// Messages about archives that a purge could not erase.
     archives: Vec<String>,
 }
 
@@ -84,23 +84,23 @@ struct SampleResults {
     bytes: u64,
     /// Number of items that a change in place leaves unchanged.
     kept: u64,
-    /// Number of items that the plan's program drops.
+    /// Number of source items for which the transform returns no item.
     dropped: u64,
     refused: Vec<String>,
     collisions: Vec<String>,
-    /// Items that the way back does not restore exactly.
+    /// Items that the inverse does not restore exactly.
     not_invertible: Vec<String>,
-    /// Updates of the old shape that a change in place loses.
+    /// Updates in the old format that a change in place loses.
     lost_writes: Vec<String>,
-    /// Tables that are changed in place, and whose items the plan may read in full.
+    /// Tables, changed in place, for which the transform may read any attribute.
     reads_any_attribute: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
-    /// The items of each target table afterwards, from which `inverse` reads.
+    /// The items of each target table after the migration, which are the input of `inverse`.
     of_targets: BTreeMap<String, Vec<model::Item>>,
 }
 
-/// Checks a plan, transforms samples, and reports the result.
+/// Checks a plan, transforms samples, and prints the report.
 pub(crate) async fn run(
     context: &Context,
     file: &Path,
@@ -176,14 +176,13 @@ impl EstimatedTotals {
     /// Adds a source table with its samples.
     fn add(&mut self, basis: Basis<'_>, table: &str, sample: &[model::Item], made: u64) {
         let facts = basis.tables.get(table);
-        // DescribeTable's count may be hours old, but there are at least as many items as were
-        // sampled.
+        // DescribeTable's count may be hours old, but the table has at least the sampled items.
         let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
         let tried = (sample.len() as u64).max(1);
         self.items += count;
         self.target_bytes += ratio(made, tried) * float(count);
         self.cost.add_table(basis, table, sample, float(count));
-        // DescribeTable's size is as old as its count, so it is not below that of the samples.
+        // DescribeTable's size may be hours old too, so the size of the samples is the minimum.
         let seen: u64 = sample.iter().map(|item| item.size() as u64).sum();
         let bytes = facts.map_or(0.0, |facts| float(facts.bytes));
         self.source_bytes += bytes.max(ratio(seen, tried) * float(count));
@@ -193,7 +192,7 @@ impl EstimatedTotals {
         }
     }
 
-    /// Adds the names in `inverse` that no item has which the plan makes of the samples.
+    /// Adds the attribute names in `inverse` that no transformed sample has.
     fn add_inverse(&mut self, inverse: &Migration, all: &SampleResults) {
         for (table, items) in &all.of_targets {
             for found in inverse.unmatched(table, items) {
@@ -205,7 +204,7 @@ impl EstimatedTotals {
     }
 }
 
-/// Returns the prices of a file, or those that Weir brings along.
+/// Returns the prices from a file, or by default the built-in prices.
 pub(crate) fn read_prices(file: Option<&Path>) -> Result<Prices> {
     let Some(file) = file else { return Ok(Prices::own().map_err(|error| error.to_string())?) };
     let name = file.display();
@@ -213,7 +212,7 @@ pub(crate) fn read_prices(file: Option<&Path>) -> Result<Prices> {
     Ok(Prices::parse(&text).map_err(|error| format!("`{name}`: {error}"))?)
 }
 
-/// Returns the migration of the way back; `None` if the plan has none.
+/// Returns the inverse migration; `None` if the plan has no `inverse`.
 fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Option<Migration>> {
     if plan.inverse.is_empty() {
         return Ok(None);
@@ -222,7 +221,7 @@ fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Optio
     compiled.map(Some).map_err(|errors| Failure::Fatal(lines(&errors)))
 }
 
-/// Returns why the first sample cannot be transformed, if no sample can.
+/// Returns why the first sample cannot be transformed; `None` if any sample can be transformed.
 ///
 /// # Errors
 /// When a table cannot be read.
@@ -263,7 +262,8 @@ fn try_one(
         all.reads_any_attribute.insert(table.to_owned());
     }
     if migration.kind().is_in_place() {
-        // On the way back, clients write the old names, so `inverse` reads those too.
+        // During a revert, clients write the old names, so `inverse` also reads items in the old
+        // format.
         all.of_targets.entry(table.to_owned()).or_default().push(item.clone());
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),
@@ -302,8 +302,8 @@ fn try_one(
     }
 }
 
-/// Returns why the way back does not restore an item, by the rules of a comparison; `None` if the item is
-/// restored. For a change in place, the changed item is compared.
+/// Returns why the inverse does not restore an item, by the rules of a comparison; `None` if it
+/// restores the item. For a change in place, the changed item is compared.
 fn lost(
     migration: &Migration,
     inverse: &Migration,
@@ -445,9 +445,9 @@ fn as_text(report: &Value) -> String {
         let dropped = at(report, "/dropped");
         text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
     }
-    // A purge cannot have a way back, so this is not reported for it.
+    // A purge can never be reverted, so this is not reported for it.
     if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
-        text.push_str("  no `inverse`: there is no way back\n");
+        text.push_str("  no `inverse`: the migration cannot be reverted\n");
     }
     for sample in at(report, "/samples").as_array().into_iter().flatten() {
         text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));
@@ -463,8 +463,8 @@ fn findings_text(report: &Value) -> String {
     let (tried, mut text) = (at(report, "/tried"), String::new());
     for (name, title) in [
         ("refused", "cannot be transformed"),
-        ("collisions", "two items for one key"),
-        ("not_invertible", "not restored by the way back"),
+        ("collisions", "two items with the same target key"),
+        ("not_invertible", "not restored by a revert"),
         ("lost_writes", "lost update"),
         ("hot_partitions", "hot partition"),
         ("unmatched", "unknown attribute"),
@@ -472,7 +472,7 @@ fn findings_text(report: &Value) -> String {
         ("archives", "no archive"),
         (
             "reads_any_attribute",
-            "the program may read any attribute; name those that it needs if possible",
+            "the program may read any attribute; name the attributes that it needs if possible",
         ),
     ] {
         let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
@@ -500,7 +500,7 @@ fn phases_text(report: &Value) -> String {
         text.push_str(&format!("  {name}: {writes} write units and {reads} read units{per}\n"));
         for index in at(phase, "/indexes").as_array().into_iter().flatten() {
             text.push_str(&format!(
-                "    of them {} write units in index `{}` of `{}`\n",
+                "    including {} write units in index `{}` of `{}`\n",
                 at(index, "/write_units"),
                 at(index, "/index").as_str().unwrap_or_default(),
                 at(index, "/table").as_str().unwrap_or_default(),

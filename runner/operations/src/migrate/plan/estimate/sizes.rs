@@ -1,7 +1,7 @@
 //! Sizes of the sampled items before and after a migration, compared with the size of one write
 //! unit.
 //!
-//! They show whether a plan that splits documents makes parts that each cost one write unit.
+//! For a plan that splits documents, the sizes show whether each part costs only one write unit.
 
 use model::Item;
 use model::limits::WRITE_UNIT_BYTES;
@@ -42,7 +42,8 @@ impl Sizes {
     }
 }
 
-/// Returns a line for each side of the report's sizes; empty if the report has no sizes.
+/// Returns a line with the sizes before, and a line with the sizes after; empty if the report has
+/// no sizes.
 pub(super) fn text(sizes: &Value) -> String {
     let line = |(name, place): (&str, &str)| {
         let of = |what: &str| at(sizes, &format!("{place}/{what}")).as_u64();

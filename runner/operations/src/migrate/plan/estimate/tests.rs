@@ -51,12 +51,12 @@ fn a_purge_estimates_the_removed_items() {
     assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
     assert!(text.starts_with("leaves: orders\n") && text.contains("-> orders: stays\n"), "{text}");
     assert!(!text.contains("inverse"), "{text}");
-    // A condition with a typing error matches nothing, which is reported.
+    // A condition with a typing error is refused for every item. The report suggests a comparison.
     let (report, text) = said(&plan(".tenant = \"3\""), &items);
     assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
     assert_eq!(report["refused_count"], 2, "{report}");
     assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
-    // Conditions that read only some attributes are not reported.
+    // Conditions that read only named attributes are not reported.
     assert_eq!(report["reads_any_attribute"], json!([]));
     let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
     assert_eq!(report["reads_any_attribute"], json!(["orders"]));
@@ -102,7 +102,7 @@ fn names_in_keys_and_in_the_inverse_are_reported() {
         (
             "O#{custmer}",
             right.1,
-            "unknown attribute: `.custmer`, which a key names, is in none of the items that become of 1 item of `orders`; did you mean `customer`?",
+            "unknown attribute: `.custmer`, used in a key, is in none of the items made from 1 item of `orders`; did you mean `customer`?",
         ),
         (
             right.0,
@@ -141,10 +141,10 @@ fn a_failing_inverse_is_reported_before_the_migration_begins() {
         )
     };
     for (plan, invertible, not_invertible, words) in [
-        (there.to_owned(), false, 0, "no `inverse`: there is no way back"),
+        (there.to_owned(), false, 0, "no `inverse`: the migration cannot be reverted"),
         (back("del(.pk)"), true, 0, "1.00 targets each (1 tried)"),
-        (back("del(.pk, .total)"), false, 1, "not restored by the way back: orders|"),
-        (back("del(.pk, .id)"), false, 1, "not restored by the way back: "),
+        (back("del(.pk, .total)"), false, 1, "not restored by a revert: orders|"),
+        (back("del(.pk, .id)"), false, 1, "not restored by a revert: "),
     ] {
         let (report, text) = said(&plan, &[order]);
         let found = (&report["invertible"], &report["not_invertible_count"]);
@@ -169,7 +169,7 @@ fn an_inverse_that_loses_updates_is_reported() {
     let (report, text) = said(&plan(keeps), &items);
     assert_eq!((&report["lost_writes"], &report["invertible"]), (&json!([]), &json!(true)));
     assert!(!text.contains("lost update"), "{text}");
-    // The inverse asks for the old name, which no changed item has.
+    // The inverse tests for the old name, which no changed item has. This is not reported.
     assert_eq!(report["unmatched"], json!([]), "{report}");
 }
 
@@ -207,7 +207,7 @@ fn a_partition_is_hot_only_where_enough_was_tried() {
         let partitions = partitions.map(|(n, count)| (format!("shop {n}"), *count)).collect();
         hot_partitions(&SampleResults { sources, outputs, partitions, ..SampleResults::default() })
     };
-    // These are five documents of some parts each.
+    // Five documents with a few parts each are too few for a report of hot partitions.
     assert!(hot(5, &[6, 6, 6, 6, 7]).is_empty());
     assert!(hot(5, &[100, 100, 100, 100, 100]).is_empty());
     assert!(hot(500, &[1; 500]).is_empty());

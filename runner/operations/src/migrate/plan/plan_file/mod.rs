@@ -1,7 +1,7 @@
 //! Parses plan files: YAML into a plan, with the place of every error.
 //!
-//! `plan::check` checks the plan against its tables. [`PlanFile::show`] finds the places in the
-//! file for its errors.
+//! `plan::check` checks the plan against its tables. [`PlanFile::show`] adds the places in the file
+//! to the errors of this check.
 
 mod split;
 
@@ -18,10 +18,10 @@ use template::Span;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{self, Kind as NodeKind, Node};
 
-/// Maximum size of a plan file. A plan has some dozens of lines.
+/// Maximum size of a plan file in bytes. A typical plan has some dozens of lines.
 const BYTES_MAX: usize = 256 * 1024;
-/// Default number of scan segments of a table. It is enough for Lambda's highest parallelization
-/// factor, 10, and keeps the number of items in the control table low.
+/// Default number of scan segments of a table. It nearly uses Lambda's highest parallelization
+/// factor, 10, and keeps the number of tasks in the control table low.
 const SEGMENTS: u32 = 8;
 /// Default number of seconds for which a writer may use a route that it has read.
 const GATE_SECONDS: u32 = 2;
@@ -49,9 +49,9 @@ impl PlanFile {
     /// Parses a plan file; `name` is its name in messages.
     ///
     /// # Errors
-    /// The message lists all errors in the file.
+    /// When the file has errors. The message lists all of them.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self> {
-        // Editors on Windows write a byte order mark, which YAML does not expect here.
+        // Editors on Windows write a byte order mark, which the YAML parser rejects.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.trim().is_empty() || text.len() > BYTES_MAX {
             return Err(fatal!(
@@ -112,13 +112,13 @@ impl Reader<'_, '_> {
             && let Some(node) = root.get("inverse")
         {
             let help = "remove `inverse`: a purge cannot be reverted";
-            self.findings.error(node.at, "a purge has no way back".to_owned(), help);
+            self.findings.error(node.at, "`inverse` does not apply to a purge".to_owned(), help);
         }
         if self.kind == Kind::Split
             && let Some(node) = root.get("inverse")
         {
-            let help = "remove `inverse`: documents are assembled from their parts";
-            self.findings.error(node.at, "a split has a built-in way back".to_owned(), help);
+            let help = "remove `inverse`: a revert assembles documents from their parts";
+            self.findings.error(node.at, "`inverse` does not apply to a split".to_owned(), help);
         }
         let from = self.sources(root, "from", true);
         let inverse = match self.kind {
@@ -234,7 +234,7 @@ impl Reader<'_, '_> {
             }
             Some("touch") => Backfill::Touch,
             _ => {
-                let help = "write `scan`: items are read and copied; or `touch`: items come through the stream";
+                let help = "write `scan`: items are read and copied; or `touch`: items are updated, and copied from the stream";
                 let message = "unknown backfill".to_owned();
                 self.findings.error(node.at, message, help);
                 Backfill::Scan
@@ -252,7 +252,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// Parses a flag, which defaults to false.
+    /// Parses a boolean, which defaults to false.
     fn flag(&self, node: &Node, key: &str) -> bool {
         let Some(value) = node.get(key) else { return false };
         match value.as_text() {
@@ -334,7 +334,7 @@ impl Reader<'_, '_> {
         sources.into_iter().collect()
     }
 
-    /// Parses the transform or condition of a table in place.
+    /// Parses the transform or condition of a table that is changed in place.
     fn in_place(&mut self, node: &Node, table: Option<&Node>, place: &str) -> Option<Output> {
         let (name, example) = match self.kind {
             Kind::Purge => ("where", "'.tenant == \"acme\"'"),
@@ -361,7 +361,7 @@ impl Reader<'_, '_> {
         Some(text.to_owned())
     }
 
-    /// Parses the templates of a key, and checks each one's syntax.
+    /// Parses the templates of a key, and checks the syntax of each template.
     fn key(&mut self, node: &Node, place: &str) -> BTreeMap<String, String> {
         let mut key = BTreeMap::new();
         for entry in node.get("key").map(Node::entries).unwrap_or_default() {
@@ -407,8 +407,8 @@ impl Reader<'_, '_> {
         Some(Output { to: to?.as_text()?.to_owned(), transform, key })
     }
 
-    /// Returns the file position of a byte in a program. If the file does not contain the program
-    /// unchanged on one line, returns the beginning of the program.
+    /// Returns the file position of a byte in a program. If the file does not have the program
+    /// unchanged on one line, returns the position of the program's beginning.
     fn inside(&self, node: &Node, program: &str, byte: usize) -> Span {
         let line = self.findings.source_line(node.at.line);
         let before = program.get(..byte).unwrap_or(program);

@@ -9,10 +9,10 @@ use rules::migration::plan::{Cut, Output, Part, Parts, Source};
 use crate::migrate::plan::plan_file::Reader;
 use template::document::Node;
 
-/// Default sort key of the item that has all attributes outside of the parts.
+/// Default sort key of the profile, the item with all attributes that are not in parts.
 const PROFILE: &str = "PROFILE";
 
-/// Returns the sources of the way back of split tables, which reads parts and writes documents.
+/// Returns the sources of the inverse of a split, which reads parts and writes documents.
 pub(crate) fn inverse(sources: &[Source]) -> Vec<Source> {
     let back = sources.iter().filter_map(|source| {
         let output = source.items.first()?;

@@ -1,12 +1,12 @@
 //! Measures the time of a store's stream records, which may be coarser than the store's clock.
 //!
-//! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence is compared
-//! with these times. A fence has passed only when a record has a later time; the clock alone does not prove
-//! this. To get such a record, every check replaces the marker, an entry of the control table that functions
-//! ignore.
+//! DynamoDB rounds a record's time down to the second, some local stores to the minute. A fence is
+//! compared with these times, so a fence has passed only when a new record has a later time; the
+//! clock is no proof. To get a new record, every check replaces the marker, an entry of the control
+//! table that functions ignore.
 //!
-//! The measured lag of record times is stored in the same entry. A comparison of a record's time with another
-//! time has to add this lag.
+//! The same entry stores the measured lag of record times. Code that compares a record's time with
+//! another time has to add this lag.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,28 +19,31 @@ use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
 /// Maximum seconds by which record times may be behind the clock: a minute, and some seconds for
-/// the request. Writers may be blocked for that long.
+/// the request. A switch may block writers for this time.
 const BEHIND_MAX: i64 = 75;
 /// Timeout of a wait for a fence to pass. A store whose record times do not advance within it is
 /// rejected.
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
 /// Timeout for a stream to deliver a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
-/// Interval of reads for a marker. A shard allows five requests a second; more are throttled.
+/// Interval of reads for a marker. A shard allows five requests a second; further requests are
+/// throttled.
 const MARKER_LOOK: Duration = Duration::from_millis(200);
 /// Interval of listings of the shards during a wait for a marker, because a shard may have split.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a wait is announced.
 const SAID_AFTER: Duration = Duration::from_secs(3);
-/// A larger lag is caused by coarse record times, not by different clocks.
+/// Maximum lag in seconds that different clocks can cause. A larger lag is caused by coarse record
+/// times.
 const COARSE_SECONDS: i64 = 6;
 
 /// A marker whose record the stream has delivered.
 #[derive(Clone, Copy, Debug)]
 struct DeliveredMarker {
-    /// The time of its record, in seconds since 1970.
+    /// The time of the marker's record, in seconds since 1970.
     second: i64,
-    /// Seconds by which the record's time is behind the store's clock just before the write.
+    /// Seconds by which the record's time is behind the store's clock, which was read just before
+    /// the write.
     behind: i64,
 }
 
@@ -70,8 +73,8 @@ impl<'c> RecordTime<'c> {
         Ok(opened)
     }
 
-    /// Waits until a record has a later time than `second`, and stores how coarse the times are.
-    /// All later records have a later time too.
+    /// Waits until a record has a later time than `second`, and stores the measured lag. All later
+    /// records have a later time too.
     ///
     /// # Errors
     /// When the times do not advance, or the marker cannot be written or read.
@@ -124,7 +127,8 @@ impl<'c> RecordTime<'c> {
         )))
     }
 
-    /// Returns the time of a marker's record, if the next page of a shard has it.
+    /// Returns the time of a marker's record; `None` if the next pages of the shards do not contain
+    /// the record.
     async fn find(&mut self, marker: &str) -> Result<Option<Option<i64>>> {
         for (id, place) in &mut self.places {
             let records = read(&self.stream, id, place).await?;
@@ -135,7 +139,7 @@ impl<'c> RecordTime<'c> {
         if self.listed.elapsed() > LIST_EVERY {
             (self.stream, self.listed) = (listed(self.context).await?, Instant::now());
             for id in shard_ids(&self.stream) {
-                // The shard is new, so it has only recent records.
+                // A new shard has only recent records, so it is read from its beginning.
                 self.places.entry(id).or_insert_with(|| Place::new(Start::TrimHorizon));
             }
         }
@@ -151,7 +155,7 @@ fn shard_ids(stream: &Stream) -> Vec<String> {
     stream.shards.iter().filter_map(|shard| shard.shard_id.clone()).collect()
 }
 
-/// Reads the next page of a shard; returns no record once the shard has ended.
+/// Reads the next page of a shard; returns no records at the end of a closed shard.
 async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Record>> {
     match stream.next_page(shard, place).await {
         Ok(page) => Ok(page.unwrap_or_default()),
@@ -164,7 +168,7 @@ async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Rec
     }
 }
 
-/// Returns true for the record of a marker's own write, and false for the record of its
+/// Returns true for the record of the write of this marker, and false for the record of its
 /// replacement.
 fn is_of(record: &Record, marker: &str) -> bool {
     let written = || record.event().pointer("/dynamodb/NewImage/marker/S")?.as_str();
@@ -199,21 +203,21 @@ pub(crate) async fn behind(context: &Context) -> Result<i64> {
     Ok(i64::try_from(behind).unwrap_or(BEHIND_MAX).min(BEHIND_MAX))
 }
 
-/// Returns how much longer a fence may take because record times are coarse; zero if they are as
-/// fine as DynamoDB's.
+/// Returns the additional time that a fence may take because record times are coarse; zero if they
+/// are as precise as DynamoDB's.
 ///
 /// # Errors
-/// As [`behind`].
+/// The errors of [`behind`].
 pub(crate) async fn coarseness(context: &Context) -> Result<Duration> {
     let behind = behind(context).await?;
     let is_coarse = behind > COARSE_SECONDS;
     Ok(if is_coarse { PASS_LIMIT } else { Duration::ZERO })
 }
 
-/// Checks in advance that a fence can be set on this store.
+/// Checks in advance that fences work on this store.
 ///
 /// # Errors
-/// The message says why no fence can be set, or that this is unknown.
+/// When record times are not suitable for fences, or cannot be measured.
 pub(crate) async fn check(context: &Context) -> Result<()> {
     let shown = RecordTime::open(context).await?.show().await?;
     if shown.behind > BEHIND_MAX {

@@ -1,4 +1,5 @@
-//! Tests of fences on stores with coarse record times, and of stores on which none can be set.
+//! Tests of fences on stores with coarse record times, and on stores whose record times are
+//! unsuitable.
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::{Args as _, FromArgMatches as _};
@@ -22,18 +23,18 @@ use crate::migrate::switch::switching_tests::{
 use client::output::Output;
 use testing::proxy::with_record_times;
 
-/// Unit in seconds to which record times are rounded down. It is longer than a fence waits for the
-/// clock.
+/// Unit in seconds to which record times are rounded down. It is longer than the time for which a
+/// fence waits for the clock.
 const UNIT: i64 = 12;
 
-/// Returns a context for the same store, through an endpoint that changes record times by `time`.
+/// Returns a context for the same store, through an endpoint that applies `time` to record times.
 async fn shown_as(served: &Served, time: fn(i64) -> Option<i64>) -> Context {
     let url = with_record_times(&served.context.endpoint, time).await;
     Context::new(&url, "weir-migrations", Output::Table)
 }
 
-/// Returns a store whose record times are rounded down. The current time is early in a unit, so the
-/// clock passes a fence long before a record does.
+/// Returns a store whose record times are rounded down. The current time is at the beginning of a
+/// unit, so the clock passes a fence long before record times do.
 async fn rounded() -> (Served, Context) {
     let served = serve().await;
     let context = shown_as(&served, |made| Some(made - made % UNIT)).await;
@@ -48,8 +49,8 @@ async fn put(context: &Context, table: &str, key: &str) {
     put.item("p", Sdk::S(key.to_owned())).send().await.unwrap();
 }
 
-/// Returns the numbers of a table's records that count for a migration, as the function and as the
-/// drain count them.
+/// Returns the number of a table's records that count for a migration, once by the rule of the
+/// function and once by the rule of the drain.
 async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64) -> [u64; 2] {
     let fence = u64::try_from(since).ok();
     let migration = compile(context, plan, direction).await.unwrap().fenced(fence);
@@ -66,7 +67,7 @@ async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64
     let counted = RecordSelection::new(since, since);
     let mut drain = drain(context, plan, direction, counted, InverseUse::Unused).await.unwrap();
     let looked = drain.look().await.unwrap();
-    assert_eq!(looked.missing.is_some(), looked.records > 0, "nobody applies anything");
+    assert_eq!(looked.missing.is_some(), looked.records > 0, "no function applies changes");
     [followed, looked.records]
 }
 
@@ -84,7 +85,7 @@ async fn writes_after_a_switch_count_despite_rounded_record_times() {
         put(&context, "pets", key).await;
     }
     assert_eq!(counts(&context, &plan, Direction::Reverse, since).await, [3, 3]);
-    // Later comparisons of times allow for the measured lag.
+    // Later comparisons of times add the measured lag.
     let behind = behind(&context).await.unwrap();
     assert!((UNIT - 3..=UNIT).contains(&behind), "{behind}");
     assert_eq!(coarseness(&context).await, Ok(PASS_LIMIT));
@@ -129,10 +130,10 @@ async fn concurrent_markers_are_distinguished_and_leave_one_entry() {
     assert_eq!(entries.len(), 1);
 }
 
-/// Record times that cannot separate earlier writes from later ones.
+/// Record times that cannot separate earlier writes from later writes.
 const USELESS: [fn(i64) -> Option<i64>; 2] = [|made| Some(made - made % 1_000_000_000), |_| None];
 
-/// A stub of a program that cannot start workers.
+/// A stub that cannot start workers.
 struct NoWorkers;
 
 #[async_trait::async_trait]
@@ -159,7 +160,7 @@ async fn a_start_on_a_store_without_usable_record_times_is_refused_before_anythi
         let context = shown_as(&served, time).await;
         let ended = run(&context, &arguments, &NoWorkers).await;
         assert!(matches!(ended, Err(Failure::Refused(_))), "{ended:?}");
-        assert!(context.control.states().await.unwrap().is_empty(), "it was begun");
+        assert!(context.control.states().await.unwrap().is_empty(), "the migration was started");
         assert!(context.control.active().await.unwrap().active.is_empty());
     }
 }
@@ -182,6 +183,6 @@ async fn a_cut_over_without_usable_record_times_does_not_block_writers() {
         let ended = cutover(&context, &arguments).await;
         assert!(matches!(ended, Err(Failure::Refused(_))), "{ended:?}");
         let journal = context.control.list::<JournalLine>(NAME, JournalLine::PREFIX).await;
-        assert_eq!(journal, Ok(Vec::new()), "nobody took it");
+        assert_eq!(journal, Ok(Vec::new()), "no command claimed the migration");
     }
 }
