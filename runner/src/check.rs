@@ -81,7 +81,7 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
 fn show_not_emulated(stack: &Stack, verbose: bool) {
     if verbose {
         for (reason, places) in stack.not_emulated_by_reason() {
-            show(&format!("not here: {reason}: {}\n", places.join(", ")));
+            show(&format!("not emulated: {reason}: {}\n", places.join(", ")));
         }
     } else if !stack.not_emulated.is_empty() {
         for line in names_not_emulated(stack) {
@@ -237,7 +237,7 @@ Resources:
         assert_eq!(
             names,
             [
-                "not here: AWS::CloudWatch::Alarm (2), AWS::Serverless::Function, Globals.Api, Transform"
+                "not emulated: AWS::CloudWatch::Alarm (2), AWS::Serverless::Function, Globals.Api, Transform"
             ]
         );
         let accepted = TEMPLATE.replace(

@@ -118,6 +118,6 @@ pub async fn run(arguments: &ConsoleArguments) -> Result<Exit> {
     let context = Context::new(place).map_err(Failure::fatal)?;
     let settings = Settings { bound, hosts: Vec::new(), context };
     let console = ::console::serve(settings).map_err(Failure::fatal)?;
-    show(&format!("{}   the console of {store}; Ctrl-C ends it\n", console.url()));
+    show(&format!("{}   the console of {store}; Ctrl-C stops it\n", console.url()));
     std::future::pending().await
 }

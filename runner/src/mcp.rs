@@ -43,7 +43,7 @@ fn place(arguments: &McpArguments) -> Result<Place> {
         Some(directory) => {
             let (directory, running) = running_in(directory)?;
             let endpoint = running.store().map(str::to_owned).ok_or(
-                "--directory: this `weir up` does not publish its store: name it with --region",
+                "--directory: the endpoint of this `weir up` is unknown: use --region instead",
             )?;
             (endpoint, Some(directory), Some(running))
         }

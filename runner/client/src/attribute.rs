@@ -64,7 +64,7 @@ fn from_sdk_value(value: SdkValue) -> Result<AttributeValue> {
         SdkValue::Bs(members) => {
             AttributeValue::Bs(members.into_iter().map(Blob::into_inner).collect())
         }
-        other => return Err(fatal!("an attribute value of an unknown type: {other:?}")),
+        other => return Err(fatal!("unknown attribute type in a response: {other:?}")),
     })
 }
 

@@ -56,7 +56,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
             static SAID: Once = Once::new();
             SAID.call_once(|| {
                 output::say(&format!(
-                    "the store is {VARIABLE}={url}, not the `weir up` of this folder at {other}"
+                    "using the store `{url}` from {VARIABLE}, not the `weir up` of this folder at {other}"
                 ));
             });
         }
@@ -72,7 +72,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
             Err(fatal!("{}, or name a store with --endpoint URL", ended.has_ended()))
         }
         RunningState::NotStarted => Err(fatal!(
-            "no store is known: start `weir up` in this folder, or name a store with --endpoint URL"
+            "no store found: start `weir up` in this folder, or name a store with --endpoint URL"
         )),
     }
 }
@@ -104,7 +104,7 @@ pub fn checked(url: &str, from: &str) -> Result<String> {
             Err(fatal!("{from}: `{url}` has no host: write, for example, http://127.0.0.1:8000"))
         }
         None if url.is_empty() || url.contains("://") => Err(fatal!(
-            "{from}: `{url}` is not an address: write, for example, http://127.0.0.1:8000"
+            "{from}: `{url}` is not a valid URL: write, for example, http://127.0.0.1:8000"
         )),
         None => Err(fatal!("{from}: `{url}` has no scheme: write http://{url}")),
     }
@@ -197,7 +197,7 @@ pub async fn admin(
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
         // A store other than the local store does not have these paths.
         (None, _, None) => format!(
-            "`{endpoint}` is not a store of `weir`: it answers {} to /_weir/{path}; use the address that `weir up` shows as `store`",
+            "`{endpoint}` is not a store of `weir`: it responds to /_weir/{path} with {}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
         ),
     }))
@@ -371,9 +371,9 @@ mod tests {
             ("https://dynamodb.eu-west-1.amazonaws.com/", None),
             ("localhost:18100", Some("has no scheme: write http://localhost:18100")),
             ("127.0.0.1:8000", Some("has no scheme: write http://127.0.0.1:8000")),
-            ("ftp://127.0.0.1", Some("is not an address")),
+            ("ftp://127.0.0.1", Some("is not a valid URL")),
             ("http://", Some("has no host")),
-            ("", Some("is not an address")),
+            ("", Some("is not a valid URL")),
         ] {
             match (checked(url, "--endpoint"), instead) {
                 (Ok(found), None) => assert_eq!(found, url),

@@ -169,7 +169,7 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     (
         "counters generate",
         Long(
-            "the cast votes stay counted, and another run without --ballots adds its votes to them; use --prefix for other counters",
+            "the votes already cast stay counted, and another run without --ballots adds to them; use --prefix to count into separate counters",
         ),
     ),
     ("versions ls", Short),

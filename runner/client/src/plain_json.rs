@@ -61,7 +61,7 @@ fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue>
             let mut values = BTreeMap::new();
             for (name, raw) in members {
                 if values.contains_key(&name) {
-                    return Err(fatal!("it has two values for `{name}`"));
+                    return Err(fatal!("an object has two values for `{name}`"));
                 }
                 let value = value_from_plain_json(raw, depth)?;
                 values.insert(name, value);
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn two_values_of_one_name_are_refused_at_every_depth() {
         for twice in [r#"{"a":1,"a":1}"#, r#"{"b":{"a":1,"a":2}}"#, r#"{"b":[{"a":1,"a":2}]}"#] {
-            assert_eq!(item_from_plain_json(twice), Err(fatal!("it has two values for `a`")));
+            assert_eq!(item_from_plain_json(twice), Err(fatal!("an object has two values for `a`")));
         }
         assert!(item_from_plain_json(r#"{"a":1,"b":{"a":1}}"#).is_ok());
     }

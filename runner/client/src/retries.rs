@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(at(nobody, 2_000), RetryAction::NoActionIndicated);
         assert_eq!(at(nobody, 2_001), RetryAction::RetryForbidden);
         assert_eq!(at(answer, 2_500), RetryAction::NoActionIndicated);
-        assert_eq!(at(nobody, 9_000), RetryAction::NoActionIndicated, "it was there meanwhile");
+        assert_eq!(at(nobody, 9_000), RetryAction::NoActionIndicated, "it was reachable meanwhile");
         assert_eq!(at(nobody, 11_001), RetryAction::RetryForbidden);
         assert_eq!(absence.unanswered(), 5);
     }

@@ -194,7 +194,9 @@ impl Running {
             let elsewhere: Vec<&str> = self.not_run.keys().map(String::as_str).collect();
             let meant = match_function(wanted, &elsewhere).ok();
             match meant.and_then(|id| Some((id, self.not_run.get(id)?))) {
-                Some((id, reason)) => fatal!("`{id}` does not run here: {reason}"),
+                Some((id, reason)) => {
+                    fatal!("function `{id}` does not run on this machine: {reason}")
+                }
                 None => unknown,
             }
         })?;
@@ -282,7 +284,7 @@ mod tests {
             assert!(!Running { process, ..running.clone() }.is_there());
         }
         drop(listener);
-        assert!(!running.is_there(), "another process has its number");
+        assert!(!running.is_there(), "another process has its process ID");
     }
 
     #[test]
@@ -344,7 +346,7 @@ mod tests {
         };
         assert_eq!(running.function("one"), Ok("one"));
         let refused = running.function("hello").unwrap_err().to_string();
-        assert_eq!(refused, "`HelloFunction` does not run here: only Rust");
+        assert_eq!(refused, "function `HelloFunction` does not run on this machine: only Rust");
         let unknown = running.function("two").unwrap_err().to_string();
         assert_eq!(unknown, "unknown function `two`; functions are: OneFunction, one");
         let none = Running::default().function("two").unwrap_err().to_string();

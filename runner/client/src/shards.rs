@@ -178,7 +178,7 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
             Self::Expired => f.write_str(
-                "the shard's iterators expire immediately, because the store's clock is being advanced; run the command again afterwards",
+                "the shard's iterators expire immediately, because the store's clock is being advanced; run the command again after the advance",
             ),
             Self::Other(words) => f.write_str(words),
         }

@@ -59,7 +59,8 @@ struct Part<'t> {
     refusal: Option<&'static str>,
 }
 
-const DELETED: &str = "the row deletes an item, and a load only puts items: use `delete-item`";
+const DELETED: &str =
+"the row deletes an item, but a load only puts items; use `aws dynamodb delete-item`";
 
 /// Members that may occur next to the member that determines the shape.
 const BESIDE_ITEMS: &[&str] =
@@ -109,7 +110,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>> 
             return Ok(None);
         }
         return Err(fatal!(
-            "`{name}` has more than 512 MiB and is not one object on each line: write it as NDJSON, \
+            "`{name}` has more than 512 MiB and is not one object on each line: convert it to NDJSON, \
              for example with `jq -c '.[]'`"
         ));
     }
@@ -369,7 +370,7 @@ mod tests {
                 "{\n\"pk\":\"a\"\n}\n{\n\"pk\":\"b\"}",
                 vec![r#"1 {"pk":{"S":"a"}}"#, r#"4 {"pk":{"S":"b"}}"#],
             ),
-            (r#"{"pk":"a","pk":"b"}"#, vec!["1 it has two values for `pk`"]),
+            (r#"{"pk":"a","pk":"b"}"#, vec!["1 an object has two values for `pk`"]),
         ] {
             for format in [Format::Json, Format::Ndjson] {
                 let read = read(format, content.as_bytes()).unwrap();
@@ -419,7 +420,7 @@ mod tests {
         assert!(read(Format::Ndjson, cut).unwrap_err().to_string().starts_with("cannot read `-`"));
         for (content, what) in [
             (&b"$ion_1_0 {Item:{pk:\"a\"}}"[..], "is Amazon Ion: export the table again"),
-            (b"\xff\xfe{\0", "is UTF-16: write it as UTF-8"),
+            (b"\xff\xfe{\0", "is UTF-16: convert it to UTF-8"),
             (b"PAR1\x15\0\0\0", "is Parquet"),
             (b"PK\x03\x04\0\0\0\0", "an Excel workbook"),
         ] {

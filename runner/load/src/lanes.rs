@@ -185,7 +185,7 @@ impl LoadCounts<'_> {
         let Loaded { loaded, counted_before } = self.loaded;
         let before = match counted_before {
             0 => String::new(),
-            lines => format!(", {lines} counted before"),
+            lines => format!(", {lines} counted by an earlier load"),
         };
         format!("{loaded} loaded{before}{}", self.aside.reached())
     }
@@ -293,7 +293,7 @@ async fn write_batch(
         }
         tokio::time::sleep(PAUSE * 2u32.pow(attempt)).await;
     }
-    Err(Failure::Retry(format!("still unprocessed after {attempts_max} attempts")))
+    Err(Failure::Retry(format!("items are still unprocessed after {attempts_max} attempts")))
 }
 
 /// The table of slots to which rows are added.
@@ -449,7 +449,7 @@ mod tests {
         };
         let url = proxy::before("http://127.0.0.1:1", script).await;
         let written = write_batch(&endpoint::client(&url), "t", Vec::new(), 2).await;
-        let expected = "still unprocessed after 2 attempts".to_owned();
+        let expected = "items are still unprocessed after 2 attempts".to_owned();
         assert_eq!(written, Err(Failure::Retry(expected)));
     }
 

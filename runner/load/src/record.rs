@@ -158,7 +158,7 @@ impl Record {
 
 fn unread(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     fatal!(
-        "cannot read the record of an earlier load `{}`: {why}; remove it if that load is complete",
+        "cannot read the record of an earlier load `{}`: {why}; remove the file if that load is complete",
         path.display()
     )
 }
@@ -211,7 +211,7 @@ mod tests {
 
         let complete = Record { is_complete: true, ..first.clone() };
         complete.keep(folder.path()).unwrap();
-        assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted all the same");
+        assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted already");
         assert_eq!(record("b-1").check_after(&earlier()), Ok(()));
         std::fs::write(first.path(folder.path()), "{").unwrap();
         assert!(first.earlier(folder.path()).unwrap_err().to_string().contains("remove it"));

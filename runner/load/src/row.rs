@@ -49,7 +49,7 @@ pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String),
                         Err(_) => bad("not UTF-8".to_owned()),
                     };
                 }
-                Err(error) => return bad(format!("cannot be read: {error}")),
+                Err(error) => return bad(format!("the line cannot be read: {error}")),
             }
         }
     })

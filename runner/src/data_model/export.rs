@@ -33,7 +33,7 @@ const TABLES_MAX: usize = 100;
 /// Arguments of `weir model export`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table as they are, fewer if the file would have more than 1,000,000 bytes. Remove what must not leave the table."
+    after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table, unmodified; fewer if the file would have more than 1,000,000 bytes. Remove confidential data before you share the file"
 )]
 pub(super) struct ExportArguments {
     /// The tables [default: all]
@@ -59,7 +59,7 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
     show(&found.text);
     if found.left_out > 0 {
         say(&format!(
-            "left out {}, the largest: a model file has at most {FILE_BYTES_MAX} bytes; use fewer `--samples`",
+            "omitted the {} that are largest: a model file has at most {FILE_BYTES_MAX} bytes; use fewer `--samples`",
             counted(found.left_out, "sampled item", "sampled items")
         ));
     }
@@ -93,7 +93,7 @@ pub(super) async fn export(client: &Client, names: &[String], samples: usize) ->
         left_out += removed;
         if removed == 0 {
             return Err(fatal!(
-                "the model of {} has {} bytes without items, at most {FILE_BYTES_MAX} are read; name those that belong together",
+                "the model of {} has {} bytes even without items, more than {FILE_BYTES_MAX}; name only tables that belong together",
                 counted(names.len(), "table", "tables"),
                 text.len()
             ));
@@ -140,7 +140,7 @@ async fn all_tables(client: &Client) -> Result<Vec<String>> {
         after = page.last_evaluated_table_name;
         if names.len() > TABLES_MAX {
             return Err(fatal!(
-                "there are more than {TABLES_MAX} tables; name those that belong together"
+                "there are more than {TABLES_MAX} tables; name the tables that belong together"
             ));
         }
         if after.is_none() {
@@ -153,7 +153,7 @@ async fn all_tables(client: &Client) -> Result<Vec<String>> {
 async fn add(client: &Client, name: &str, samples: usize, model: &mut DataModel) -> Result<()> {
     let doing = || format!("cannot read table `{name}`");
     let described = client.describe_table().table_name(name).send().await.context(doing)?;
-    let description = described.table.ok_or_else(|| fatal!("table `{name}` has no description"))?;
+    let description = described.table.ok_or_else(|| fatal!("DescribeTable returned no description of table `{name}`"))?;
     let page = client.scan().table_name(name).limit(SIZED_ITEMS).send().await.context(doing)?;
     let items = page.items.unwrap_or_default().into_iter().map(from_sdk_item);
     let mut items = items.collect::<Result<Vec<Item>>>().context(doing)?;

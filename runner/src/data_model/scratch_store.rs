@@ -59,7 +59,7 @@ impl ScratchStore {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let bound = BoundListener::new("store", address).await.map_err(Failure::fatal)?;
         say(&format!(
-            "the store has the tables and the items, at http://{}; Ctrl-C ends it, and removes its data",
+            "the store with the tables and items is at http://{}; Ctrl-C stops it and removes its data",
             bound.address()
         ));
         let stop = async {

@@ -243,7 +243,7 @@ async fn compare(
     let wrong = expected.keys().find(|item| !found.contains_key(*item));
     let wrong = wrong.or_else(|| found.keys().find(|item| !expected.contains_key(*item)));
     Err(fatal!(
-        "{} targets instead of {}; for example, this one differs: {}",
+        "{} targets instead of {}; for example, this target differs: {}",
         found.len(),
         expected.len(),
         wrong.map_or("none", String::as_str)

@@ -112,14 +112,14 @@ mod tests {
             (
                 status(99, 10, &[(10, 1), (10, 0)]),
                 SettledCheck::TooEarly,
-                "from before the question",
+                "the status is older than the question",
             ),
             (status(100, 20, &[(12, 1), (11, 0)]), SettledCheck::TooEarly, "the first look"),
             (status(110, 30, &[(25, 1), (19, 0)]), SettledCheck::TooEarly, "m1 was not read since"),
             (
                 status(120, 40, &[(35, 1), (32, 1)]),
                 SettledCheck::TooEarly,
-                "m1 has read what m0 made",
+                "m1 has read the records that m0 caused",
             ),
             (status(130, 50, &[(41, 1), (38, 1)]), SettledCheck::TooEarly, "m1 was not read since"),
             (status(140, 60, &[(41, 1), (40, 1)]), SettledCheck::Settled, "nothing came"),

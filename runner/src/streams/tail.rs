@@ -106,7 +106,7 @@ pub(super) async fn run(arguments: &TailArguments, endpoint: &str, output: Outpu
     if arguments.shows_nothing() {
         output::no_effect(
             "--no-follow",
-            "from `latest`, the stream ends before its first record; add --since TIME or --from trim-horizon",
+            "`--from latest` skips all existing records; add --since TIME or --from trim-horizon",
         );
     }
     let mut stream = shards::stream_of(endpoint, &arguments.table).await?;

@@ -142,7 +142,7 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
         let since = history.since_ms.map(time).unwrap_or_default();
         return Err(ExplainError::NoRecord(format!(
             "the record `{wanted}` is in no stream{why} and not in the journal, which begins at {since}; \
-             a stream keeps its records for 24 hours, the journal keeps the last deliveries{}",
+             a stream keeps its records for 24 hours, and the journal keeps the last deliveries{}",
             lost(&history)
         )));
     }
@@ -229,7 +229,7 @@ async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> R
     match (question.wanted, table) {
         (Wanted::Record(record), _) => return Ok(record.to_owned()),
         (Wanted::Item(key), Some(table)) => {
-            let endpoint = endpoint.ok_or("`weir up` does not run, so the item's stream cannot be searched: start it, or name a record by its sequence number")?;
+            let endpoint = endpoint.ok_or("`weir up` is not running, so the item's stream cannot be searched: start it, or name a record by its sequence number")?;
             return newest::of_item(endpoint, table, key).await;
         }
         _ => {}
@@ -239,9 +239,9 @@ async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> R
     }
     newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
         Some(table) => fatal!(
-            "no record of `{table}` was seen yet: write an item to it; `weir streams ls` lists the tables with a stream"
+            "no stream record of table `{table}` found: write an item to the table; `weir streams ls` lists the tables with a stream"
         ),
-        None => fatal!("no record was seen yet: write an item to a table with a stream"),
+        None => fatal!("no stream record found: write an item to a table with a stream"),
     })
 }
 
@@ -341,7 +341,7 @@ fn text(
     }
     text.push('\n');
     if let Some(reason) = not_found {
-        text.push_str(&format!(" (from the journal alone: {})\n", reason.text()));
+        text.push_str(&format!(" (from the journal only: {})\n", reason.text()));
     }
     let width = verdicts.iter().map(|verdict| verdict.mapping.len()).max().unwrap_or(0);
     for (index, verdict) in verdicts.iter().enumerate() {
@@ -373,7 +373,7 @@ fn text(
         }
     }
     if verdicts.is_empty() {
-        text.push_str(" no mapping that has run reads this table's stream\n");
+        text.push_str(" no mapping has read this table's stream\n");
     }
     text
 }

@@ -126,7 +126,7 @@ ok 6";
 fn a_bisected_batch_is_a_tree() {
     let expected = "\
 record 43  votes  MODIFY  shardId-1
- (from the journal alone: the record is no longer in a stream)
+ (from the journal only: the record is no longer in a stream)
  └─ votes  discarded      RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x
      batch 1-1 (4 records) · attempt 1 · error after 7 ms: Unhandled: bad
        batch 1-2 (2 records) (another part) · attempt 1 · ok 7 ms
@@ -157,7 +157,7 @@ fn a_partial_answer_and_a_filter_are_named() {
         "invoked 1 1 41 42\nfailed 1 1 the function reported 42 as failed\ninvoked 2 1 42\nok 2";
     let expected = "\
 record 42  votes  MODIFY  shardId-1
- (from the journal alone: the record is no longer in a stream)
+ (from the journal only: the record is no longer in a stream)
  └─ votes  delivered
      batch 1-1 (2 records) · attempt 1 · error, 1 done after 7 ms: the function reported 42 as failed
        batch 1-2 (1 record) · attempt 1 · ok 7 ms

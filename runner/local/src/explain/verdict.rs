@@ -225,7 +225,7 @@ fn why_not_passed(
         (Some(FilterRejection::Reasons(why)), Some((true, _)) | None) => why.clone(),
         (_, Some((_, why))) => why.clone(),
         (Some(FilterRejection::InRange { count, .. }), None) => vec![format!(
-            "the filter dropped {count} records of one page, including this one; run `weir up` and this command again to see the clause"
+            "the filter dropped {count} records of one page, including this record; start `weir up` and run this command again to see the filter clause that did not match"
         )],
         (None, None) => Vec::new(),
     }

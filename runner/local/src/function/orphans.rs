@@ -210,6 +210,6 @@ mod tests {
         assert!(is_alive(held));
         holder.kill().unwrap();
         assert_eq!(holder.wait().unwrap().signal(), Some(9));
-        assert!(wait_for(|| !is_alive(held)), "process {held} outlives who started it");
+        assert!(wait_for(|| !is_alive(held)), "process {held} outlives its parent");
     }
 }

@@ -272,7 +272,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
         .header("lambda-runtime-trace-id", trace_id(&request_id))
         .body(Full::new(payload));
     let Ok(response) = built else {
-        let message = "the invocation's headers cannot be written";
+        let message = "the headers of the invocation are invalid";
         return problem(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
     };
     mailbox.state().current = Some(Current { request_id, reply });
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(status, 202);
         assert_eq!(replied.await.unwrap(), InvokeOutcome::Ok("yes".into()));
         let (status, _, _) = fixture.send("POST", &path, "again".into()).await;
-        assert_eq!(status, 400, "an answer counts once");
+        assert_eq!(status, 400, "a second response to the same invocation");
     }
 
     #[tokio::test]
@@ -511,7 +511,7 @@ mod tests {
         fixture.send("GET", "invocation/next", Bytes::new()).await;
         fixture.send("POST", "invocation/id/response", "lost".into()).await;
         fixture.killed.recv().await.unwrap();
-        assert!(replied.try_recv().is_err(), "nobody learns of the answer");
+        assert!(replied.try_recv().is_err(), "the caller received a response");
     }
 
     #[test]

@@ -156,7 +156,7 @@ mod tests {
         let first = found("first", 60);
         let signing = signing(vec![found("second", 3_600), first.clone(), first]);
         for _ in 0..3 {
-            assert_eq!(key(&signing).await.unwrap(), "first", "good for half a minute");
+            assert_eq!(key(&signing).await.unwrap(), "first", "cached for half a minute");
         }
         signing.cached.lock().await.margin = Duration::from_secs(60);
         // The source has no other keys, so it is not asked again for a while.

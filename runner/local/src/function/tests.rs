@@ -114,7 +114,7 @@ async fn a_function_is_invoked_and_its_instance_is_kept() {
         settings.environment.insert("GREETING".to_owned(), "hello".to_owned());
         settings.s3_endpoint = Some("http://127.0.0.1:1".to_owned());
     });
-    assert!(fixture.function.instances().is_empty(), "started when first invoked");
+    assert!(fixture.function.instances().is_empty(), "an instance starts at the first invocation");
     let InvokeOutcome::Ok(body) = fixture.invoke(json!({ "do": "echo", "n": 1 })).await else {
         panic!()
     };
@@ -233,7 +233,7 @@ async fn an_instance_that_uses_more_than_its_memory_is_killed_and_says_so() {
     let (kind, message) = failed(outcome);
     assert_eq!(kind, "Runtime.ExitError");
     assert!(message.ends_with(" MB, but its MemorySize is 128 MB"), "{message}");
-    assert_ne!(fixture.process(json!({ "do": "echo" })).await, process, "another took its place");
+    assert_ne!(fixture.process(json!({ "do": "echo" })).await, process, "the process was replaced");
     let report = fixture.log();
     let used = report.split("Max Memory Used: ").skip(1).map(|rest| rest.split(' ').next());
     let used: Vec<u64> = used.map(|text| text.unwrap().parse().unwrap()).collect();
@@ -278,7 +278,7 @@ async fn instances_are_started_when_all_are_busy_up_to_the_concurrency() {
     let fixture = Fixture::start(|settings| settings.concurrency = 2);
     fixture.process(json!({ "do": "echo" })).await;
     fixture.process(json!({ "do": "echo" })).await;
-    assert_eq!(fixture.function.instances().len(), 1, "one after the other needs one");
+    assert_eq!(fixture.function.instances().len(), 1, "sequential invocations need one instance");
     let sleeps = (0..5).map(|_| fixture.process(json!({ "do": "sleep", "ms": 1_000 })));
     let mut processes = join_all(sleeps).await;
     processes.sort_unstable();
@@ -518,7 +518,7 @@ async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
     assert_eq!(warm.len(), 2);
     let is_warm = |process: u64| warm.iter().any(|pid| u64::from(*pid) == process);
     fs::remove_file(&program).unwrap();
-    assert!(is_warm(fixture.process(echo.clone()).await), "while nothing else is there");
+    assert!(is_warm(fixture.process(echo.clone()).await), "no other instance runs");
     assert!(!fixture.seen("built anew"));
     fs::copy(binary(), &program).unwrap();
     let process = fixture.process(echo.clone()).await;

@@ -307,7 +307,7 @@ mod tests {
         // The disk has space again.
         let path = folder.path().join("room");
         journal.writer.lock().file = File::create(&path).unwrap();
-        assert_eq!(journal.fault(), None, "without a further report");
+        assert_eq!(journal.fault(), None, "cleared without another report");
         let text = fs::read_to_string(path).unwrap();
         let missed = text.lines().last().unwrap_or_default();
         let written = fs::read_to_string(reader::segment_path(folder.path(), 1)).unwrap();

@@ -239,7 +239,7 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
     let found = digest(envelope.body.get());
     if envelope.xxh3 != found {
         return Err(damaged(format!(
-            "the digest of its body is {found}, but should be {}",
+            "the digest of the file's body is {found}, but should be {}",
             envelope.xxh3
         )));
     }

@@ -365,7 +365,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     fn take_in_save(&mut self, saved: Result<(), CheckpointError>) -> Result<(), RunError> {
         let Err(error) = saved else {
             if self.save_failing.take().is_some() {
-                tracing::info!("mapping {}: the checkpoints are saved again", self.mapping_id);
+                tracing::info!("mapping {}: a retry saved the checkpoints", self.mapping_id);
             }
             return Ok(());
         };

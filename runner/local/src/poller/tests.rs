@@ -181,7 +181,7 @@ async fn answer(
         Err(code) if code == NO_PAGE => (200, json!({ "Records": "none" })),
         Err(code) => {
             let name = format!("com.amazonaws.dynamodb.v20120810#{code}");
-            (400, json!({ "__type": name, "message": "as the test wants it" }))
+            (400, json!({ "__type": name, "message": "an error from the test" }))
         }
     };
     let response = Response::builder().status(status);
@@ -392,7 +392,7 @@ async fn what_is_given_up_is_stored_before_the_shard_goes_on() {
     let mut running = bench.run(&function);
     let status = running.drain().await;
     assert_eq!(status.totals.done + status.totals.discarded, 5);
-    assert_eq!(status.totals.failures, 3, "a batch, then the rest twice");
+    assert_eq!(status.totals.failures, 3, "one failure of the batch, two of its rest");
     let objects = bench.failures.0.lock().unwrap();
     assert_eq!(objects.len(), 2, "the first attempt to store was refused");
     assert_eq!(objects[0], objects[1]);

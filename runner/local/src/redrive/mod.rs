@@ -109,13 +109,13 @@ pub async fn redrive(
 ) -> Result<Redriven, RedriveError> {
     let text = read_object(running, object).await?;
     let document: Value =
-        serde_json::from_slice(&text).context(|| format!("`{object}` is no failure object"))?;
+        serde_json::from_slice(&text).context(|| format!("`{object}` is not a failure object"))?;
     let function = document
         .pointer("/requestContext/functionArn")
         .and_then(Value::as_str)
         .and_then(|arn| arn.split(":function:").nth(1))
         .map(|name| name.split(':').next().unwrap_or(name).to_owned())
-        .ok_or_else(|| fatal!("`{object}` is no failure object: it names no function"))?;
+        .ok_or_else(|| fatal!("`{object}` is not a failure object: it names no function"))?;
     let mapping = Mapping::of(running, &document);
     let records = match document.get("payload") {
         Some(payload) => of_payload(payload)?,
@@ -311,8 +311,8 @@ fn of_batch(
     }
     if records.len() > count {
         return Err(refused!(
-            "the stream has {} records between its first and its last one, and {count} were in the batch; \
-             the journal no longer says which",
+            "the stream has {} records between the batch's first and last record, but the batch had {count}; \
+             the journal no longer lists them",
             records.len()
         ));
     }
@@ -378,7 +378,7 @@ mod tests {
         let filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let batch = ["10", "14"].map(str::to_owned);
         let gone = ["10", "14", "18"].map(str::to_owned);
-        let more = "the stream has 3 records between its first and its last one, and 2 were in the batch; the journal no longer says which";
+        let more = "the stream has 3 records between the batch's first and last record, but the batch had 2; the journal no longer lists them";
         let cases = [
             (Some(&batch[..]), 2, Ok("10 14")),
             (Some(&gone[..]), 3, Err(GONE)),

@@ -54,7 +54,7 @@ pub async fn keep(system: &System, directory: &Path) {
             && !is_told
         {
             tracing::warn!(
-                "cannot write `{}`: {error}; until it can, `weir status` and `weir streams explain` show an old state",
+                "cannot write `{}`: {error}; until a write succeeds, `weir status` and `weir streams explain` show an old state",
                 path.display()
             );
         }

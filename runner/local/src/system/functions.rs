@@ -99,7 +99,7 @@ async fn binaries(stack: &Stack, template_folder: &Path) -> Result<BTreeMap<Stri
             "building {names} (the first build also compiles the dependencies, which takes some minutes)"
         ),
         false => {
-            tracing::info!("using {names} from the folder of weir, because there are no sources");
+            tracing::info!("using {names} from the folder of `weir`, because they have no sources");
         }
     }
     let mut progress = |line: &str| tracing::info!("  {line}");

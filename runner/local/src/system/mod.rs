@@ -445,8 +445,8 @@ fn show_not_emulated(stack: &Stack) {
     for (reason, places) in stack.not_emulated_by_reason() {
         let first = places.get(..PLACES_SHOWN).unwrap_or(&places).join(", ");
         match places.len().saturating_sub(PLACES_SHOWN) {
-            0 => tracing::info!("not here: {reason}: {first}"),
-            more => tracing::info!("not here: {reason}: {first} and {more} more"),
+            0 => tracing::info!("not emulated: {reason}: {first}"),
+            more => tracing::info!("not emulated: {reason}: {first} and {more} more"),
         }
     }
     if !stack.not_emulated.is_empty() {

@@ -172,7 +172,7 @@ async fn a_handler_gets_its_event_its_context_and_its_variables() {
         assert_eq!(fixture.function.instances().len(), 1, "one instance is kept");
         assert!(fixture.has_seen("told"));
         let written: Vec<_> = fs::read_dir(here.join("src")).unwrap().collect();
-        assert_eq!(written.len(), 1, "nothing is written beside the code");
+        assert_eq!(written.len(), 1, "no file is written next to the code");
     }
 }
 
