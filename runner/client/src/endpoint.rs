@@ -33,7 +33,7 @@ pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// Timeout of the admin endpoint. Its slowest request deletes all expired items.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Returns the store that a flag or the environment names.
+/// Returns the endpoint from the flag, otherwise from the environment variable.
 pub fn named(flag: Option<&str>) -> Option<String> {
     flag.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok())
 }
@@ -82,7 +82,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
 /// environment variable.
 ///
 /// # Errors
-/// As [`find`].
+/// The errors of [`find`].
 pub fn find_to_read(flag: Option<&str>) -> Result<String> {
     match RunningState::here() {
         RunningState::Running(running) if named(flag).is_none() => {
@@ -306,7 +306,8 @@ pub struct ClockAdvance {
 }
 
 impl ClockAdvance {
-    /// Formats the lead in hours from two days on, else in hours and minutes, or in seconds.
+    /// Formats the lead: in hours if it is two days or more, otherwise in hours and minutes, or in
+    /// seconds.
     pub fn words(self) -> String {
         let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
         match (hours, minutes) {

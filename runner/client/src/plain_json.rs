@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::failure::{Result, fatal};
 
-/// Maximum nesting of plain JSON: that of an attribute value, plus one level for the item.
+/// Maximum nesting of plain JSON: the limit of an attribute value, plus one level for the item.
 const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 
 /// Parses a plain JSON object as an item. Strings become S, numbers N, arrays L, and objects M.
@@ -104,7 +104,10 @@ mod tests {
     #[test]
     fn two_values_of_one_name_are_refused_at_every_depth() {
         for twice in [r#"{"a":1,"a":1}"#, r#"{"b":{"a":1,"a":2}}"#, r#"{"b":[{"a":1,"a":2}]}"#] {
-            assert_eq!(item_from_plain_json(twice), Err(fatal!("an object has two values for `a`")));
+            assert_eq!(
+                item_from_plain_json(twice),
+                Err(fatal!("an object has two values for `a`"))
+            );
         }
         assert!(item_from_plain_json(r#"{"a":1,"b":{"a":1}}"#).is_ok());
     }

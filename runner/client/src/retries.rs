@@ -27,7 +27,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// short enough to report a wrong address soon.
 const ABSENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Returns the attempts and pauses.
+/// Returns the SDK's retry configuration with these attempts and pauses.
 pub fn config() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS_MAX)
@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_knows_whether_it_is_answered() {
-        // The system accepts connections, and no process answers.
+        // The operating system accepts connections, but no process responds.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (client, absence) = client_with_limit(&url, Duration::from_millis(20));
@@ -211,7 +211,7 @@ mod tests {
         assert!(!absence.is_silent());
     }
 
-    /// The number of attempts is above the SDK's default.
+    /// Goal: the number of attempts is larger than the SDK's default.
     #[tokio::test]
     async fn throttled_requests_to_tables_and_streams_are_retried() {
         const REFUSED: u32 = 4;

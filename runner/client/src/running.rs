@@ -62,7 +62,7 @@ pub struct Running {
     /// The functions of the template that do not run here, by logical id, and why.
     #[serde(default)]
     pub not_run: BTreeMap<String, String>,
-    /// The template's path, without links.
+    /// The template's path, with symbolic links resolved.
     #[serde(default)]
     pub template: PathBuf,
     /// The values of the template's parameters.
@@ -81,7 +81,7 @@ pub enum RunningState {
 }
 
 impl RunningState {
-    /// Returns the state in this folder.
+    /// Returns the state of the `weir up` in this folder.
     pub fn here() -> Self {
         Self::of(Path::new(RUNNING_FILE))
     }

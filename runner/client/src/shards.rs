@@ -53,7 +53,7 @@ const FOUND_AT_ONCE: usize = 8;
 /// minutes between two requests.
 const EXPIRED_MAX: usize = 8;
 
-/// Where a read of a shard begins.
+/// The position at which a read of a shard begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At the oldest record.
@@ -70,7 +70,7 @@ pub enum Start {
 #[derive(Debug)]
 pub struct Place {
     start: Start,
-    /// The iterator of the next page; `None` if a new one must be requested.
+    /// The iterator of the next page; `None` if a new iterator must be requested.
     iterator: Option<String>,
     /// The last record that was read.
     last: Option<String>,
@@ -79,7 +79,7 @@ pub struct Place {
     /// Whether the reader restarted at the oldest record, because its first iterator was lost.
     is_from_horizon: bool,
     is_over: bool,
-    /// The maximum number of records of a page; `None` for that of the service.
+    /// The maximum number of records of a page; `None` for the service's own limit.
     limit: Option<i32>,
 }
 
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Returns the same position, whose pages have at most so many records.
+    /// Returns the same position, but with at most `limit` records per page.
     #[must_use]
     pub fn with_limit(self, limit: i32) -> Self {
         Self { limit: Some(limit), ..self }

@@ -19,7 +19,7 @@ use client::output::{counted, say};
 /// The format of a CSV file, from the flags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CsvForm<'f> {
-    /// The text of a missing value, besides the empty text.
+    /// The text of a missing value, in addition to the empty string.
     pub(crate) null: Option<&'f str>,
     /// The separator of columns; `None` to detect it in the header.
     pub(crate) separator: Option<u8>,
@@ -124,7 +124,7 @@ struct Records {
     separator: u8,
     columns: Vec<String>,
     types: Vec<Option<AttributeType>>,
-    /// The text of a missing value, besides the empty text.
+    /// The text of a missing value, in addition to the empty string.
     null: Option<String>,
 }
 

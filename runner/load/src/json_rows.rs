@@ -40,10 +40,10 @@ enum Shape<'t> {
     Wrapped(&'t RawValue),
     /// `{"Items": […]}`, as `scan` and `query` write it.
     Items(&'t RawValue),
-    /// Tables, each with a list: of items, as `batch-get-item` writes it, or of requests, as
-    /// `batch-write-item` reads it.
+    /// Tables, each with a list of items (output of `batch-get-item`) or of requests (input of
+    /// `batch-write-item`).
     Tables(Vec<&'t RawValue>),
-    /// The same tables within the member `RequestItems` or `Responses`.
+    /// The tables of [`Shape::Tables`] within the member `RequestItems` or `Responses`.
     Within(&'t RawValue),
     /// `{"PutRequest": {"Item": …}}`.
     Request(&'t RawValue),
@@ -60,7 +60,7 @@ struct Part<'t> {
 }
 
 const DELETED: &str =
-"the row deletes an item, but a load only puts items; use `aws dynamodb delete-item`";
+    "the row deletes an item, but a load only puts items; use `aws dynamodb delete-item`";
 
 /// Members that may occur next to the member that determines the shape.
 const BESIDE_ITEMS: &[&str] =
@@ -101,8 +101,8 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows> {
     })))
 }
 
-/// Returns the rows of a file whose values span several lines. Returns `None` if it is a file with
-/// one object per line, one of which is broken.
+/// Returns the rows of a file whose values span several lines. Returns `None` if the file has one
+/// object per line and one of them is invalid.
 fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>> {
     let (name, file) = (input.name(), input.open_text()?);
     if input.bytes()? > WHOLE_BYTES_MAX {
@@ -168,7 +168,7 @@ fn writing(name: &str, first: &str, format: Format) -> Writing {
     Writing::Dynamodb
 }
 
-/// Warns if the file has only a page of a table's items.
+/// Warns if the file has only one page of a table's items.
 fn warn_of_more(name: &str, first: &str) {
     let Ok(Members(members)) = serde_json::from_str(first) else { return };
     let has = |wanted: &str| members.iter().any(|(member, _)| member == wanted);
@@ -377,7 +377,7 @@ mod tests {
                 assert_eq!(read, expected, "{content}");
             }
         }
-        // A broken first line does not prevent the following lines from being read.
+        // An invalid first line does not prevent the reader from reading the following lines.
         let rows = read(Format::Ndjson, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1], r#"2 {"pk":{"S":"b"}}"#);

@@ -51,7 +51,7 @@ enum LaneReport {
     /// An earlier run has already counted the row.
     CountedBefore,
     Bad(BadLine),
-    /// The store is unavailable; the reason. The lane has ended.
+    /// The store is unavailable, for this reason. The lane has ended.
     Stopped(String),
 }
 
@@ -155,7 +155,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     tally.end()
 }
 
-/// The running counts of a load.
+/// The current counts of a load.
 struct LoadCounts<'l> {
     progress: &'l ProgressBar,
     aside: &'l mut PutAside,
@@ -304,7 +304,7 @@ pub(crate) struct Slots {
     key: String,
     /// The attribute with a slot's count.
     count: String,
-    /// The attribute that marks how far the rows are counted.
+    /// The attribute with the place of the last counted row.
     mark: String,
     /// A configuration without the SDK's retries, because this module decides about retries.
     once: Builder,
@@ -321,12 +321,12 @@ struct Addend {
 /// The result of adding a row to a slot.
 enum SlotAddition {
     Now,
-    /// The slot had counted the row before. The value is the place of the last row that it has
+    /// The slot has already counted the row. The value is the place of the last row that the slot has
     /// counted.
     Before(u64),
     /// The store rejects the addition permanently.
     Refused(String),
-    /// The store was unavailable at every attempt; the reason.
+    /// The store was unavailable at every attempt, for this reason.
     NotTaken(String),
 }
 

@@ -119,7 +119,7 @@ impl Record {
     /// Refuses a load that would count lines of an earlier load again.
     ///
     /// # Errors
-    /// A refusal that says why, and what to do instead.
+    /// A refusal with its reason, and what to do instead.
     pub(super) fn check_after(&self, earlier: &Self) -> Result<()> {
         let file = &self.file;
         if earlier.content != self.content {

@@ -153,7 +153,9 @@ async fn all_tables(client: &Client) -> Result<Vec<String>> {
 async fn add(client: &Client, name: &str, samples: usize, model: &mut DataModel) -> Result<()> {
     let doing = || format!("cannot read table `{name}`");
     let described = client.describe_table().table_name(name).send().await.context(doing)?;
-    let description = described.table.ok_or_else(|| fatal!("DescribeTable returned no description of table `{name}`"))?;
+    let description = described
+        .table
+        .ok_or_else(|| fatal!("DescribeTable returned no description of table `{name}`"))?;
     let page = client.scan().table_name(name).limit(SIZED_ITEMS).send().await.context(doing)?;
     let items = page.items.unwrap_or_default().into_iter().map(from_sdk_item);
     let mut items = items.collect::<Result<Vec<Item>>>().context(doing)?;

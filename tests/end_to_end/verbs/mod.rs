@@ -91,7 +91,10 @@ fn addresses(up: &Up) {
         (&["clock", "show", "--endpoint", dead], refused),
         (&["clock", "show", "--endpoint", s3], "is not a store of `weir`"),
         (&["migrate", "list", "--endpoint", dead], refused),
-        (&["streams", "explain", "--last", "--table", "nosuch"], "no stream record of table `nosuch`"),
+        (
+            &["streams", "explain", "--last", "--table", "nosuch"],
+            "no stream record of table `nosuch`",
+        ),
     ];
     for (arguments, words) in cases {
         let output = weir(up.folder.path(), arguments);

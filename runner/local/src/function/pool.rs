@@ -379,8 +379,8 @@ impl Pool {
         Ok(instance)
     }
 
-    /// Checks whether the program has changed. Ends idle instances of the old program at once. A busy
-    /// instance ends before its next invocation.
+    /// Checks whether the program has changed. Ends idle instances of the old program immediately. A
+    /// busy instance ends before its next invocation.
     async fn follow_program(&self) {
         let program = &self.shared.settings.program();
         let (known, is_warm) = {

@@ -216,7 +216,7 @@ pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, BindError> 
     Ok(Listener::serve(bound, settings, Instance(mailbox)))
 }
 
-/// The Runtime API as the process of an instance sees it.
+/// The HTTP service of an instance's Runtime API.
 struct Instance(Arc<Mailbox>);
 
 impl Service for Instance {
@@ -456,8 +456,8 @@ mod tests {
         assert_eq!(status, 404);
     }
 
-    /// An instance that reports that it cannot start never asks for an invocation. The caller must not wait
-    /// for it, whether the report comes before or after the invocation.
+    /// An instance that reports that it cannot start never requests an invocation. The caller must not
+    /// wait for the instance, whether the report arrives before or after the invocation.
     #[tokio::test]
     async fn an_instance_that_cannot_start_is_not_waited_for() {
         for is_said_before in [true, false] {

@@ -410,14 +410,14 @@ async fn orphan(folder: &Path) -> (server::gate::Listener, Arc<Mailbox>, tokio::
 #[tokio::test]
 async fn an_instance_ends_by_itself_when_its_runner_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    // An idle process: its call for the next invocation breaks.
+    // An idle process ends, because its request for the next invocation fails.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
     wait(|| mailbox.is_ready()).await;
     drop(listener);
     let status = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert!(!status.success());
 
-    // A busy process: its answer fails.
+    // A busy process ends, because its response fails.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
     let (received, was_taken) = tokio::sync::oneshot::channel();
     let (reply, _replied) = tokio::sync::oneshot::channel();
@@ -452,7 +452,7 @@ async fn an_invocation_that_nobody_waits_for_any_more_is_ended() {
 #[tokio::test]
 async fn every_line_is_told_with_its_invocation() {
     let fixture = Fixture::start(|_| {});
-    // Some lines arrive before the answer of their invocation, and some after it.
+    // Some lines arrive before the response of their invocation, and some after it.
     for number in 0..30 {
         let line = format!("line {number}");
         fixture.invoke(json!({ "do": "print", "line": line })).await;
@@ -490,7 +490,7 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
     let ask = json!({ "do": "environment", "variable": "AWS_ACCESS_KEY_ID" });
     for expected in [Some("first"), None, Some("third"), Some("third")] {
         if expected.is_none() {
-            // The first keys have passed half of their life.
+            // Half of the lifetime of the first keys has passed.
             tokio::time::sleep(Duration::from_millis(1_600)).await;
         }
         match (fixture.invoke(ask.clone()).await, expected) {
@@ -499,12 +499,12 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
             (outcome, _) => panic!("{expected:?}: {outcome:?}"),
         }
     }
-    // The instance with the first keys has ended, and the other one was kept.
+    // The instance with the first keys has ended, and the other instance was kept.
     wait(|| fixture.function.instances().len() == 1).await;
 }
 
-/// Goal: after a new build, the next invocation runs the new program, even if warm instances of the old one
-/// are left. While a build is incomplete, the old program still runs.
+/// Goal: after a new build, the next invocation runs the new program, even if warm instances of the
+/// old program exist. While a build is incomplete, the old program still runs.
 #[tokio::test]
 async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -204,7 +204,7 @@ impl ObjectStore {
         TemporaryFile { path, placed: false }
     }
 
-    /// Turns a written and synced temporary file into the object `key`, if `condition` holds.
+    /// Renames a written and synced temporary file to the object `key`, if `condition` holds.
     pub(super) fn place(
         &self,
         bucket: &str,
@@ -424,7 +424,7 @@ fn rename_into(
         match fs::rename(from, &path) {
             Ok(()) => return Ok(()),
             Err(error) => match error.kind() {
-                // A concurrent delete removed an empty folder between the two calls, so this retries.
+                // A concurrent delete removed an empty folder between the two calls, so the loop retries.
                 ErrorKind::NotFound => {}
                 ErrorKind::IsADirectory
                 | ErrorKind::DirectoryNotEmpty
@@ -493,7 +493,7 @@ fn remove_empty_folders(folder: &Path) {
     }
 }
 
-/// Makes the names in an object's folders durable, up to the bucket's folder.
+/// Syncs an object's folders, up to the bucket's folder, so that their entries are durable.
 fn sync_folders(folder: &Path, relative: &Path) -> Result<(), Error> {
     relative.ancestors().skip(1).try_for_each(|parent| sync_present_folder(&folder.join(parent)))
 }
@@ -511,8 +511,8 @@ fn sync_folder(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::disk("sync", folder))
 }
 
-/// Does nothing: on other systems a folder cannot be opened as a file, and the file system itself makes
-/// names durable.
+/// Does nothing: on this system a folder cannot be opened as a file, and the file system itself makes
+/// the entries of a folder durable.
 #[cfg(not(unix))]
 fn sync_folder(_folder: &Path) -> Result<(), Error> {
     Ok(())

@@ -52,7 +52,7 @@ pub enum Error {
         /// The name of the bucket.
         bucket: String,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("the key does not exist: key=`{key}`")]
     NoSuchKey {
         /// The key.

@@ -64,7 +64,7 @@ pub struct Poller<I, D, C> {
     pub arrivals: Option<Arrivals>,
     /// Receives the shards whose gap the operator accepts. The channel may be closed.
     pub accepted_gaps: mpsc::Receiver<ShardId>,
-    /// Becomes true, or is dropped, when the mapping must stop.
+    /// The stop signal: the mapping stops when the value becomes true or the sender is dropped.
     pub shutdown: watch::Receiver<bool>,
 }
 
@@ -309,7 +309,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     /// Simulates a crash and a restart of the process: drops all work in progress, and resumes from the
     /// checkpoints on disk.
     async fn start_again(&mut self) -> Result<Input, RunError> {
-        // A save in progress cannot be cancelled, so this waits for it.
+        // A save in progress cannot be cancelled, so this call waits for the save.
         self.tasks.shutdown().await;
         self.iterators.clear();
         (self.unsaved, self.saving, self.save_failing) = (false, false, None);
@@ -407,7 +407,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
                 let chaos = self.chaos.clone();
                 self.tasks.spawn(async move {
-                    // The semaphore is never closed. If it were, only the limit would be lost.
+                    // The semaphore is never closed. A closed semaphore would only remove the limit.
                     let _permit = permits.acquire_owned().await.ok();
                     let members = members.unwrap_or_default();
                     let payload = Bytes::from(event(&records, &members));

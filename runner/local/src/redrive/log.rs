@@ -36,7 +36,7 @@ pub struct Redrive {
 }
 
 impl Redrive {
-    /// Returns whether a record was processed; `None` if it was not redriven.
+    /// Returns whether this redrive processed a record; `None` if it did not include the record.
     #[must_use]
     pub fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
         let is_own =
@@ -55,7 +55,7 @@ pub struct Batch<'b> {
     pub stream: &'b str,
     /// The shard.
     pub shard: &'b str,
-    /// The time when it was discarded, in milliseconds since 1970.
+    /// The time when the batch was discarded, in milliseconds since 1970.
     pub at_ms: i64,
     /// The first record.
     pub first: &'b str,
@@ -117,8 +117,8 @@ pub struct Redriven {
     pub done: u64,
 }
 
-/// Returns, by mapping, the records that were discarded in the last run of `weir up`, and those redriven
-/// since.
+/// Returns, by mapping, the number of records that were discarded in the last run of `weir up`, and
+/// how many of them were redriven and processed.
 #[must_use]
 pub fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);

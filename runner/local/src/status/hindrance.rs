@@ -1,7 +1,7 @@
-//! Determines why a running `weir up` cannot write its status or its journal. The status has the reason;
-//! a status that is too old shows that it cannot be written.
+//! Determines why a running `weir up` cannot write its status or its journal. The status file contains
+//! the journal's error. A status file that is too old shows that the file itself cannot be written.
 //!
-//! It does not check whether `weir up` is running.
+//! This module does not check whether `weir up` is running.
 
 use std::path::Path;
 

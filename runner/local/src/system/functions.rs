@@ -139,7 +139,7 @@ pub(crate) fn check_handlers(functions: &BTreeMap<String, Arc<Function>>) -> Joi
     let is_script = |function: &Function| function.settings().script.is_some();
     let scripts = functions.iter().filter(|(_, function)| is_script(function));
     let scripts: Vec<_> = scripts.map(|(id, function)| (id.clone(), function.clone())).collect();
-    // One after the other, because invocations need the processor, too.
+    // Handlers are loaded sequentially, because invocations need the processor, too.
     tokio::spawn(async move {
         for (id, function) in scripts {
             if let Some(reason) = function.start_failure().await {

@@ -2,9 +2,9 @@
 //!
 //! A package of Weir's own workspace is built with the profile of the running `weir` and into its target
 //! folder, so that shared dependencies are compiled once. Any other package is built in its own target
-//! folder, as `cargo build` in that package does. Its binary can therefore replace no program of Weir or
-//! of another project, and `weir up` notices a rebuild by the user. An installed `weir` without a
-//! package's sources uses the binary in its own folder.
+//! folder, as `cargo build` in that package does. Its binary therefore cannot replace a program of
+//! Weir or of another project, and `weir up` notices a rebuild by the user. An installed `weir`
+//! without a package's sources uses the binary in its own folder.
 
 mod metadata;
 

@@ -38,8 +38,8 @@ fn the_target_folder_and_profile_are_those_of_the_program() {
     }
 }
 
-/// Returns a `weir` as cargo would build it into `target` of the folder, from the workspace in `checkout` of
-/// the folder.
+/// Returns a running `weir` as if cargo had built it. The workspace is `checkout` and the target
+/// folder is `target`, both below `folder`.
 fn program(folder: &Path) -> Program {
     let path = folder.join("target/debug/weir");
     fs::create_dir_all(path.with_file_name(".fingerprint")).unwrap();
