@@ -27,10 +27,10 @@ pub(crate) const PORT: u16 = 9002;
 pub struct ConsoleArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// Let pages change tables; without it, the console only reads
+    /// Let pages change tables; without this flag, the console only reads
     #[arg(long)]
     pub allow_writes: bool,
-    /// Port of the console; 0 for a free one [default: 9002, or a free one if 9002 is in use]
+    /// Port of the console; 0 for a free port [default: 9002, or a free port if 9002 is in use]
     #[arg(long)]
     pub port: Option<u16>,
 }
@@ -44,8 +44,8 @@ pub(crate) struct StoreArguments {
     /// Show the tables of this Region on AWS, with the credentials of the environment
     #[arg(long)]
     region: Option<String>,
-    /// The S3 endpoint of archives [default: AWS_ENDPOINT_URL_S3, that of the running `weir up`, or
-    /// that of the Region]
+    /// The S3 endpoint of archives [default: AWS_ENDPOINT_URL_S3, or the S3 endpoint of the running
+    /// `weir up` or of the Region]
     #[arg(long, value_name = "URL")]
     s3_endpoint: Option<String>,
 }
@@ -70,7 +70,7 @@ impl StoreArguments {
     /// Returns the endpoint of S3 for a store; `None` if none is known.
     ///
     /// # Errors
-    /// Its address is invalid.
+    /// The address of the S3 endpoint is invalid.
     pub(crate) fn s3(&self, store: &str, running: Option<&Running>) -> Result<Option<String>> {
         let named = self.s3_endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL_S3").ok());
         if let Some(url) = named {
@@ -84,8 +84,8 @@ impl StoreArguments {
     }
 }
 
-/// Binds the console's port. If the user did not choose a port and the default one is in use, a free one is
-/// taken.
+/// Binds the console's port. If the user did not choose a port and the default port is in use, binds
+/// a free port.
 ///
 /// # Errors
 /// The chosen port is in use, or the system refuses it.

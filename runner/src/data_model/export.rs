@@ -1,6 +1,6 @@
 //! `weir model export`: reads existing tables into a model.
 //!
-//! It reads descriptions, TTL settings, and one page of items of each table; it writes nothing to them.
+//! It reads the description, the TTL setting, and one page of items of each table. It changes no table.
 
 use std::collections::BTreeSet;
 
@@ -25,9 +25,9 @@ use client::failure::{Context, Result, fatal};
 use client::output::{counted, say, show};
 use client::table_description::ttl_attribute;
 
-/// Items of each table whose sizes are averaged: one page of a scan.
+/// Number of items of each table whose sizes are averaged: one page of a scan.
 const SIZED_ITEMS: i32 = 200;
-/// Maximum number of tables, so that an account with many does not become one model.
+/// Maximum number of tables. All tables of a large account would not be a useful model.
 const TABLES_MAX: usize = 100;
 
 /// Arguments of `weir model export`.
@@ -70,11 +70,11 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
 pub(super) struct Exported {
     /// The model file.
     pub(super) text: String,
-    /// The number of sampled items that the file has no room for.
+    /// The number of sampled items that were omitted because the file would be too large.
     pub(super) left_out: usize,
 }
 
-/// Returns the model of these tables, or of all if none are named.
+/// Returns the model of the tables in `names`, or of all tables if `names` is empty.
 pub(super) async fn export(client: &Client, names: &[String], samples: usize) -> Result<Exported> {
     let names = if names.is_empty() { all_tables(client).await? } else { names.to_vec() };
     let (mut model, mut left_out) = (DataModel::default(), 0);
@@ -106,7 +106,8 @@ fn written_bytes(item: &Item) -> usize {
     model::json::item_to_string(item).len()
 }
 
-/// Removes the largest items, until they have at least this many bytes. Returns how many it removed.
+/// Removes the largest items until at least `bytes` bytes are removed. Returns the number of removed
+/// items.
 fn remove_largest(model: &mut DataModel, bytes: usize) -> usize {
     let mut largest: Vec<(usize, String, usize)> = Vec::new();
     for (table, items) in &model.items {
@@ -172,13 +173,13 @@ async fn add(client: &Client, name: &str, samples: usize, model: &mut DataModel)
     Ok(())
 }
 
-/// Returns a count of DynamoDB, which is never negative.
+/// Converts a count from DynamoDB, which is never negative.
 fn count(number: Option<i64>) -> u64 {
     u64::try_from(number.unwrap_or(0)).unwrap_or(0)
 }
 
-/// Returns the counts and sizes of a table. `average` is the size of the sampled items, for a table whose
-/// description does not know its size yet.
+/// Returns the counts and sizes of a table. `average` is the average size of the sampled items. It is
+/// used if the table's description does not have the number of items yet.
 fn workload(description: &TableDescription, average: u64) -> TableWorkload {
     let items = count(description.item_count);
     let bytes = match items {
@@ -198,7 +199,7 @@ fn workload(description: &TableDescription, average: u64) -> TableWorkload {
     }
 }
 
-/// Returns a described table as a model has it.
+/// Converts the description of a table into a table of a model.
 fn table(description: &TableDescription) -> Table {
     let is_on_demand = description.billing_mode_summary().is_some_and(|summary| {
         summary.billing_mode() == Some(&aws_sdk_dynamodb::types::BillingMode::PayPerRequest)

@@ -1,7 +1,8 @@
-//! Migration: restructures a table while it is written to. Orders become one item for each customer
-//! and order, and one for each line; the targets are compared with the expected ones.
+//! Migration: restructures a table while clients write to it. An order becomes one item for the
+//! customer and the order, and one item for each line. The targets are compared with the expected
+//! targets.
 //!
-//! The expected targets are computed here, without the rule.
+//! This module computes the expected targets without the migration's rule.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,10 +1,11 @@
-//! Decides whether a system has settled, so that no work is left: the rule of `weir status --exit-code`.
+//! Decides whether a system has settled, so that no record waits: the rule of
+//! `weir status --exit-code`.
 //!
 //! One status is not enough: recent writes may not have been read yet, and functions may write to tables
 //! with streams in response. Therefore two statuses must agree. In the first status, no record waits. In
 //! the second status, every shard was read to its end after the first status, and no new record arrived.
 //!
-//! Pure: it reads no file and does not wait.
+//! The module is pure: it reads no file and does not wait.
 
 use serde_json::Value;
 

@@ -270,7 +270,7 @@ impl Bench {
         settings.has_failure_destination = true;
         settings.pace.idle_poll_ms = 5;
         settings.pace.describe_ms = 50;
-        // The first error of a missing stream is final.
+        // The mapping ends at the first error about a missing stream.
         settings.pace.missing_ms = 0;
         settings.pace.retry.base_ms = 5;
         settings.pace.unreachable.base_ms = 5;

@@ -26,7 +26,8 @@ use client::output::counted;
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status};
 use template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
-/// The maximum number of shards that wait to continue after a gap. Further shards are found again later.
+/// The maximum number of shards that wait to continue after a gap. A later status reports further
+/// shards again.
 const GAPS_MAX: usize = 16;
 /// The maximum number of a mapping's reports that wait to be shown. Further reports are counted and
 /// dropped.

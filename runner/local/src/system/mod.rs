@@ -52,11 +52,11 @@ const PLACES_SHOWN: usize = 2;
 pub struct Options {
     /// The data folder.
     pub directory: PathBuf,
-    /// The port of the store; 0 picks a free one.
+    /// The port of the store; 0 picks a free port.
     pub store_port: u16,
-    /// The port of the S3 endpoint; 0 picks a free one.
+    /// The port of the S3 endpoint; 0 picks a free port.
     pub object_store_port: u16,
-    /// The port of Lambda's Invoke API; 0 picks a free one.
+    /// The port of Lambda's Invoke API; 0 picks a free port.
     pub invoke_port: u16,
     /// Whether to deliver each successful batch a second time.
     pub duplicate_deliveries: bool,
@@ -269,7 +269,7 @@ impl System {
         self.chaos.clone()
     }
 
-    /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
+    /// Returns the reason why the journal cannot be written, and its fix; `None` if it can be written.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {
         self.journal.as_ref().map_or_else(|fault| Some(fault.to_string()), Journal::fault)
