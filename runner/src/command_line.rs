@@ -343,8 +343,8 @@ async fn run_up(
     Ok(Exit::Done)
 }
 
-/// Returns the context for a command about a running system. Its parameters are those of the `weir up`
-/// of this folder and template, unless the command line sets parameters.
+/// Returns the context for a command about a running system. It has the parameters of the command
+/// line, otherwise the parameters of the `weir up` of this folder and template.
 fn context_of_running(context: &Context, template: Option<&Path>, store: Option<&str>) -> Context {
     let parameters = match (RunningState::here(), template) {
         (RunningState::Running(running), Some(template)) if context.parameters.is_empty() => {

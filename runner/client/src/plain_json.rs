@@ -17,7 +17,8 @@ const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 /// Parses a plain JSON object as an item. Strings become S, numbers N, arrays L, and objects M.
 ///
 /// # Errors
-/// When the text is not JSON, not an object, too deep, or has a number that DynamoDB cannot hold.
+/// When the text is not JSON, is not an object, is nested too deeply, or has a number that DynamoDB
+/// cannot store.
 pub fn item_from_plain_json(text: &str) -> Result<Item> {
     let raw: &RawValue = serde_json::from_str(text).map_err(|error| fatal!("not JSON: {error}"))?;
     match value_from_plain_json(raw, DEPTH_MAX)? {

@@ -19,7 +19,7 @@ use crate::output::say;
 /// Maximum attempts of a request, including the first. The pauses below add up to about 15 seconds, at
 /// most 30 seconds.
 const ATTEMPTS_MAX: u32 = 10;
-/// The first pause; each is twice as long as the previous one, randomly shortened.
+/// The first pause. Each later pause is twice as long as the previous pause, randomly shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -34,8 +34,8 @@ pub struct NoAnswer {
 }
 
 impl NoAnswer {
-    /// Returns the error of an endpoint with its cause. A local endpoint gets advice to start `weir
-    /// up`; AWS gets none.
+    /// Returns the error of an endpoint with its cause. For a local endpoint, the error has advice about
+    /// `weir up`; for AWS, it has no advice.
     pub fn new(url: &str, cause: &(dyn Error + 'static)) -> Self {
         let is_on_aws = url.contains(".amazonaws.com");
         Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })

@@ -1,9 +1,9 @@
 //! Finds and reads the shards of a table's stream, for commands.
 //!
-//! Failed requests are not retried here; the operator can rerun the command. Iterators are an exception,
-//! because the clock of a local store may be advanced between two requests. An iterator that is expired
-//! or rejected as trimmed is replaced by a new iterator from the same position. If the new iterator is
-//! rejected too, the shard is trimmed.
+//! This module does not retry failed requests, because the operator can rerun the command. Iterators
+//! are an exception, because the clock of a local store may be advanced between two requests. An
+//! iterator that is expired or rejected as trimmed is replaced by a new iterator from the same
+//! position. If the new iterator is rejected too, the shard is trimmed.
 
 use std::future::ready;
 use std::pin::pin;
@@ -136,8 +136,8 @@ impl Place {
         }
     }
 
-    /// Returns true if a record belongs to this read. A record after the newest record read so far
-    /// always belongs to it, because some stores round times down.
+    /// Returns true if a record belongs to this read. A record after the last record that was read
+    /// always belongs to the read, because some stores round times down.
     fn belongs_to_read(&self, record: &Record) -> bool {
         match self.start {
             Start::Latest(since) if self.is_from_horizon => {

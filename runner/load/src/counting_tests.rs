@@ -104,8 +104,8 @@ async fn a_load_that_is_interrupted_anywhere_counts_each_line_once() {
         let count = Count::begin().await;
         for attempt in 0..=seed % 3 {
             let additions = u32::try_from(mix(seed * 10 + attempt) % LINES).unwrap();
-            // A later run sends fewer lines, because it skips those that are already counted. It is
-            // interrupted earlier for that reason.
+            // A later run skips the counted lines and sends fewer lines, so it is interrupted
+            // earlier.
             let additions = additions / (1 + u32::try_from(attempt).unwrap());
             let was = count.sum().await;
             if was < SUM / 2 {

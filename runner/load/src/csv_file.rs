@@ -56,7 +56,7 @@ pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>> {
     Ok(header.iter().map(str::to_owned).collect())
 }
 
-/// Returns the records of a file. Undeclared types are inferred from the whole file.
+/// Returns the records of a file. Undeclared types are inferred from all records.
 ///
 /// # Errors
 /// When the file cannot be read, or a declared column does not exist.

@@ -58,7 +58,7 @@ pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Returns the folder with the manifest: `folder` itself, or the one below `AWSDynamoDB`.
+/// Returns the folder with the manifest: `folder` itself, or the export folder below `AWSDynamoDB`.
 fn find(folder: &Path) -> Result<PathBuf> {
     if folder.join(FILES).is_file() {
         return Ok(folder.to_owned());

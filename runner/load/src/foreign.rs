@@ -11,7 +11,7 @@ use client::failure::{Context, Result, fatal};
 /// Number of leading bytes by which the format of a file is recognised.
 const BEGINNING_BYTES: usize = 8;
 
-/// The leading bytes of a format, its name, and what to do with it.
+/// The leading bytes of a format, its name, and the advice for the user.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
     (&[0xff, 0xfe], "UTF-16", "convert it to UTF-8, in PowerShell with `Out-File -Encoding utf8`"),
     (&[0xfe, 0xff], "UTF-16", "convert it to UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"),
@@ -51,8 +51,8 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
 /// Checks that a file does not have one of the unsupported formats.
 ///
 /// # Errors
-/// The message names the file's format and what to do with it, or says that the file cannot be
-/// read.
+/// The file has an unsupported format, or cannot be read. The message names the format and how to
+/// convert the file.
 pub(super) fn check(name: &str, file: &Reading) -> Result<()> {
     let bytes = beginning(&mut file.rewound());
     let bytes = bytes.context(|| format!("cannot read `{name}`"))?;

@@ -18,7 +18,7 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 pub(super) const STANDARD_INPUT: &str = "-";
 
 /// A file that can be opened more than once. This is necessary because the types of CSV columns are
-/// inferred from the whole file before its lines are loaded.
+/// inferred from all records before the first record is loaded.
 pub(super) enum Input {
     Named(PathBuf),
     /// An unnamed copy of standard input, of a pipe or of unpacked data. It disappears with the

@@ -17,7 +17,7 @@ use client::failure::{Context, Failure, Result, fatal};
 use client::output::say;
 use client::plain_json::{Members, item_from_plain_json};
 
-/// Maximum size of a file that is parsed as a whole. A larger file must have one object per line.
+/// Maximum size of a file that is read into memory. A larger file must have one object per line.
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// The rows of a file. An invalid row is returned with its reason.
@@ -36,9 +36,9 @@ enum Writing {
 enum Shape<'t> {
     /// The attributes of an item.
     Attributes,
-    /// `{"Item": …}`, as an export or `get-item` writes it.
+    /// `{"Item": …}`, the form in an export and in the output of `get-item`.
     Wrapped(&'t RawValue),
-    /// `{"Items": […]}`, as `scan` and `query` write it.
+    /// `{"Items": […]}`, the output of `scan` and `query`.
     Items(&'t RawValue),
     /// Tables, each with a list of items (output of `batch-get-item`) or of requests (input of
     /// `batch-write-item`).
@@ -134,7 +134,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>> 
     values.iter().for_each(|value| find_parts(value, writing, DEPTH_MAX, &mut parts));
     let (mut line, mut told) = (1, 0);
     let places = parts.into_iter().map(|part| {
-        // Each row is a slice of the whole text, so the difference of the addresses is its offset.
+        // Each row is a slice of `text`, so the difference of the addresses is its offset.
         let begins = (part.text.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
         let between = text.as_bytes().get(told..begins).unwrap_or_default();
         line += between.iter().filter(|byte| **byte == b'\n').count() as u64;

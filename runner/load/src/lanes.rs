@@ -39,7 +39,7 @@ const WAITING_MAX: usize = 64;
 const ATTEMPTS_MAX: u32 = 10;
 /// Maximum attempts of an addition while the store is unavailable; they take about 20 seconds.
 const ADDITIONS_MAX: u32 = 12;
-/// Maximum number of slots for which a lane remembers which rows earlier runs have counted.
+/// Maximum number of slots for which a lane remembers the last row that earlier runs have counted.
 const SLOTS_KNOWN_MAX: usize = 10_000;
 /// The pause before the first retry.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -129,7 +129,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
             Ok((key, work)) => {
                 let token = Token::of(&KeyValue::S(key)).0;
                 let index = usize::try_from(token % LANES as u64).unwrap_or(0);
-                // A lane that has ended has reported why, so a failed send is ignored here.
+                // A lane that has ended has already reported the reason, so a failed send is ignored.
                 if let Some(lane) = lanes.get(index)
                     && lane.send(work).await.is_err()
                 {

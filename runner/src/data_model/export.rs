@@ -80,7 +80,7 @@ pub(super) async fn export(client: &Client, names: &[String], samples: usize) ->
     let (mut model, mut left_out) = (DataModel::default(), 0);
     for name in &names {
         add(client, name, samples, &mut model).await?;
-        // Only as many items stay in memory as a file can have.
+        // Only items that fit into a model file stay in memory.
         let bytes: usize = model.items.values().flatten().map(written_bytes).sum();
         left_out += remove_largest(&mut model, bytes.saturating_sub(FILE_BYTES_MAX));
     }

@@ -70,7 +70,7 @@ struct ModelFile {
 /// Runs `weir model`.
 ///
 /// # Errors
-/// A file cannot be read, the temporary store cannot be opened, or the endpoint does not answer.
+/// A file cannot be read, the temporary store cannot be opened, or the endpoint does not respond.
 pub async fn run(arguments: &ModelArguments, output: Output) -> Result<Exit> {
     match &arguments.action {
         ModelAction::Check(check) => {

@@ -1,7 +1,7 @@
 //! `weir logs`: shows the log of a function, or only the lines of one request id.
 //!
 //! It reads the log files of `weir up`, even if `weir up` is not running. The times in the logs are
-//! those of this machine's clock, which also measures the timeouts of functions. The store's clock may
+//! from this machine's clock, which also measures the timeouts of functions. The store's clock may
 //! differ.
 
 mod rotated;

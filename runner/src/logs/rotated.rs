@@ -40,7 +40,7 @@ impl Opened {
     }
 
     /// Returns the data since the last call, or all data if the file was truncated. Keeps an incomplete
-    /// last line for a later call, unless `is_over` says that the file is complete.
+    /// last line for a later call if the file may still grow, which means that `is_over` is false.
     fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;
@@ -65,8 +65,8 @@ impl RotatedLog {
     /// # Errors
     /// The log does not exist.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        // The order matters: if the file is rotated between the two calls, the second call finds the
-        // same file under its new name, and the file is read only once.
+        // The order matters. If the file is rotated between the two calls, the second call finds the
+        // same file under its new name, so the file is read only once.
         let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
         let before = older(&path, &current)?;
         Ok(Self { path, before, current })

@@ -24,7 +24,7 @@ pub(super) enum SettledCheck {
 #[derive(Debug)]
 pub(super) struct SettledSearch {
     started_ms: i64,
-    /// The first status without waiting records: its tick, and the number of records read until then.
+    /// The tick of the first status without waiting records, and the number of records read by that tick.
     first: Option<(u64, u64)>,
 }
 

@@ -1,6 +1,6 @@
 //! `weir streams explain`: explains why a function ran, or did not run, for a record.
 //!
-//! `local::explain` finds the answer.
+//! The module `local::explain` determines the answer.
 
 use std::path::PathBuf;
 

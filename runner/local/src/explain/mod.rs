@@ -1,7 +1,7 @@
 //! Explains why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, and the stream has the record. If the data of one of them does not go back
-//! far enough, the answer says so. `weir streams explain` and the console show the answer.
+//! The journal has the attempts, and the stream has the record. If the journal or the stream no longer
+//! has this data, the answer reports it. `weir streams explain` and the console show the answer.
 
 mod newest;
 #[cfg(test)]
@@ -161,8 +161,8 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
     Ok(Explanation { sequence, verdicts, history, found, hindered })
 }
 
-/// The time in milliseconds by which a delivery may seem to be older than its record. Streams have whole seconds, and
-/// on AWS the time of a delivery is estimated from responses.
+/// The maximum time in milliseconds by which a delivery may appear to be older than its record.
+/// Records have times in whole seconds, and on AWS the time of a delivery is estimated from responses.
 const SKEW_MS: i64 = 5_000;
 
 /// Returns the earliest possible time of a delivery of a record, in milliseconds since 1970.

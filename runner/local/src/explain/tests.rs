@@ -1,4 +1,5 @@
-//! Tests of the answers of `explain` for journals as mappings write them. Each line of a text is one entry.
+//! Tests of the answers of `explain`, with journals like those of real mappings. Each line of a test's
+//! text is one journal entry.
 
 use std::path::Path;
 
@@ -140,7 +141,7 @@ record 43  votes  MODIFY  shardId-1
     assert!(other.contains(" └─ votes  delivered\n"), "{other}");
 }
 
-/// Goal: a number with leading zeros, as the archive writes it, is found.
+/// Goal: a sequence number with leading zeros, as in the archive, is found.
 #[test]
 fn a_number_may_have_zeros_before_it() {
     let end_of = |sequence: &str| {
@@ -304,7 +305,7 @@ fn the_state_of_a_waiting_record_follows_its_own_shard() {
     }
 }
 
-/// Goal: the answer lists every mapping of the table, also those that do not run.
+/// Goal: the answer lists every mapping of the table, including mappings that do not run.
 #[test]
 fn mappings_that_do_not_run_are_listed() {
     let status = json!({
@@ -406,7 +407,8 @@ fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
     }
 }
 
-/// Goal: if the journal cannot be written, the answer says why, and does not suggest to run it again.
+/// Goal: if the journal cannot be written, the answer has the reason, and does not suggest another run
+/// of the command.
 #[test]
 fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
     let shard = |checkpoint: &str| json!({"id": "s", "state": "working", "checkpoint": checkpoint});

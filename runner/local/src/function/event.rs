@@ -1,6 +1,6 @@
 //! The events of a function and its instances, for observers.
 //!
-//! An observer cannot change what happens.
+//! An observer cannot influence the function.
 
 use std::{sync::Arc, time::Duration};
 

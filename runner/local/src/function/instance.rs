@@ -33,10 +33,10 @@ use super::{
 };
 
 /// The maximum time for reading a process's output after its exit. Its pipes stay open longer only if
-/// child processes hold them.
+/// child processes keep them open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// The maximum time that a response may take to arrive here after its process has exited.
+/// The maximum time in which a response may still arrive after its process has exited.
 const REPLY_GRACE: Duration = Duration::from_millis(100);
 
 /// The state that all instances of a function share.

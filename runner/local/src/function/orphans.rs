@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
-    /// If this is set, the last test holds processes until it is killed.
+    /// The environment variable that makes the last test start a process and wait until it is killed.
     const HOLDS: &str = "WEIR_TEST_HOLDS_PROCESSES";
 
     /// Starts a long-running process in its own group.

@@ -39,9 +39,9 @@ use crate::poller::{Invoke, request_id};
 /// means a caller without a limit, which Lambda would throttle, too.
 const WAITING_MAX: usize = 1_000;
 
-/// The maximum number of instances that may exit before they receive an invocation. After that many exits,
-/// the invocation fails. The number is generous: once no idle instance is left, an instance is started for
-/// this invocation.
+/// The maximum number of instances that may exit before they receive an invocation. After that many
+/// exits, the invocation fails. This is rarely reached: if there is no idle instance, a new instance is
+/// started for the invocation.
 const DELIVERY_ATTEMPTS: usize = 8;
 
 /// The pause before the next start after a failed start: the first value, doubled after each failure up

@@ -475,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Goal: if an error report does not arrive, the outcome says why. Method: one report is too large, and
-    /// the connection of another one ends in the middle.
+    /// Goal: if an error report does not arrive, the outcome has the reason. Method: one report is too
+    /// large, and the connection of another report ends in the middle.
     #[tokio::test]
     async fn an_error_report_that_does_not_arrive_is_told_as_one() {
         let fixture = Fixture::start(0).await;

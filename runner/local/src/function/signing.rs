@@ -44,8 +44,7 @@ struct CachedKeys {
 }
 
 impl Signing {
-    /// Creates the keys from those that the caller found. `invocation` is the maximum time of an
-    /// invocation.
+    /// Starts with the keys that the caller found. `invocation` is the maximum time of an invocation.
     pub(super) fn new(
         credentials: Credentials,
         source: Option<SharedCredentialsProvider>,

@@ -101,7 +101,8 @@ fn a_bisected_batch_is_followed_to_its_end() {
     assert_eq!(newest(Some("other")), None);
 }
 
-/// Goal: an attempt that a crash of the poller interrupted is over as soon as the record is delivered again.
+/// Goal: if a crash of the poller interrupts an attempt, the attempt ends when the record is
+/// delivered again.
 #[test]
 fn an_interrupted_attempt_ends_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();

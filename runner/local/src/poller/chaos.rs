@@ -1,6 +1,6 @@
 //! Injects faults into the invocations and reads of a poller.
 //!
-//! The plan determines which fault occurs at which call. The mapping has no access to the plan.
+//! The plan determines the fault of each call. The mapping has no access to the plan.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

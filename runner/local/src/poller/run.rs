@@ -117,9 +117,9 @@ pub fn tick_ms() -> u64 {
 /// Dropping the future is like killing the process: the next run redelivers unfinished records.
 ///
 /// # Errors
-/// A setting is out of bounds, checkpoints cannot be read, or could not be written for ten minutes, or the
-/// stream was missing for longer than the settings allow. Temporary errors (a store, function or destination
-/// that cannot be reached) are retried with back-off and shown in the status.
+/// A setting is out of bounds. Checkpoints cannot be read, or could not be written for ten minutes. The
+/// stream was missing for longer than the settings allow. Temporary errors (a store, function or
+/// destination that cannot be reached) are retried with back-off and shown in the status.
 pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
 where
     I: Invoke,

@@ -111,14 +111,13 @@ pub fn read(directory: &Path) -> Vec<Redrive> {
 /// The numbers of a mapping's discarded records and of its redriven records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Redriven {
-    /// The number of records that were discarded in the last run, as far as the journal goes back.
+    /// The number of records that were discarded in the last run and are still in the journal.
     pub discarded: u64,
     /// The number of these records that were redriven and processed.
     pub done: u64,
 }
 
-/// Returns, by mapping, the number of records that were discarded in the last run of `weir up`, and
-/// how many of them were redriven and processed.
+/// Returns the numbers of discarded and redriven records of each mapping in the last run of `weir up`.
 #[must_use]
 pub fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);

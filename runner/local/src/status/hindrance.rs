@@ -13,7 +13,7 @@ use super::{FILE, machine_ms, read};
 /// busy machine.
 const AGE_MS_MAX: i64 = 10_000;
 
-/// Returns what prevents the `weir up` of a data folder from writing, and how to fix it.
+/// Returns the reason why the `weir up` of a data folder cannot write, and its fix.
 #[must_use]
 pub fn now(directory: &Path) -> Option<String> {
     of(read(directory).as_ref(), directory, machine_ms())

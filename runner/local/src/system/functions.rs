@@ -1,8 +1,8 @@
 //! The functions of a template: builds their binaries, finds interpreters for handlers in Python and
 //! Node, and prepares each function for invocation.
 //!
-//! A binary is started for its function's first invocation. A handler in Python or Node is also loaded once
-//! at the start, to report a handler that cannot be loaded before a record needs it.
+//! A binary is started for its function's first invocation. A handler in Python or Node is also loaded
+//! once at the start, so that a broken handler is reported before a record needs it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -208,7 +208,7 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
 }
 
 /// Returns an observer that logs process events, mostly at debug level. Mappings report the events that
-/// users must know.
+/// users must see.
 fn observer() -> Observer {
     Arc::new(|event: &Event<'_>| match event {
         Event::ProgramChanged { function } => tracing::info!(

@@ -301,8 +301,8 @@ impl System {
             .ok_or_else(|| missing("environment variable", &format!("{function}.{variable}")))
     }
 
-    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether there was
-    /// such an instance.
+    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether an instance
+    /// was killed.
     #[must_use]
     pub fn kill_working_instance(&self, function: &str) -> bool {
         let working = self.mappings.iter().any(|m| m.function() == function && m.is_invoking());

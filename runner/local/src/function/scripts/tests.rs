@@ -1,4 +1,4 @@
-//! Handlers in Python and Node on real interpreters: their answers, their failures, and their environment.
+//! Tests of handlers in Python and Node on real interpreters: responses, failures and environment.
 //! Without an interpreter on this machine, a test prints a message and ends.
 
 use std::fs;
