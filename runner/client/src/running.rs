@@ -258,7 +258,7 @@ pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str> {
             let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
             let known: Vec<_> = known.into_iter().collect();
             match known.as_slice() {
-                [] => fatal!("unknown function `{wanted}`; no function runs here"),
+                [] => fatal!("unknown function `{wanted}`; no function runs on this machine"),
                 known => {
                     fatal!("unknown function `{wanted}`; functions are: {}", known.join(", "))
                 }
@@ -350,6 +350,6 @@ mod tests {
         let unknown = running.function("two").unwrap_err().to_string();
         assert_eq!(unknown, "unknown function `two`; functions are: OneFunction, one");
         let none = Running::default().function("two").unwrap_err().to_string();
-        assert!(none.ends_with("no function runs here"), "{none}");
+        assert!(none.ends_with("no function runs on this machine"), "{none}");
     }
 }

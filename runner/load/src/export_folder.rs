@@ -119,7 +119,7 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
         })
         .context(doing)?;
         if STANDARD.encode(sum.finalize()) != *expected {
-            return Err(fatal!("the MD5 of `{shown}` is not the manifest's: copy the file again"));
+            return Err(fatal!("`{shown}` does not match its MD5 in the manifest: copy it again"));
         }
     }
     let mut content = match foreign::unpacked(&opened).context(doing)? {
@@ -208,7 +208,7 @@ mod tests {
             ),
             (
                 format!(r#"{{"itemCount":2,"md5Checksum":"AA==",{key}x.json.gz"}}"#),
-                "is not the manifest's",
+                "does not match its MD5 in the manifest",
             ),
             (format!(r#"{{"itemCount":2,{key}y.json.gz"}}"#), "the data file `y.json.gz`"),
             ("[]".to_owned(), "is not an export manifest"),

@@ -214,7 +214,7 @@ mod tests {
         assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted already");
         assert_eq!(record("b-1").check_after(&earlier()), Ok(()));
         std::fs::write(first.path(folder.path()), "{").unwrap();
-        assert!(first.earlier(folder.path()).unwrap_err().to_string().contains("remove it"));
+        assert!(first.earlier(folder.path()).unwrap_err().to_string().contains("remove the file"));
     }
 
     #[test]

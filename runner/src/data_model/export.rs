@@ -59,7 +59,7 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
     show(&found.text);
     if found.left_out > 0 {
         say(&format!(
-            "omitted the {} that are largest: a model file has at most {FILE_BYTES_MAX} bytes; use fewer `--samples`",
+            "omitted {}, beginning with the largest: a model file has at most {FILE_BYTES_MAX} bytes; use fewer `--samples`",
             counted(found.left_out, "sampled item", "sampled items")
         ));
     }

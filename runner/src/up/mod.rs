@@ -167,7 +167,7 @@ impl UpArguments {
 fn invoke_address(text: &str) -> Result<String> {
     let fault =
         |what: &str| Err(fatal!("{what}: write http://HOST:PORT, such as http://127.0.0.1:9000"));
-    let Ok(uri) = text.parse::<http::Uri>() else { return fault("not an address") };
+    let Ok(uri) = text.parse::<http::Uri>() else { return fault("it is not a valid URL") };
     match uri.scheme_str() {
         Some("http") => {}
         Some("https") => return fault("https is not supported"),
@@ -427,12 +427,12 @@ mod tests {
             ("http://[::1]:9000", None),
             ("http://lambda.example", None),
             ("nonsense", Some("does not begin with http://")),
-            ("", Some("not an address")),
+            ("", Some("it is not a valid URL")),
             ("127.0.0.1:9000", Some("does not begin with http://")),
             ("localhost:9000", Some("does not begin with http://")),
             ("https://127.0.0.1:9000", Some("https is not supported")),
             ("ftp://127.0.0.1", Some("does not begin with http://")),
-            ("http://", Some("not an address")),
+            ("http://", Some("it is not a valid URL")),
             ("http://:9000", Some("no host")),
             ("http://127.0.0.1:", Some("no port")),
             ("http://127.0.0.1:0", Some("no port")),
