@@ -59,7 +59,7 @@ impl StoreArguments {
     /// Returns the endpoint of the store.
     ///
     /// # Errors
-    /// No store is known, or its address is invalid.
+    /// No store was found, or its address is invalid.
     pub(crate) fn endpoint(&self) -> Result<String> {
         match &self.region {
             Some(region) => Ok(format!("https://dynamodb.{region}.amazonaws.com")),
@@ -100,7 +100,7 @@ pub(crate) async fn take_port(chosen: Option<u16>) -> Result<BoundListener, Bind
 /// Serves the console until a signal ends the process.
 ///
 /// # Errors
-/// No store is known, or the port cannot be used.
+/// No store was found, or the port cannot be used.
 pub async fn run(arguments: &ConsoleArguments) -> Result<Exit> {
     let endpoint = arguments.store.endpoint()?;
     let running = RunningState::here().running().filter(|running| running.is_at(&endpoint));

@@ -23,8 +23,8 @@ const ATTEMPTS_MAX: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long an endpoint may be unreachable before retries end: long enough for a store to restart, and
-/// short enough to report a wrong address soon.
+/// The maximum time that an endpoint may be unreachable before retries end. It is long enough for a
+/// store to restart, and short enough to report a wrong address soon.
 const ABSENCE_MAX: Duration = Duration::from_secs(2);
 
 /// Returns the SDK's retry configuration with these attempts and pauses.
@@ -60,8 +60,8 @@ struct EndpointState {
     /// The time since which the endpoint accepts connections without responding.
     silent_since: Option<Instant>,
     is_reported: bool,
-    /// How long the endpoint may send no response before a call fails; `None` means until the call has
-    /// no attempt left.
+    /// The maximum time without a response before a call fails; `None` means that a call fails after
+    /// its last attempt.
     silence_max: Option<Duration>,
     /// Number of attempts without a response.
     unanswered: u64,

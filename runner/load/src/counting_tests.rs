@@ -161,7 +161,7 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     assert_eq!(report, counted(0, LINES));
     assert_eq!(count.run(&["--load-name", "again"]).await, counted(LINES, 0));
     assert_eq!(count.sum().await, 2 * SUM);
-    // After a complete load, the longer file counts as another file.
+    // After a complete load, the file with one more line counts as a different file.
     count.write(LINES + 1);
     assert_eq!(count.run(&[]).await, counted(LINES + 1, 0));
 }

@@ -236,7 +236,7 @@ impl LocalWorkers for Host {
 
     async fn stop(self: Box<Self>) {
         for mapping in &self.mappings {
-            // Fails if the mapping has ended, which does not matter.
+            // The send fails if the mapping has ended, which does not matter.
             let _ = mapping.shutdown.send(true);
         }
         for mapping in self.mappings {

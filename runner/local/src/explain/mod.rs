@@ -63,7 +63,7 @@ pub struct Explanation {
     pub verdicts: Vec<Verdict>,
     history: History,
     found: Result<Found, NotFound>,
-    /// Why `weir up` cannot write its status or its journal; `None` if it can.
+    /// The reason why `weir up` cannot write its status or its journal; `None` if it can write both.
     pub hindered: Option<String>,
 }
 

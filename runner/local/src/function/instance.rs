@@ -385,7 +385,7 @@ impl Drop for Instance {
 
 /// Kills a process and the processes that it started.
 fn end_all(child: &mut Child, pid: u32) {
-    // Fails if the process has already ended, which does not matter.
+    // The kill fails if the process has already ended, which does not matter.
     let _signalled = child.start_kill();
     end_group(pid);
 }
@@ -395,7 +395,7 @@ fn end_all(child: &mut Child, pid: u32) {
 fn end_group(pid: u32) {
     let leader = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(leader) = leader {
-        // Fails if the group has already ended, which does not matter.
+        // The kill fails if the group has already ended, which does not matter.
         let _signalled = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
     }
 }

@@ -40,8 +40,8 @@ use crate::poller::{Invoke, request_id};
 const WAITING_MAX: usize = 1_000;
 
 /// The maximum number of instances that may exit before they receive an invocation. After that many
-/// exits, the invocation fails. This is rarely reached: if there is no idle instance, a new instance is
-/// started for the invocation.
+/// exits, the invocation fails. The limit is rarely reached, because a new instance is started for the
+/// invocation if no instance is idle.
 const DELIVERY_ATTEMPTS: usize = 8;
 
 /// The pause before the next start after a failed start: the first value, doubled after each failure up

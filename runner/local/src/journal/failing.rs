@@ -1,7 +1,7 @@
 //! The batches that currently block a shard, according to the journal, with the time of their first
 //! attempt and the last error.
 //!
-//! It has no side effects.
+//! The module has no side effects.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The history of one record, for each mapping, collected from the journal.
 //!
-//! It has no side effects.
+//! The module has no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ pub struct MappingHistory {
     pub filter_rejection: Option<FilterRejection>,
     /// All attempts with the record or with other records of its first batch, in order.
     pub attempts: Vec<Attempt>,
-    /// How the record was discarded; `None` if it was not discarded.
+    /// The discarded batch with the record; `None` if the record was not discarded.
     pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
@@ -136,7 +136,7 @@ pub enum End {
     Missed,
 }
 
-/// How records were discarded.
+/// A batch of records that were discarded together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscardedBatch {
     /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.

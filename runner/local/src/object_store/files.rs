@@ -251,7 +251,7 @@ impl ObjectStore {
         let withdrawn = match known {
             Some(known) => description::write(sidecar, &self.temporary().path, key, vec![known]),
             None => fs::remove_file(sidecar).map(|()| {
-                // Fails if the folder has descriptions of other objects, which must be kept.
+                // The removal fails if the folder has descriptions of other objects, which must be kept.
                 let _kept = sidecar.parent().map(fs::remove_dir);
             }),
         };
@@ -260,7 +260,7 @@ impl ObjectStore {
             tracing::debug!(%error, key, "cannot remove the description of a rejected object");
         }
         for parent in relative.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
-            // Fails if the folder is not empty or was not created, which does not matter.
+            // The removal fails if the folder is not empty or was not created, which does not matter.
             let _kept = fs::remove_dir(folder.join(parent));
         }
     }

@@ -34,7 +34,7 @@ async fn a_crash_keeps_the_counts_and_the_numbers_of_batches() {
     bench.settings.has_failure_destination = false;
     let chaos = Chaos::new(5);
     bench.chaos = Some(Arc::clone(&chaos));
-    // Record 1 is in the first batch, so every crash follows its discard.
+    // The record that always fails is in the first batch, so it is discarded before any crash.
     let function = Arc::new(FakeFunction { poison: vec![1], ..FakeFunction::default() });
     let mut running = bench.run(&function);
     let status = running.drain().await;

@@ -70,7 +70,7 @@ pub fn machine_ms() -> i64 {
 }
 
 fn describe(system: &System) -> Value {
-    // The values of the status are read between `taken_ms` and the next time.
+    // The values of the status are read at `taken_ms` or later.
     let taken_ms = machine_ms();
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {

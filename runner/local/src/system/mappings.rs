@@ -64,7 +64,7 @@ pub(crate) struct RunningMapping {
     status: watch::Receiver<Status>,
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// How the mapping ended; empty while it runs.
+    /// The result of the mapping; empty while it runs.
     end: Arc<OnceLock<Result<RunEnd>>>,
 }
 
@@ -122,7 +122,7 @@ impl RunningMapping {
 
     /// Stops the mapping after its work in progress. On return, its checkpoints are on disk.
     pub(crate) async fn stop(self) {
-        // Fails if the mapping has already ended, which does not matter.
+        // The send fails if the mapping has already ended, which does not matter.
         let _ = self.shutdown.send(true);
         if self.task.await.is_err() {
             tracing::warn!("mapping `{}` did not stop cleanly", self.name);

@@ -180,8 +180,8 @@ impl System {
         if let Some(splits) = self.splits {
             splits.abort();
         }
-        // Stops them concurrently. Each may take as long as its current invocation, and starts no new
-        // invocation.
+        // The mappings stop concurrently. Each may take as long as its current invocation, and starts
+        // no new invocation.
         let mappings = self.mappings.into_iter().map(RunningMapping::stop);
         futures::join!(self.schedules.stop(), futures::future::join_all(mappings));
         if let Some(chaos) = self.chaos {
