@@ -129,7 +129,8 @@ enum Verb {
 }
 
 impl Verb {
-    /// Returns the value of the command's endpoint flag, for commands that use the running template.
+    /// Returns the value of the command's endpoint flag, for commands that use the running
+    /// template.
     fn endpoint(&self) -> Option<&str> {
         match self {
             Self::Counters(arguments) => arguments.endpoint.as_deref(),
@@ -151,8 +152,8 @@ impl Verb {
 /// Runs the command line and returns the exit code.
 pub async fn run() -> ExitCode {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| {
-        // The warnings about missing keys are hidden, because the error that ends the command has the
-        // reason.
+        // The warnings about missing keys are hidden, because the error that ends the command has
+        // the reason.
         EnvFilter::new(
             "info,aws=warn,aws_config::meta::credentials=error,hyper=warn,openraft=error,rmcp=warn,s3s=warn",
         )
@@ -217,8 +218,8 @@ fn check_together(line: &CommandLine) -> Result<()> {
     }
 }
 
-/// Refuses a template that is named both by an argument and by `--template`. An argument has priority
-/// over the environment.
+/// Refuses a template that is named both by an argument and by `--template`. An argument has
+/// priority over the environment.
 fn check_named_once(arguments: &CheckArguments, template: Option<&Path>) -> Result<()> {
     let of_environment = std::env::var_os("WEIR_TEMPLATE");
     let of_flag = template.filter(|path| Some(path.as_os_str()) != of_environment.as_deref());
@@ -228,8 +229,8 @@ fn check_named_once(arguments: &CheckArguments, template: Option<&Path>) -> Resu
     }
 }
 
-/// Places the examples before the flags in the help of every command, because most readers want to copy an
-/// example.
+/// Places the examples before the flags in the help of every command, because most readers want to
+/// copy an example.
 fn examples_first(command: clap::Command) -> clap::Command {
     let own = match command.get_after_help() {
         Some(_) => command.help_template(

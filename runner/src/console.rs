@@ -84,8 +84,8 @@ impl StoreArguments {
     }
 }
 
-/// Binds the console's port. If the user did not choose a port and the default port is in use, binds
-/// a free port.
+/// Binds the console's port. If the user did not choose a port and the default port is in use,
+/// binds a free port.
 ///
 /// # Errors
 /// The chosen port is in use, or the system refuses it.

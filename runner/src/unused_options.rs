@@ -1,8 +1,9 @@
 //! Reports options that every command accepts but the given command ignores, before the command
 //! starts.
 //!
-//! If an option has no effect on the given table, template or state, its command reports the option.
-//! The test in this file lists all options of all commands, so that a new option cannot be forgotten.
+//! If an option has no effect on the given table, template or state, its command reports the
+//! option. The test in this file lists all options of all commands, so that a new option cannot be
+//! forgotten.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
@@ -16,7 +17,8 @@ struct SharedOption {
     flag: &'static str,
     /// The first word of the commands that accept the option; empty for all commands.
     within: &'static str,
-    /// Whether `verbs` are the only commands that use the option, or the only commands that ignore it.
+    /// Whether `verbs` are the only commands that use the option, or the only commands that ignore
+    /// it.
     are_users: bool,
     verbs: &'static [&'static str],
 }
@@ -135,8 +137,9 @@ mod tests {
         all.insert(path.to_owned(), flags.filter(|flag| !is_shared(flag)).collect());
     }
 
-    /// Each line of the list has a command and its options that always have an effect. After `|` it has
-    /// the other options, each with the file that reports or refuses the option if it has no effect.
+    /// Each line of the list has a command and its options that always have an effect. After `|` it
+    /// has the other options, each with the file that reports or refuses the option if it has no
+    /// effect.
     #[test]
     fn every_option_always_has_an_effect_or_is_reported() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,8 +1,8 @@
 //! Handles Ctrl-C and SIGTERM, in the same way for all commands.
 //!
-//! On a signal, a long command prints its progress and how to resume it, and exits with the code that shells
-//! expect. Its completed work is kept, so the command can be run again. `NATURES` has an entry for every command; a
-//! test compares this list with the command line.
+//! On a signal, a long command prints its progress and how to resume it, and exits with the code
+//! that shells expect. Its completed work is kept, so the command can be run again. `NATURES` has
+//! an entry for every command; a test compares this list with the command line.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,8 +16,8 @@ use crate::exit::{Exit, Signal};
 use crate::failure::Result;
 use crate::output::say;
 
-/// Time limit for a command to end after the signal. After the limit the process exits, because work that
-/// never yields cannot be stopped.
+/// Time limit for a command to end after the signal. After the limit the process exits, because
+/// work that never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// Exit code of the first signal; 0 before the first signal.
@@ -232,7 +232,8 @@ pub fn signal_reaction(verb: &str) -> SignalReaction {
     NATURES.iter().find(|(words, _)| *words == verb).map_or(Short, |(_, nature)| *nature)
 }
 
-/// Returns the message for a command that a signal has ended; `None` if the command needs no message.
+/// Returns the message for a command that a signal has ended; `None` if the command needs no
+/// message.
 fn farewell(
     signal: Signal,
     nature: SignalReaction,

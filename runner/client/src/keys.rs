@@ -73,9 +73,9 @@ pub fn advice(code: &str) -> &'static str {
     }
 }
 
-/// Returns the keys for an endpoint. For AWS, the SDK's default chain finds them in the environment,
-/// a profile, or the machine's metadata. For a local store they are placeholders, so that the
-/// operator's own keys are never sent to it by accident.
+/// Returns the keys for an endpoint. For AWS, the SDK's default chain finds them in the
+/// environment, a profile, or the machine's metadata. For a local store they are placeholders, so
+/// that the operator's own keys are never sent to it by accident.
 pub fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
     match are_own(endpoint) {
         true => SharedCredentialsProvider::new(DefaultKeys::of_region(region(endpoint))),

@@ -22,8 +22,8 @@ pub struct NewestRecords {
     pub is_complete: bool,
 }
 
-/// Returns at most `limit` of the newest records of a table's latest stream. With a key, returns only
-/// records of this item.
+/// Returns at most `limit` of the newest records of a table's latest stream. With a key, returns
+/// only records of this item.
 ///
 /// # Errors
 /// When the store does not respond or is not a local store, or the table has no stream.

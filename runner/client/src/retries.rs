@@ -60,8 +60,8 @@ struct EndpointState {
     /// The time since which the endpoint accepts connections without responding.
     silent_since: Option<Instant>,
     is_reported: bool,
-    /// The maximum time without a response before a call fails; `None` means that a call fails after
-    /// its last attempt.
+    /// The maximum time without a response before a call fails; `None` means that a call fails
+    /// after its last attempt.
     silence_max: Option<Duration>,
     /// Number of attempts without a response.
     unanswered: u64,

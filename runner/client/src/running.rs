@@ -59,7 +59,8 @@ pub struct Running {
     /// The tables whose streams the migration function reads.
     #[serde(default)]
     pub migrated: Vec<String>,
-    /// The functions of the template that do not run on this machine, by logical id, with the reason.
+    /// The functions of the template that do not run on this machine, by logical id, with the
+    /// reason.
     #[serde(default)]
     pub not_run: BTreeMap<String, String>,
     /// The template's path, with symbolic links resolved.

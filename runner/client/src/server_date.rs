@@ -13,8 +13,8 @@ use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use locks::Mutex;
 
 /// The tolerance for a response whose time is behind the time of earlier responses. Its header has
-/// whole seconds, and the response may have been delayed. A larger difference shows that the times of
-/// the earlier responses were wrong.
+/// whole seconds, and the response may have been delayed. A larger difference shows that the times
+/// of the earlier responses were wrong.
 const BEHIND_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the endpoint's time in whole seconds since 1970; `None` without a `Date` header.
@@ -101,7 +101,8 @@ mod tests {
         assert_eq!(clock.now_ms(), None);
         let start = Instant::now();
         let base = seconds_of("Wed, 25 Nov 2026 10:00:00 GMT").unwrap() * 1_000;
-        // Columns: the arrival time of a response, its header, and the resulting time in milliseconds.
+        // Columns: the arrival time of a response, its header, and the resulting time in
+        // milliseconds.
         for (at, date, expected) in [
             (0, "Wed, 25 Nov 2026 10:00:00 GMT", 0),
             (900, "Wed, 25 Nov 2026 10:00:00 GMT", 900),

@@ -1,9 +1,9 @@
 //! Finds and reads the shards of a table's stream, for commands.
 //!
-//! This module does not retry failed requests, because the operator can rerun the command. Iterators
-//! are an exception, because the clock of a local store may be advanced between two requests. An
-//! iterator that is expired or rejected as trimmed is replaced by a new iterator from the same
-//! position. If the new iterator is rejected too, the shard is trimmed.
+//! This module does not retry failed requests, because the operator can rerun the command.
+//! Iterators are an exception, because the clock of a local store may be advanced between two
+//! requests. An iterator that is expired or rejected as trimmed is replaced by a new iterator from
+//! the same position. If the new iterator is rejected too, the shard is trimmed.
 
 use std::future::ready;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Reads pages of stream records without converting items to the SDK's values. The JSON of the items is
-//! copied unchanged into Lambda's events, which is much faster than a conversion.
+//! Reads pages of stream records without converting items to the SDK's values. The JSON of the
+//! items is copied unchanged into Lambda's events, which is much faster than a conversion.
 //!
 //! The SDK does everything else: endpoint, credentials, signature, retries, timeouts and errors. An
 //! interceptor keeps the body of a successful response.

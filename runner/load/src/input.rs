@@ -30,8 +30,8 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// Opens a file by name. `-` and a pipe are read to their end. For a folder, the lines of its export
-    /// are read. gzip and zstd are decompressed. `standard` is standard input.
+    /// Opens a file by name. `-` and a pipe are read to their end. For a folder, the lines of its
+    /// export are read. gzip and zstd are decompressed. `standard` is standard input.
     ///
     /// # Errors
     /// When the input cannot be read, unpacked or copied, or has an unsupported format.

@@ -129,7 +129,8 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
             Ok((key, work)) => {
                 let token = Token::of(&KeyValue::S(key)).0;
                 let index = usize::try_from(token % LANES as u64).unwrap_or(0);
-                // A lane that has ended has already reported the reason, so a failed send is ignored.
+                // A lane that has ended has already reported the reason, so a failed send is
+                // ignored.
                 if let Some(lane) = lanes.get(index)
                     && lane.send(work).await.is_err()
                 {
@@ -321,8 +322,8 @@ struct Addend {
 /// The result of adding a row to a slot.
 enum SlotAddition {
     Now,
-    /// The slot has already counted the row. The value is the place of the last row that the slot has
-    /// counted.
+    /// The slot has already counted the row. The value is the place of the last row that the slot
+    /// has counted.
     Before(u64),
     /// The store rejects the addition permanently.
     Refused(String),

@@ -1,8 +1,8 @@
 //! `weir load`: puts the lines of a file into a table, or counts them into sharded counters.
 //!
 //! The command works on any DynamoDB endpoint. A line that cannot be loaded is put aside: the load
-//! writes it to a file, with its line number and the reason. The exit code shows that lines were put
-//! aside.
+//! writes it to a file, with its line number and the reason. The exit code shows that lines were
+//! put aside.
 
 mod arguments;
 mod counting;

@@ -49,8 +49,8 @@ pub(super) fn attribute(content: &str, count_attribute: &str, name: &str) -> Str
     format!("{LOAD_MARK_PREFIX}{:016x}", hash_of(&[content, count_attribute, name]) >> 64)
 }
 
-/// Returns a hash of several strings. The length of each string is hashed too, so that the same text
-/// has different hashes when it is split differently.
+/// Returns a hash of several strings. The length of each string is hashed too, so that the same
+/// text has different hashes when it is split differently.
 pub(super) fn hash_of(texts: &[&str]) -> u128 {
     let mut hash = Xxh3::new();
     for text in texts {

@@ -13,7 +13,8 @@ use super::reading::Reading;
 pub(crate) struct Row {
     /// Line number from 1; in a JSON array, the position in the array.
     pub(crate) line: u64,
-    /// The original text. If the line cannot be loaded, this text is written to the file of such lines.
+    /// The original text. If the line cannot be loaded, this text is written to the file of such
+    /// lines.
     pub(crate) text: String,
     pub(crate) item: Item,
 }

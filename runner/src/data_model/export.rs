@@ -1,6 +1,7 @@
 //! `weir model export`: reads existing tables into a model.
 //!
-//! It reads the description, the TTL setting, and one page of items of each table. It changes no table.
+//! It reads the description, the TTL setting, and one page of items of each table. It changes no
+//! table.
 
 use std::collections::BTreeSet;
 
@@ -106,8 +107,8 @@ fn written_bytes(item: &Item) -> usize {
     model::json::item_to_string(item).len()
 }
 
-/// Removes the largest items until at least `bytes` bytes are removed. Returns the number of removed
-/// items.
+/// Removes the largest items until at least `bytes` bytes are removed. Returns the number of
+/// removed items.
 fn remove_largest(model: &mut DataModel, bytes: usize) -> usize {
     let mut largest: Vec<(usize, String, usize)> = Vec::new();
     for (table, items) in &model.items {
@@ -178,8 +179,8 @@ fn count(number: Option<i64>) -> u64 {
     u64::try_from(number.unwrap_or(0)).unwrap_or(0)
 }
 
-/// Returns the counts and sizes of a table. `average` is the average size of the sampled items. It is
-/// used if the table's description does not have the number of items yet.
+/// Returns the counts and sizes of a table. `average` is the average size of the sampled items. It
+/// is used if the table's description does not have the number of items yet.
 fn workload(description: &TableDescription, average: u64) -> TableWorkload {
     let items = count(description.item_count);
     let bytes = match items {

@@ -1,5 +1,5 @@
-//! `weir model`: checks a data model on a temporary store, computes its cost, writes a template for it,
-//! and exports a model of existing tables.
+//! `weir model`: checks a data model on a temporary store, computes its cost, writes a template for
+//! it, and exports a model of existing tables.
 //!
 //! The crate `design` determines the requests and the findings. This module reads files, runs the
 //! requests and shows the result.

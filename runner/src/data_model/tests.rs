@@ -1,5 +1,5 @@
-//! Checks every model in `runner/design/testdata/models` on a store, and compares the report with the
-//! expected report next to the model. `UPDATE=1` rewrites the expected reports.
+//! Checks every model in `runner/design/testdata/models` on a store, and compares the report with
+//! the expected report next to the model. `UPDATE=1` rewrites the expected reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,8 @@ async fn what_the_store_refuses_has_its_place() {
     assert!(refused.contains("the store refuses PutItem: "), "{refused}");
 }
 
-/// Returns tables whose attribute definitions are sorted by name, because their order has no meaning.
+/// Returns tables whose attribute definitions are sorted by name, because their order has no
+/// meaning.
 fn by_attribute(mut tables: Vec<Table>) -> Vec<Table> {
     for table in &mut tables {
         table
@@ -94,7 +95,8 @@ fn by_attribute(mut tables: Vec<Table>) -> Vec<Table> {
     tables
 }
 
-/// Goal: if the tables of a model are created in a store, the export of the store is the same model.
+/// Goal: if the tables of a model are created in a store, the export of the store is the same
+/// model.
 #[tokio::test]
 async fn an_export_of_tables_is_their_model() {
     for path in models() {

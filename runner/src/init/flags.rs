@@ -75,8 +75,8 @@ pub(super) struct TtlTableFlags {
     table: String,
     #[command(flatten)]
     key: KeyFlags,
-    /// TTL attribute of the table [default: the TTL attribute of the --from-table table; `expires_at`
-    /// for an archive]
+    /// TTL attribute of the table [default: the TTL attribute of the --from-table table;
+    /// `expires_at` for an archive]
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name)]
     ttl: Option<String>,
     #[command(flatten)]

@@ -90,8 +90,8 @@ impl Host {
             .into(),
             memory_mb: 256,
             timeout: options.timeout,
-            // This concurrency is sufficient for all tasks and four shards of each source table at the same
-            // time.
+            // This concurrency is sufficient for all tasks and four shards of each source table at
+            // the same time.
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),

@@ -1,8 +1,8 @@
 //! Reads a log file and its predecessor while the writer rotates them.
 //!
 //! A rotation renames `NAME.log` to `NAME.log.1` and replaces the previous file of this name. The reader
-//! keeps its open file, reads it to the end, and continues with the next file. It does not parse the
-//! lines.
+//! keeps its open file, reads it to the end, and continues with the next file. It does not parse
+//! the lines.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -65,15 +65,15 @@ impl RotatedLog {
     /// # Errors
     /// The log does not exist.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        // The order matters. If the file is rotated between the two calls, the second call finds the
-        // same file under its new name, so the file is read only once.
+        // The order matters. If the file is rotated between the two calls, the second call finds
+        // the same file under its new name, so the file is read only once.
         let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
         let before = older(&path, &current)?;
         Ok(Self { path, before, current })
     }
 
-    /// Returns the lines that exist now. Ignores a file that replaces the current file meanwhile, so the
-    /// call ends even if the writer is busy.
+    /// Returns the lines that exist now. Ignores a file that replaces the current file meanwhile,
+    /// so the call ends even if the writer is busy.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -154,8 +154,8 @@ mod tests {
         }
     }
 
-    /// Goal: after a rotation, each line is read once. The new file is either longer or shorter than the
-    /// data that was read from the old file.
+    /// Goal: after a rotation, each line is read once. The new file is either longer or shorter
+    /// than the data that was read from the old file.
     #[test]
     fn each_line_is_read_once_across_rotations() {
         let folder = tempfile::tempdir().unwrap();
@@ -225,8 +225,8 @@ mod tests {
         assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
     }
 
-    /// Goal: `read_once` returns the lines of the opened file, even lines after its rotation, and no line
-    /// of its successor.
+    /// Goal: `read_once` returns the lines of the opened file, even lines after its rotation, and
+    /// no line of its successor.
     #[test]
     fn read_once_returns_the_lines_that_exist() {
         let folder = tempfile::tempdir().unwrap();

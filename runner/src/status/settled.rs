@@ -24,7 +24,8 @@ pub(super) enum SettledCheck {
 #[derive(Debug)]
 pub(super) struct SettledSearch {
     started_ms: i64,
-    /// The tick of the first status without waiting records, and the number of records read by that tick.
+    /// The tick of the first status without waiting records, and the number of records read by that
+    /// tick.
     first: Option<(u64, u64)>,
 }
 

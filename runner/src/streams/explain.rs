@@ -54,8 +54,8 @@ impl ExplainArguments {
         }
         let Some(running) = running else { return Ok(None) };
         let own = running.store().map(str::to_owned);
-        // A `weir up` of an earlier version does not publish DynamoDB's endpoint, so the endpoint is
-        // taken from the environment.
+        // A `weir up` of an earlier version does not publish DynamoDB's endpoint, so the endpoint
+        // is taken from the environment.
         Ok(own.or_else(|| endpoint::find(None).ok()))
     }
 }

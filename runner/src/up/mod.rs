@@ -87,8 +87,8 @@ pub struct UpArguments {
 }
 
 impl UpArguments {
-    /// Returns the Region that the user chose. With a local store it ignores `AWS_REGION`. The tables of a
-    /// local store belong to one Region, and this variable is set for other tools.
+    /// Returns the Region that the user chose. With a local store it ignores `AWS_REGION`. The
+    /// tables of a local store belong to one Region, and this variable is set for other tools.
     pub(crate) fn chosen_region(&self) -> Option<String> {
         let from_environment = || match self.store {
             StoreChoice::Aws => std::env::var("AWS_REGION").ok(),
@@ -138,7 +138,8 @@ impl UpArguments {
         }
     }
 
-    /// Refuses equal ports, because the error of the second bind would wrongly blame another process.
+    /// Refuses equal ports, because the error of the second bind would wrongly blame another
+    /// process.
     fn check_ports_differ(&self) -> Result<()> {
         let store = match self.store {
             StoreChoice::Aws => 0,
@@ -232,8 +233,8 @@ pub async fn run(arguments: &UpArguments, stack: Stack, template: &Template<'_>)
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
     let console_port = console::take_port(arguments.console_port()).await?;
-    // After this call, Ctrl-C shuts the system down in an orderly way, even while functions are being
-    // compiled.
+    // After this call, Ctrl-C shuts the system down in an orderly way, even while functions are
+    // being compiled.
     let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,

@@ -61,8 +61,8 @@ pub(super) fn write(running: &Running) -> Result<()> {
         .context(|| format!("cannot write `{RUNNING_FILE}`"))
 }
 
-/// Returns the tables whose streams a function archives. The function is recognised by the environment
-/// variable with the archive's bucket.
+/// Returns the tables whose streams a function archives. The function is recognised by the
+/// environment variable with the archive's bucket.
 fn archived_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "ARCHIVE_BUCKET")
 }

@@ -1,7 +1,8 @@
 //! Explains why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, and the stream has the record. If the journal or the stream no longer
-//! has this data, the answer reports it. `weir streams explain` and the console show the answer.
+//! The journal has the attempts, and the stream has the record. If the journal or the stream no
+//! longer has this data, the answer reports it. `weir streams explain` and the console show the
+//! answer.
 
 mod newest;
 #[cfg(test)]
@@ -48,8 +49,8 @@ pub struct Question<'a> {
     pub directory: &'a Path,
     /// The endpoint of the store; `None` if its streams cannot be searched.
     pub endpoint: Option<&'a str>,
-    /// A client of the endpoint's streams, if the caller has one. To create a client, the certificates
-    /// of the system must be read.
+    /// A client of the endpoint's streams, if the caller has one. To create a client, the
+    /// certificates of the system must be read.
     pub streams: Option<&'a Client>,
     /// Whether the `weir up` of the data folder is running.
     pub is_running: bool,
@@ -63,7 +64,8 @@ pub struct Explanation {
     pub verdicts: Vec<Verdict>,
     history: History,
     found: Result<Found, NotFound>,
-    /// The reason why `weir up` cannot write its status or its journal; `None` if it can write both.
+    /// The reason why `weir up` cannot write its status or its journal; `None` if it can write
+    /// both.
     pub hindered: Option<String>,
 }
 
@@ -119,8 +121,8 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
     let is_known = is_running || endpoint.is_some();
     let status = status::read(directory).filter(|_| is_known);
     let client = streams.cloned().or_else(|| endpoint.map(endpoint::streams_client));
-    // If the table is known, the record is found without the journal. Then only the journal's part since
-    // the record is read.
+    // If the table is known, the record is found without the journal. Then only the journal's part
+    // since the record is read.
     let early = match (&client, table) {
         (Some(client), Some(_)) => {
             find_either(client, &wanted, table, &History::default()).await.ok()
@@ -162,7 +164,8 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
 }
 
 /// The maximum time in milliseconds by which a delivery may appear to be older than its record.
-/// Records have times in whole seconds, and on AWS the time of a delivery is estimated from responses.
+/// Records have times in whole seconds, and on AWS the time of a delivery is estimated from
+/// responses.
 const SKEW_MS: i64 = 5_000;
 
 /// Returns the earliest possible time of a delivery of a record, in milliseconds since 1970.
@@ -380,8 +383,8 @@ fn text(
     text
 }
 
-/// Returns the number of bisects before this attempt: the number of distinct larger sizes of earlier
-/// attempts that include all its records.
+/// Returns the number of bisects before this attempt: the number of distinct larger sizes of
+/// earlier attempts that include all its records.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
     let larger: BTreeSet<usize> = all
         .iter()

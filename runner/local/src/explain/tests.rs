@@ -1,5 +1,5 @@
-//! Tests of the answers of `explain`, with journals like those of real mappings. Each line of a test's
-//! text is one journal entry.
+//! Tests of the answers of `explain`, with journals like those of real mappings. Each line of a
+//! test's text is one journal entry.
 
 use std::path::Path;
 
@@ -407,8 +407,8 @@ fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
     }
 }
 
-/// Goal: if the journal cannot be written, the answer has the reason, and does not suggest another run
-/// of the command.
+/// Goal: if the journal cannot be written, the answer has the reason, and does not suggest another
+/// run of the command.
 #[test]
 fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
     let shard = |checkpoint: &str| json!({"id": "s", "state": "working", "checkpoint": checkpoint});

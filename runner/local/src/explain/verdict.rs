@@ -358,8 +358,8 @@ impl UndeliveredRecord<'_> {
         shard.is_some_and(|shard| self.is_past(shard))
     }
 
-    /// Returns the text about an attempted record that the mapping is past, but whose outcome is not in
-    /// the journal. A kill of `weir up` interrupts only the last attempt of its run.
+    /// Returns the text about an attempted record that the mapping is past, but whose outcome is
+    /// not in the journal. A kill of `weir up` interrupts only the last attempt of its run.
     fn over(&self, attempts: &[Attempt]) -> String {
         let last = attempts.iter().rfind(|attempt| attempt.place.is_some());
         let why = match (self.missed, self.hindered) {

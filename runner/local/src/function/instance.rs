@@ -352,7 +352,8 @@ impl Instance {
             }
             None => {
                 self.handle().kill();
-                // The last lines of output often have the reason, and may still be in the process's pipes.
+                // The last lines of output often have the reason, and may still be in the process's
+                // pipes.
                 let _ended = timeout(OUTPUT_GRACE, self.handle().exited()).await;
                 if let Some(said) = self.mailbox.init_error() {
                     return Attempt::NotStarted(outcome::with_note(said, &self.tail.text()));

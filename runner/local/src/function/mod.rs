@@ -63,8 +63,8 @@ pub struct Settings {
     pub working_folder: Option<PathBuf>,
     /// `Handler`, which is passed to the function. A binary may ignore it.
     pub handler: String,
-    /// The launch settings of a handler in Python or Node, whose interpreter is `binary`; `None` for any
-    /// other program.
+    /// The launch settings of a handler in Python or Node, whose interpreter is `binary`; `None`
+    /// for any other program.
     pub script: Option<Launch>,
     /// The other program that runs the function, if there is one. In this case no file is started.
     pub remote: Option<Remote>,

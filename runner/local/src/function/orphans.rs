@@ -125,7 +125,8 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
-    /// The environment variable that makes the last test start a process and wait until it is killed.
+    /// The environment variable that makes the last test start a process and wait until it is
+    /// killed.
     const HOLDS: &str = "WEIR_TEST_HOLDS_PROCESSES";
 
     /// Starts a long-running process in its own group.
@@ -186,8 +187,8 @@ mod tests {
         }
     }
 
-    /// The test starts itself as a second process, which starts a third. It kills the second process and
-    /// expects the third to end.
+    /// The test starts itself as a second process, which starts a third. It kills the second
+    /// process and expects the third to end.
     #[tokio::test]
     async fn a_process_ends_when_who_started_it_is_killed() {
         if std::env::var_os(HOLDS).is_some() {

@@ -456,8 +456,8 @@ mod tests {
         assert_eq!(status, 404);
     }
 
-    /// An instance that reports that it cannot start never requests an invocation. The caller must not
-    /// wait for the instance, whether the report arrives before or after the invocation.
+    /// An instance that reports that it cannot start never requests an invocation. The caller must
+    /// not wait for the instance, whether the report arrives before or after the invocation.
     #[tokio::test]
     async fn an_instance_that_cannot_start_is_not_waited_for() {
         for is_said_before in [true, false] {
@@ -475,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Goal: if an error report does not arrive, the outcome has the reason. Method: one report is too
-    /// large, and the connection of another report ends in the middle.
+    /// Goal: if an error report does not arrive, the outcome has the reason. Method: one report is
+    /// too large, and the connection of another report ends in the middle.
     #[tokio::test]
     async fn an_error_report_that_does_not_arrive_is_told_as_one() {
         let fixture = Fixture::start(0).await;

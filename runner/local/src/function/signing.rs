@@ -44,7 +44,8 @@ struct CachedKeys {
 }
 
 impl Signing {
-    /// Starts with the keys that the caller found. `invocation` is the maximum time of an invocation.
+    /// Starts with the keys that the caller found. `invocation` is the maximum time of an
+    /// invocation.
     pub(super) fn new(
         credentials: Credentials,
         source: Option<SharedCredentialsProvider>,

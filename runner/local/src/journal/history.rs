@@ -131,8 +131,8 @@ pub enum End {
         /// The reason.
         reason: String,
     },
-    /// The attempt has ended, but the journal has no result: `weir up` was killed, its poller crashed, or
-    /// the journal lacks the report.
+    /// The attempt has ended, but the journal has no result: `weir up` was killed, its poller
+    /// crashed, or the journal lacks the report.
     Missed,
 }
 
@@ -379,7 +379,8 @@ impl MappingHistory {
         }
         if attempt.place.is_some() || is_part {
             self.undelivered = None;
-            // A record's attempts never overlap within a run, so an earlier open attempt was interrupted.
+            // A record's attempts never overlap within a run, so an earlier open attempt was
+            // interrupted.
             for earlier in self.attempts.iter_mut().filter(|earlier| earlier.run == attempt.run) {
                 earlier.end.get_or_insert(End::Missed);
             }

@@ -81,8 +81,8 @@ impl Reader {
         Ok(Self { segments: paths.into_iter(), lines: None, left_out: LeftOut::default() })
     }
 
-    /// Skips deliveries before a time of the store, without parsing them. They contain no record that
-    /// was created later, because the store's time never decreases.
+    /// Skips deliveries before a time of the store, without parsing them. They contain no record
+    /// that was created later, because the store's time never decreases.
     #[must_use]
     pub fn since(mut self, since_ms: Option<i64>) -> Self {
         self.left_out.before_ms = since_ms;

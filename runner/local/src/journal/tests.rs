@@ -174,8 +174,8 @@ fn gave_up(shard: &str, first: &str, last: &str) -> Entry {
     }
 }
 
-/// The mapping has two lanes. Records 10, 12 and 14 fail until they are discarded, 11 and 15 wait in
-/// the other lane, and the filter rejected 13.
+/// The mapping has two lanes. Records 10, 12 and 14 fail until they are discarded, 11 and 15 wait
+/// in the other lane, and the filter rejected 13.
 #[test]
 fn only_what_was_in_a_batch_is_given_up_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,8 +218,8 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     assert_eq!(of_other_shard.mappings["m"].filter_rejection, None);
 }
 
-/// A later run of `weir up` forms different batches. If it discards records without an attempt, only
-/// the position of a record decides whether it was discarded.
+/// A later run of `weir up` forms different batches. If it discards records without an attempt,
+/// only the position of a record decides whether it was discarded.
 #[test]
 fn what_a_later_run_found_too_old_is_given_up_whatever_was_tried_before() {
     let folder = tempfile::tempdir().unwrap();

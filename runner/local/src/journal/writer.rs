@@ -85,8 +85,8 @@ impl Journal {
         Ok(Self { writer: Arc::new(Mutex::new(writer)) })
     }
 
-    /// Writes a mapping's settings in this segment, and at the beginning of all later segments of this
-    /// run.
+    /// Writes a mapping's settings in this segment, and at the beginning of all later segments of
+    /// this run.
     pub fn introduce(&self, mapping: Entry) {
         self.with_writer(|writer| writer.head(mapping));
     }

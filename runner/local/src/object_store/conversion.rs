@@ -249,7 +249,8 @@ impl Encoding {
     }
 }
 
-/// Returns a range of an object's bytes as a stream. The bytes are read as the client consumes them.
+/// Returns a range of an object's bytes as a stream. The bytes are read as the client consumes
+/// them.
 pub(super) async fn content_of(found: Found, bytes: ops::Range<u64>) -> S3Result<StreamingBlob> {
     let mut file = tokio::fs::File::from_std(found.file);
     file.seek(SeekFrom::Start(bytes.start)).await.map_err(S3Error::internal_error)?;

@@ -64,7 +64,8 @@ async fn a_crash_keeps_the_counts_and_the_numbers_of_batches() {
     let own = &history.mappings["Mapping"];
     assert!(own.discarded.is_some());
     assert!(own.attempts.iter().all(|attempt| !attempt.has_done_it()), "{:?}", own.attempts);
-    // Batches that a crash interrupted have no outcome, and `explain` does not show them as running.
+    // Batches that a crash interrupted have no outcome, and `explain` does not show them as
+    // running.
     for sequence in (1..=99).filter(|one| one % 5 != 0) {
         let history = history_of(Reader::open(folder.path()).unwrap(), &sequence.to_string());
         let own = &history.mappings["Mapping"];

@@ -51,8 +51,8 @@ pub struct Observed {
 pub(super) struct Reports {
     mapping_id: Arc<str>,
     events: Option<mpsc::Sender<Observed>>,
-    /// The reports that must not be dropped, and that wait because the channel was full. Each report
-    /// concerns records that the mapping had in memory, so their number is bounded.
+    /// The reports that must not be dropped, and that wait because the channel was full. Each
+    /// report concerns records that the mapping had in memory, so their number is bounded.
     undropped: VecDeque<Observed>,
     missed: u64,
 }
@@ -105,8 +105,8 @@ impl Reports {
     /// Returns when there is room for a waiting report.
     pub(super) async fn room(&self) {
         match &self.events {
-            // The reservation only waits for room and is dropped immediately. No other sender can use the
-            // room.
+            // The reservation only waits for room and is dropped immediately. No other sender can
+            // use the room.
             Some(events) if !self.undropped.is_empty() => drop(events.reserve().await),
             _ => pending().await,
         }
@@ -159,8 +159,8 @@ mod tests {
         })
     }
 
-    /// Goal: all discarded records are reported, even if many are discarded together. Other reports never
-    /// wait.
+    /// Goal: all discarded records are reported, even if many are discarded together. Other reports
+    /// never wait.
     #[tokio::test]
     async fn what_is_given_up_waits_until_it_is_told() {
         let (sender, mut receiver) = mpsc::channel(2);

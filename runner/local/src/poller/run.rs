@@ -117,9 +117,9 @@ pub fn tick_ms() -> u64 {
 /// Dropping the future is like killing the process: the next run redelivers unfinished records.
 ///
 /// # Errors
-/// A setting is out of bounds. Checkpoints cannot be read, or could not be written for ten minutes. The
-/// stream was missing for longer than the settings allow. Temporary errors (a store, function or
-/// destination that cannot be reached) are retried with back-off and shown in the status.
+/// A setting is out of bounds. Checkpoints cannot be read, or could not be written for ten minutes.
+/// The stream was missing for longer than the settings allow. Temporary errors (a store, function
+/// or destination that cannot be reached) are retried with back-off and shown in the status.
 pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
 where
     I: Invoke,
@@ -407,7 +407,8 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
                 let chaos = self.chaos.clone();
                 self.tasks.spawn(async move {
-                    // The semaphore is never closed. A closed semaphore would only remove the limit.
+                    // The semaphore is never closed. A closed semaphore would only remove the
+                    // limit.
                     let _permit = permits.acquire_owned().await.ok();
                     let members = members.unwrap_or_default();
                     let payload = Bytes::from(event(&records, &members));

@@ -134,8 +134,8 @@ impl Stream {
             }
             ReadFrom::Latest => (ShardIteratorType::Latest, None),
             // `Iterator` continues after a page whose iterator the caller keeps. If the iterator is
-            // lost, the read begins at the oldest record, because the mapping skips records that it has
-            // already read.
+            // lost, the read begins at the oldest record, because the mapping skips records that it
+            // has already read.
             ReadFrom::TrimHorizon | ReadFrom::Iterator => (ShardIteratorType::TrimHorizon, None),
         };
         let request = self.client.get_shard_iterator().stream_arn(&self.arn);

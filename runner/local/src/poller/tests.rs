@@ -480,8 +480,8 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     assert_eq!(function.delivered(), [4]);
 }
 
-/// Goal: a stream that is missing for a short time, as with keys of another account, does not end the
-/// mapping.
+/// Goal: a stream that is missing for a short time, as with keys of another account, does not end
+/// the mapping.
 #[tokio::test]
 async fn a_stream_that_is_missing_may_come_back() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;

@@ -11,8 +11,8 @@ use super::log::{self, Batch};
 /// The batches that mappings discarded since a given time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
-    /// The failure objects of these batches, without duplicates and oldest first: keys in a bucket, or
-    /// files of queues and topics.
+    /// The failure objects of these batches, without duplicates and oldest first: keys in a bucket,
+    /// or files of queues and topics.
     pub objects: Vec<String>,
     /// The number of failure objects whose records were all redriven and processed.
     pub done: usize,
@@ -32,7 +32,8 @@ pub struct LeftBatches {
     pub named: Vec<String>,
     /// Whether there are more batches than named.
     pub has_more: bool,
-    /// The time in milliseconds since 1970 at which the first batch with a failure object was discarded.
+    /// The time in milliseconds since 1970 at which the first batch with a failure object was
+    /// discarded.
     pub kept_since_ms: Option<i64>,
 }
 
@@ -53,8 +54,8 @@ impl LeftBatches {
     }
 }
 
-/// Finds, by mapping, the batches that were discarded in the last run of `weir up` and have not been
-/// redriven and processed. Reads the complete journal. Without a readable journal, finds none.
+/// Finds, by mapping, the batches that were discarded in the last run of `weir up` and have not
+/// been redriven and processed. Reads the complete journal. Without a readable journal, finds none.
 #[must_use]
 pub fn left(directory: &Path) -> BTreeMap<String, LeftBatches> {
     let redrives = log::read(directory);

@@ -117,7 +117,8 @@ pub struct Redriven {
     pub done: u64,
 }
 
-/// Returns the numbers of discarded and redriven records of each mapping in the last run of `weir up`.
+/// Returns the numbers of discarded and redriven records of each mapping in the last run of `weir
+/// up`.
 #[must_use]
 pub fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);

@@ -1,8 +1,8 @@
 //! Invokes a function again with the records of a failure object.
 //!
-//! The function gets the same records as in the failed attempt, so its effects must be idempotent. The
-//! failure object is kept; the operator decides when to delete it. `weir streams redrive` and the
-//! console use this module.
+//! The function gets the same records as in the failed attempt, so its effects must be idempotent.
+//! The failure object is kept; the operator decides when to delete it. `weir streams redrive` and
+//! the console use this module.
 
 pub mod discarded;
 pub mod log;
@@ -297,9 +297,9 @@ async fn from_stream(
     Ok(Records { event: Bytes::from(mapping::event(&records, "")), sequences })
 }
 
-/// Selects the records of a batch from the records between its first and its last record. The journal
-/// names the records of the batch. Without the journal, the batch has all records that pass the
-/// filter, if their number is `count`.
+/// Selects the records of a batch from the records between its first and its last record. The
+/// journal names the records of the batch. Without the journal, the batch has all records that pass
+/// the filter, if their number is `count`.
 fn of_batch(
     mut records: Vec<Record>,
     batch: Option<&[String]>,

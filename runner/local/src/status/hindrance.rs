@@ -1,5 +1,6 @@
-//! Determines why a running `weir up` cannot write its status or its journal. The status file contains
-//! the journal's error. A status file that is too old shows that the file itself cannot be written.
+//! Determines why a running `weir up` cannot write its status or its journal. The status file
+//! contains the journal's error. A status file that is too old shows that the file itself cannot be
+//! written.
 //!
 //! This module does not check whether `weir up` is running.
 

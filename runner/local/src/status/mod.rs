@@ -24,9 +24,9 @@ use template::diagnostic::similar;
 
 /// The interval at which `weir up` writes the file.
 pub const PERIOD: Duration = Duration::from_millis(500);
-/// The time in milliseconds for which a shard counts as caught up after a read reached its end. If no
-/// later read succeeds within this time, reads are probably blocked. It is the time of twenty reads of
-/// an idle shard on AWS; the local store is read more often.
+/// The time in milliseconds for which a shard counts as caught up after a read reached its end. If
+/// no later read succeeds within this time, reads are probably blocked. It is the time of twenty
+/// reads of an idle shard on AWS; the local store is read more often.
 const TIP_MS_MAX: u64 = 5_000;
 
 /// The file below the data folder.
@@ -216,8 +216,8 @@ pub fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String
     for mapping in mappings.into_iter().flatten() {
         let own = mapping.get("mapping").and_then(Value::as_str);
         let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
-        // If the journal lacks some discarded records, the number of redriven records is unknown and counts
-        // as 0.
+        // If the journal lacks some discarded records, the number of redriven records is unknown
+        // and counts as 0.
         let has_all = discarded(mapping) == Some(own.discarded);
         let done = if has_all { own.done } else { 0 };
         if let Some(Value::Object(totals)) = mapping.get_mut("totals") {

@@ -1,8 +1,8 @@
 //! The tables and buckets that the functions of a template write to, according to the template.
 //!
 //! A function finds its tables and buckets in its environment variables, so they are its targets.
-//! Buckets for failed records are not targets. A table whose stream invokes the function is a target
-//! only if the function's policies allow it to write to the table.
+//! Buckets for failed records are not targets. A table whose stream invokes the function is a
+//! target only if the function's policies allow it to write to the table.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! The functions of a template: builds their binaries, finds interpreters for handlers in Python and
 //! Node, and prepares each function for invocation.
 //!
-//! A binary is started for its function's first invocation. A handler in Python or Node is also loaded
-//! once at the start, so that a broken handler is reported before a record needs it.
+//! A binary is started for its function's first invocation. A handler in Python or Node is also
+//! loaded once at the start, so that a broken handler is reported before a record needs it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

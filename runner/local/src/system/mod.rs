@@ -180,8 +180,8 @@ impl System {
         if let Some(splits) = self.splits {
             splits.abort();
         }
-        // The mappings stop concurrently. Each may take as long as its current invocation, and starts
-        // no new invocation.
+        // The mappings stop concurrently. Each may take as long as its current invocation, and
+        // starts no new invocation.
         let mappings = self.mappings.into_iter().map(RunningMapping::stop);
         futures::join!(self.schedules.stop(), futures::future::join_all(mappings));
         if let Some(chaos) = self.chaos {
@@ -269,7 +269,8 @@ impl System {
         self.chaos.clone()
     }
 
-    /// Returns the reason why the journal cannot be written, and its fix; `None` if it can be written.
+    /// Returns the reason why the journal cannot be written, and its fix; `None` if it can be
+    /// written.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {
         self.journal.as_ref().map_or_else(|fault| Some(fault.to_string()), Journal::fault)
@@ -301,8 +302,8 @@ impl System {
             .ok_or_else(|| missing("environment variable", &format!("{function}.{variable}")))
     }
 
-    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether an instance
-    /// was killed.
+    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether an
+    /// instance was killed.
     #[must_use]
     pub fn kill_working_instance(&self, function: &str) -> bool {
         let working = self.mappings.iter().any(|m| m.function() == function && m.is_invoking());

@@ -94,8 +94,8 @@ struct Retries {
 }
 
 impl Retries {
-    /// Keeps a failed invocation for a retry. Returns the time until the retry, or `None` if this was the
-    /// last attempt.
+    /// Keeps a failed invocation for a retry. Returns the time until the retry, or `None` if this
+    /// was the last attempt.
     fn failed(&mut self, mut invocation: Invocation, now_ms: i64) -> Option<i64> {
         let attempts = invocation.attempts;
         if attempts > self.retries_max || self.waiting.len() >= WAITING_MAX {

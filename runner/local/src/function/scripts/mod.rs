@@ -81,8 +81,8 @@ impl Folders<'_> {
     }
 }
 
-/// Finds or installs everything that the handlers in Python or Node need. Returns the launch settings of
-/// each handler, by logical id.
+/// Finds or installs everything that the handlers in Python or Node need. Returns the launch
+/// settings of each handler, by logical id.
 ///
 /// # Errors
 /// An interpreter is missing, or a package cannot be installed.

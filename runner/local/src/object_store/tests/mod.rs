@@ -167,8 +167,8 @@ async fn a_conditional_write_decides_exactly_once() {
         assert_eq!(outcome.as_ref().unwrap_err(), "PreconditionFailed");
     }
 
-    // Eight writers increment a number 40 times in total. Each write has the condition that no other
-    // writer has changed the number.
+    // Eight writers increment a number 40 times in total. Each write has the condition that no
+    // other writer has changed the number.
     fixture.put("count", "0").await.unwrap();
     let add = || async {
         for _ in 0..5 {
@@ -517,8 +517,8 @@ async fn a_refused_write_leaves_nothing_behind() {
     };
     part_of(0).send().await.unwrap_err();
     part_of(2).content_md5("AAAAAAAAAAAAAAAAAAAAAA==").send().await.unwrap_err();
-    // The completion fails, because the path of the object is a folder. The upload is kept, so that it
-    // can be aborted.
+    // The completion fails, because the path of the object is a folder. The upload is kept, so that
+    // it can be aborted.
     let parts = CompletedMultipartUpload::builder().parts(part).build();
     let complete = client.complete_multipart_upload().bucket(BUCKET).key("folder");
     complete.upload_id(upload).multipart_upload(parts).send().await.unwrap_err();
