@@ -81,7 +81,7 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
 fn show_not_emulated(stack: &Stack, verbose: bool) {
     if verbose {
         for (reason, places) in stack.not_emulated_by_reason() {
-            show(&format!("not here: {reason}: {}\n", places.join(", ")));
+            show(&format!("not emulated: {reason}: {}\n", places.join(", ")));
         }
     } else if !stack.not_emulated.is_empty() {
         for line in names_not_emulated(stack) {
@@ -103,7 +103,7 @@ fn names_not_emulated(stack: &Stack) -> Vec<String> {
         let Some(name) = possible.into_iter().find(|name| !name.is_empty()) else { continue };
         *names.entry(name).or_default() += 1;
     }
-    let mut lines = vec!["not here:".to_owned()];
+    let mut lines = vec!["not emulated:".to_owned()];
     let count = names.len();
     for (index, (name, times)) in names.into_iter().enumerate() {
         let comma = if index + 1 == count { "" } else { "," };
@@ -115,7 +115,7 @@ fn names_not_emulated(stack: &Stack) -> Vec<String> {
             Some(line) if line.chars().count() + word.chars().count() <= LINE_CHARS_MAX => {
                 line.push_str(&word);
             }
-            _ => lines.push(format!("         {word}")),
+            _ => lines.push(format!("             {word}")),
         }
     }
     lines
@@ -237,7 +237,7 @@ Resources:
         assert_eq!(
             names,
             [
-                "not here: AWS::CloudWatch::Alarm (2), AWS::Serverless::Function, Globals.Api, Transform"
+                "not emulated: AWS::CloudWatch::Alarm (2), AWS::Serverless::Function, Globals.Api, Transform"
             ]
         );
         let accepted = TEMPLATE.replace(

@@ -80,7 +80,7 @@ pub enum TtlAction {
 /// Shows or changes the clock.
 ///
 /// # Errors
-/// The store does not answer, or refuses the change.
+/// The store does not respond, or refuses the change.
 pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit> {
     if let ClockChange::Advance { duration, yes: false } = arguments.change
         && duration > ADVANCE_MAX
@@ -138,7 +138,7 @@ fn note_of(waiting: &[(String, u64)]) -> String {
 /// Deletes expired items.
 ///
 /// # Errors
-/// The store does not answer, or refuses.
+/// The store does not respond, or refuses the request.
 pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let TtlAction::Sweep = arguments.action;

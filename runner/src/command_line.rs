@@ -1,4 +1,4 @@
-//! The command line of `weir`: its verbs and the flags that they share.
+//! The command line of `weir`: its commands and the flags that they share.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes are in `exit`.
 
@@ -129,7 +129,8 @@ enum Verb {
 }
 
 impl Verb {
-    /// Returns the value of the verb's endpoint flag, for verbs that use the running template.
+    /// Returns the value of the command's endpoint flag, for commands that use the running
+    /// template.
     fn endpoint(&self) -> Option<&str> {
         match self {
             Self::Counters(arguments) => arguments.endpoint.as_deref(),
@@ -139,7 +140,7 @@ impl Verb {
         }
     }
 
-    /// Returns the template that the verb's own argument names.
+    /// Returns the template that the command's own argument names.
     fn template(&self) -> Option<&PathBuf> {
         match self {
             Self::Check(arguments) => arguments.file.as_ref(),
@@ -151,7 +152,8 @@ impl Verb {
 /// Runs the command line and returns the exit code.
 pub async fn run() -> ExitCode {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| {
-        // The error that ends the command has the reason why no keys were found.
+        // The warnings about missing keys are hidden, because the error that ends the command has
+        // the reason.
         EnvFilter::new(
             "info,aws=warn,aws_config::meta::credentials=error,hyper=warn,openraft=error,rmcp=warn,s3s=warn",
         )
@@ -194,7 +196,7 @@ pub(crate) fn parser() -> clap::Command {
     CommandLine::command()
 }
 
-/// Returns the words of a verb, such as `archive restore`.
+/// Returns the words of a command, such as `archive restore`.
 pub(crate) fn verb_of(matches: &clap::ArgMatches) -> String {
     let mut words = Vec::new();
     let mut within = matches;
@@ -216,8 +218,8 @@ fn check_together(line: &CommandLine) -> Result<()> {
     }
 }
 
-/// Refuses a template that is named by an argument and by `--template`. An argument has priority over the
-/// environment.
+/// Refuses a template that is named both by an argument and by `--template`. An argument has
+/// priority over the environment.
 fn check_named_once(arguments: &CheckArguments, template: Option<&Path>) -> Result<()> {
     let of_environment = std::env::var_os("WEIR_TEMPLATE");
     let of_flag = template.filter(|path| Some(path.as_os_str()) != of_environment.as_deref());
@@ -227,8 +229,8 @@ fn check_named_once(arguments: &CheckArguments, template: Option<&Path>) -> Resu
     }
 }
 
-/// Places the examples before the flags in the help of every verb, because most readers want to copy an
-/// example.
+/// Places the examples before the flags in the help of every command, because most readers want to
+/// copy an example.
 fn examples_first(command: clap::Command) -> clap::Command {
     let own = match command.get_after_help() {
         Some(_) => command.help_template(
@@ -342,8 +344,8 @@ async fn run_up(
     Ok(Exit::Done)
 }
 
-/// Returns the context for a command about a running system. Its parameters are those of the `weir up`
-/// of this folder and template, unless the command line sets parameters.
+/// Returns the context for a command about a running system. It has the parameters of the command
+/// line, otherwise the parameters of the `weir up` of this folder and template.
 fn context_of_running(context: &Context, template: Option<&Path>, store: Option<&str>) -> Context {
     let parameters = match (RunningState::here(), template) {
         (RunningState::Running(running), Some(template)) if context.parameters.is_empty() => {
@@ -500,7 +502,7 @@ mod tests {
         let command = CommandLine::command();
         let mut without = Vec::new();
         assert!(check_help(&command, "weir", &mut without) >= 30);
-        // Every verb must have examples. Those of its actions count.
+        // Every command must have examples, or each of its actions must have examples.
         let lacking: Vec<_> = without.iter().filter(|path| path.split(' ').count() == 2).collect();
         assert!(lacking.is_empty(), "without examples: {lacking:?}");
     }
@@ -560,7 +562,7 @@ mod tests {
         let mut count = 0;
         for page in pages {
             let text = std::fs::read_to_string(&page).unwrap();
-            // Every second piece between fences is a block. A backslash continues a line.
+            // Every second part between code fences is a code block. A backslash continues a line.
             for block in text.split("```").skip(1).step_by(2) {
                 let block = block.replace("\\\n", " ");
                 for line in block.lines().skip(1) {

@@ -27,10 +27,10 @@ pub(crate) const PORT: u16 = 9002;
 pub struct ConsoleArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// Let pages change tables; without it, the console only reads
+    /// Let pages change tables; without this flag, the console only reads
     #[arg(long)]
     pub allow_writes: bool,
-    /// Port of the console; 0 for a free one [default: 9002, or a free one if 9002 is in use]
+    /// Port of the console; 0 for a free port [default: 9002, or a free port if 9002 is in use]
     #[arg(long)]
     pub port: Option<u16>,
 }
@@ -44,8 +44,8 @@ pub(crate) struct StoreArguments {
     /// Show the tables of this Region on AWS, with the credentials of the environment
     #[arg(long)]
     region: Option<String>,
-    /// The S3 endpoint of archives [default: AWS_ENDPOINT_URL_S3, that of the running `weir up`, or
-    /// that of the Region]
+    /// The S3 endpoint of archives [default: AWS_ENDPOINT_URL_S3, or the S3 endpoint of the running
+    /// `weir up` or of the Region]
     #[arg(long, value_name = "URL")]
     s3_endpoint: Option<String>,
 }
@@ -59,7 +59,7 @@ impl StoreArguments {
     /// Returns the endpoint of the store.
     ///
     /// # Errors
-    /// No store is known, or its address is invalid.
+    /// No store was found, or its address is invalid.
     pub(crate) fn endpoint(&self) -> Result<String> {
         match &self.region {
             Some(region) => Ok(format!("https://dynamodb.{region}.amazonaws.com")),
@@ -70,7 +70,7 @@ impl StoreArguments {
     /// Returns the endpoint of S3 for a store; `None` if none is known.
     ///
     /// # Errors
-    /// Its address is invalid.
+    /// The address of the S3 endpoint is invalid.
     pub(crate) fn s3(&self, store: &str, running: Option<&Running>) -> Result<Option<String>> {
         let named = self.s3_endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL_S3").ok());
         if let Some(url) = named {
@@ -84,8 +84,8 @@ impl StoreArguments {
     }
 }
 
-/// Binds the console's port. If the user did not choose a port and the default one is in use, a free one is
-/// taken.
+/// Binds the console's port. If the user did not choose a port and the default port is in use,
+/// binds a free port.
 ///
 /// # Errors
 /// The chosen port is in use, or the system refuses it.
@@ -100,7 +100,7 @@ pub(crate) async fn take_port(chosen: Option<u16>) -> Result<BoundListener, Bind
 /// Serves the console until a signal ends the process.
 ///
 /// # Errors
-/// No store is known, or the port cannot be used.
+/// No store was found, or the port cannot be used.
 pub async fn run(arguments: &ConsoleArguments) -> Result<Exit> {
     let endpoint = arguments.store.endpoint()?;
     let running = RunningState::here().running().filter(|running| running.is_at(&endpoint));
@@ -118,6 +118,6 @@ pub async fn run(arguments: &ConsoleArguments) -> Result<Exit> {
     let context = Context::new(place).map_err(Failure::fatal)?;
     let settings = Settings { bound, hosts: Vec::new(), context };
     let console = ::console::serve(settings).map_err(Failure::fatal)?;
-    show(&format!("{}   the console of {store}; Ctrl-C ends it\n", console.url()));
+    show(&format!("{}   the console of {store}; Ctrl-C stops it\n", console.url()));
     std::future::pending().await
 }

@@ -110,9 +110,7 @@ fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
         Ok(answer) if answer.status.success() => {
             (State::Well, String::from_utf8_lossy(&answer.stdout).trim().to_owned())
         }
-        _ if !is_needed => {
-            (State::Well, "not found, but no function has to be built here".to_owned())
-        }
+        _ if !is_needed => (State::Well, "not found, but no function has to be built".to_owned()),
         Ok(answer) => (State::Failed, format!("`{program} --version` failed: {}", answer.status)),
         Err(error) => (State::Failed, format!("cannot start `{program}`: {error}")),
     };

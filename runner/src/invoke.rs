@@ -34,7 +34,7 @@ pub struct InvokeArguments {
 /// Invokes a function and shows its response.
 ///
 /// # Errors
-/// No system is running, there is no such function, or the event cannot be read.
+/// No system is running, the function does not exist, or the event cannot be read.
 pub async fn run(arguments: &InvokeArguments) -> Result<Exit> {
     let running = Running::read()?;
     let function = running.function(&arguments.function)?;

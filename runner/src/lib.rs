@@ -1,7 +1,8 @@
-//! The library of the binary `weir`: the command line, and the verbs for the template and the running
-//! system.
+//! The library of the binary `weir`: the command line, and the commands for the template and the
+//! running system.
 //!
-//! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations` and `load`.
+//! `up` and `demo` run a template with the crate `local`. The commands on tables are in
+//! `operations` and `load`.
 
 pub mod check;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! The binary `weir`. See `runner::command_line` for its verbs.
+//! The binary `weir`. See `runner::command_line` for its commands.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! `weir mcp`: serves the console's pages to an assistant over standard input and output.
 //!
-//! Standard output has the protocol only; messages go to standard error.
+//! Standard output contains only the protocol; messages go to standard error.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use client::running::{Running, RunningState};
 pub struct McpArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// The data folder of the `weir up` to show [default: that of the one in this folder]
+    /// The data folder of the `weir up` to show [default: of the `weir up` in this folder]
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["endpoint", "region"])]
     pub directory: Option<PathBuf>,
     /// Offer actions too: redrive, clock, pause, resume and throttle of migrations
@@ -31,7 +31,7 @@ pub struct McpArguments {
 /// Serves the protocol until standard input ends.
 ///
 /// # Errors
-/// No store is known, or the client does not speak the protocol.
+/// No store was found, or the client does not implement the protocol.
 pub async fn run(arguments: &McpArguments) -> Result<Exit> {
     let context = Context::new(place(arguments)?).map_err(Failure::fatal)?;
     ::console::mcp::serve(context).await.map_err(Failure::fatal)?;
@@ -43,7 +43,7 @@ fn place(arguments: &McpArguments) -> Result<Place> {
         Some(directory) => {
             let (directory, running) = running_in(directory)?;
             let endpoint = running.store().map(str::to_owned).ok_or(
-                "--directory: this `weir up` does not publish its store: name it with --region",
+                "--directory: the endpoint of this `weir up` is unknown: use --region instead",
             )?;
             (endpoint, Some(directory), Some(running))
         }
@@ -67,7 +67,7 @@ fn place(arguments: &McpArguments) -> Result<Place> {
     })
 }
 
-/// Returns the `weir up` that uses a data folder, and the folder's path from the root.
+/// Returns the `weir up` that uses a data folder, and the absolute path of the folder.
 fn running_in(directory: &Path) -> Result<(PathBuf, Running)> {
     let name = directory.display();
     let instead = "write the data folder of a running `weir up`, such as /srv/shop/.weir/up";
@@ -82,7 +82,8 @@ fn running_in(directory: &Path) -> Result<(PathBuf, Running)> {
     }
 }
 
-/// Adds the folder to the reason why no store is known, because an assistant chooses the folder.
+/// Adds the current folder to the error that no store was found, because the assistant chooses this
+/// folder.
 fn without_store(error: &str) -> String {
     let folder = std::env::current_dir().unwrap_or_default();
     format!(

@@ -54,7 +54,7 @@ pub enum PartitionsAction {
 /// Shows or splits partitions.
 ///
 /// # Errors
-/// The store does not answer, or rejects the request.
+/// The store does not respond, or rejects the request.
 pub async fn run(arguments: &PartitionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     match &arguments.action {

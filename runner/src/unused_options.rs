@@ -1,21 +1,24 @@
-//! Reports options that every verb accepts and that the given verb ignores, before it does anything.
+//! Reports options that every command accepts but the given command ignores, before the command
+//! starts.
 //!
-//! Options that have no effect on a table, template or state at hand are reported by their verbs. The
-//! test in this file has all options of all verbs, so that a new one cannot be forgotten.
+//! If an option has no effect on the given table, template or state, its command reports the
+//! option. The test in this file lists all options of all commands, so that a new option cannot be
+//! forgotten.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use client::output::no_effect;
 
-/// An option that several verbs accept.
+/// An option that several commands accept.
 struct SharedOption {
     /// The name of the argument in clap.
     id: &'static str,
     flag: &'static str,
-    /// The first word of the verbs that accept it; empty for all.
+    /// The first word of the commands that accept the option; empty for all commands.
     within: &'static str,
-    /// Whether `verbs` are the verbs that use the option, or those that do not.
+    /// Whether `verbs` are the only commands that use the option, or the only commands that ignore
+    /// it.
     are_users: bool,
     verbs: &'static [&'static str],
 }
@@ -84,7 +87,7 @@ fn ignored(verb: &str, matches: &ArgMatches) -> Vec<&'static str> {
     SHARED.iter().filter(ignores).map(|option| option.flag).collect()
 }
 
-/// Returns whether a verb begins with these words.
+/// Returns whether a command begins with these words.
 fn begins_with(verb: &str, words: &str) -> bool {
     let rest = verb.strip_prefix(words);
     words.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
@@ -116,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Returns the options of each verb, without those of `SHARED`.
+    /// Returns the options of each command, without the options in `SHARED`.
     fn options(command: &clap::Command, path: &str, all: &mut BTreeMap<String, BTreeSet<String>>) {
         for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
             options(inner, format!("{path} {}", inner.get_name()).trim_start(), all);
@@ -134,8 +137,9 @@ mod tests {
         all.insert(path.to_owned(), flags.filter(|flag| !is_shared(flag)).collect());
     }
 
-    /// Each line of the list is a verb, its options that always have an effect, and after `|` those
-    /// that a file reports or refuses where they have none, with that file.
+    /// Each line of the list has a command and its options that always have an effect. After `|` it
+    /// has the other options, each with the file that reports or refuses the option if it has no
+    /// effect.
     #[test]
     fn every_option_always_has_an_effect_or_is_reported() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

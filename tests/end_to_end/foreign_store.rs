@@ -89,7 +89,7 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
     assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();
     // `weir up` is running, but this command has no keys to read the store's streams.
-    assert!(said.contains("(from the journal alone: ") && said.contains("WEIR_KEYS"), "{said}");
+    assert!(said.contains("(from the journal only: ") && said.contains("WEIR_KEYS"), "{said}");
     assert!(!said.contains("no `weir up`"), "{said}");
     for arguments in [&["streams", "explain", "--last", "--table", "votes"][..], &["streams", "ls"]]
     {
@@ -99,7 +99,7 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
         let ended = command.args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stdout).into_owned();
         assert!(ended.status.success() && said.contains("votes"), "{ended:?}");
-        assert!(!said.contains("from the journal alone"), "{said}");
+        assert!(!said.contains("from the journal only"), "{said}");
     }
     let clock = weir(up.folder.path(), &["clock", "show"]);
     assert_eq!(clock.status.code(), Some(1));

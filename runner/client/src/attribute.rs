@@ -1,6 +1,6 @@
-//! Converts attribute values to those of the DynamoDB SDK, and back.
+//! Converts attribute values of the crate `model` to the SDK's attribute values, and back.
 //!
-//! The SDK's value types cannot read or write JSON; those of the crate `model` can.
+//! The types of `model` can be read from JSON and written as JSON, the SDK's types cannot.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use model::{AttributeValue, Item, Number};
 
 use crate::failure::{Result, fatal};
 
-/// Converts an item for the SDK.
+/// Converts an item to the SDK's type.
 pub fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
     item.iter().map(|(name, value)| (name.clone(), to_sdk_value(value))).collect()
 }
 
-/// Converts a value for the SDK.
+/// Converts a value to the SDK's type.
 pub fn to_sdk_value(value: &AttributeValue) -> SdkValue {
     match value {
         AttributeValue::S(text) => SdkValue::S(text.clone()),
@@ -37,7 +37,7 @@ pub fn to_sdk_value(value: &AttributeValue) -> SdkValue {
     }
 }
 
-/// Converts an item of the SDK.
+/// Converts an item from the SDK's type.
 ///
 /// # Errors
 /// When a value has an unknown type, or a number is invalid.
@@ -64,7 +64,7 @@ fn from_sdk_value(value: SdkValue) -> Result<AttributeValue> {
         SdkValue::Bs(members) => {
             AttributeValue::Bs(members.into_iter().map(Blob::into_inner).collect())
         }
-        other => return Err(fatal!("an attribute value of an unknown type: {other:?}")),
+        other => return Err(fatal!("unknown attribute type in a response: {other:?}")),
     })
 }
 

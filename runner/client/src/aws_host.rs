@@ -1,6 +1,6 @@
-//! AWS's endpoints: which addresses they are, and the region in their host name.
+//! Recognises AWS endpoints by their host name, and extracts the region from it.
 //!
-//! The module compares texts. It opens no connection.
+//! The module only compares strings; it opens no connection.
 
 /// Domains of AWS's endpoints, except those of the partitions that are closed to the public.
 /// Source: the endpoint rules of the AWS SDKs.

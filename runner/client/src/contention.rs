@@ -1,8 +1,8 @@
 //! Classifies errors of write conflicts and throttling, and decides how often to retry.
 //!
-//! DynamoDB cancels a transaction, also a read-only one, while another write or transaction uses one of
-//! its items. It also rejects a plain write to an item of a running transaction. In both cases, no write
-//! was applied.
+//! DynamoDB cancels a transaction, even a read-only transaction, if another write or transaction
+//! uses one of its items at the same time. It also rejects a plain write to an item of a running
+//! transaction. In both cases, no write was applied.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Returns the state of a first attempt.
+    /// Returns the counter of an operation that is at its first attempt.
     pub fn first() -> Self {
         Self { made: 1, throttled: 1, seed: RandomState::new().hash_one(0_u8) }
     }

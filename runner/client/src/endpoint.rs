@@ -33,7 +33,7 @@ pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// Timeout of the admin endpoint. Its slowest request deletes all expired items.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Returns the store that a flag or the environment names.
+/// Returns the endpoint from the flag, otherwise from the environment variable.
 pub fn named(flag: Option<&str>) -> Option<String> {
     flag.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok())
 }
@@ -56,7 +56,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
             static SAID: Once = Once::new();
             SAID.call_once(|| {
                 output::say(&format!(
-                    "the store is {VARIABLE}={url}, not the `weir up` of this folder at {other}"
+                    "using the store `{url}` from {VARIABLE}, not the `weir up` of this folder at {other}"
                 ));
             });
         }
@@ -72,7 +72,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
             Err(fatal!("{}, or name a store with --endpoint URL", ended.has_ended()))
         }
         RunningState::NotStarted => Err(fatal!(
-            "no store is known: start `weir up` in this folder, or name a store with --endpoint URL"
+            "no store found: start `weir up` in this folder, or name a store with --endpoint URL"
         )),
     }
 }
@@ -82,7 +82,7 @@ pub fn find(flag: Option<&str>) -> Result<String> {
 /// environment variable.
 ///
 /// # Errors
-/// As [`find`].
+/// The errors of [`find`].
 pub fn find_to_read(flag: Option<&str>) -> Result<String> {
     match RunningState::here() {
         RunningState::Running(running) if named(flag).is_none() => {
@@ -104,7 +104,7 @@ pub fn checked(url: &str, from: &str) -> Result<String> {
             Err(fatal!("{from}: `{url}` has no host: write, for example, http://127.0.0.1:8000"))
         }
         None if url.is_empty() || url.contains("://") => Err(fatal!(
-            "{from}: `{url}` is not an address: write, for example, http://127.0.0.1:8000"
+            "{from}: `{url}` is not a valid URL: write, for example, http://127.0.0.1:8000"
         )),
         None => Err(fatal!("{from}: `{url}` has no scheme: write http://{url}")),
     }
@@ -197,7 +197,7 @@ pub async fn admin(
         (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
         // A store other than the local store does not have these paths.
         (None, _, None) => format!(
-            "`{endpoint}` is not a store of `weir`: it answers {} to /_weir/{path}; use the address that `weir up` shows as `store`",
+            "`{endpoint}` is not a store of `weir`: it responds to /_weir/{path} with {}; use the address that `weir up` shows as `store`",
             answer.status.as_u16()
         ),
     }))
@@ -306,7 +306,8 @@ pub struct ClockAdvance {
 }
 
 impl ClockAdvance {
-    /// Formats the lead in hours from two days on, else in hours and minutes, or in seconds.
+    /// Formats the lead: in hours if it is two days or more, otherwise in hours and minutes, or in
+    /// seconds.
     pub fn words(self) -> String {
         let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
         match (hours, minutes) {
@@ -371,9 +372,9 @@ mod tests {
             ("https://dynamodb.eu-west-1.amazonaws.com/", None),
             ("localhost:18100", Some("has no scheme: write http://localhost:18100")),
             ("127.0.0.1:8000", Some("has no scheme: write http://127.0.0.1:8000")),
-            ("ftp://127.0.0.1", Some("is not an address")),
+            ("ftp://127.0.0.1", Some("is not a valid URL")),
             ("http://", Some("has no host")),
-            ("", Some("is not an address")),
+            ("", Some("is not a valid URL")),
         ] {
             match (checked(url, "--endpoint"), instead) {
                 (Ok(found), None) => assert_eq!(found, url),

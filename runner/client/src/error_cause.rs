@@ -1,5 +1,5 @@
 //! The causes of an error. An error of the SDK or of hyper names only its own layer; the innermost cause
-//! says what happened.
+//! has the actual reason.
 
 use std::error::Error;
 

@@ -1,6 +1,6 @@
 //! The exit codes of `weir`, in one place.
 //!
-//! docs/command-line.md lists them for users. Code 2 (the flags are wrong) is clap's.
+//! docs/command-line.md lists them for users. The crate clap returns code 2 for wrong flags.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ pub enum Exit {
     Failed,
     /// Success with differences: lines were rejected, or a check found a fault.
     Differences,
-    /// Refused, because it might do harm or cannot have the wanted effect.
+    /// Refused, because the command might cause harm or cannot have the wanted effect.
     Refused,
     /// Timed out.
     TimedOut,
@@ -34,7 +34,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The signal that asked the process to end.
+/// A signal that asks the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Ctrl-C.

@@ -1,4 +1,4 @@
-//! The kinds of failure of a verb, by what the caller must do.
+//! The kinds of failure of a command, by the action that the caller must take.
 
 use std::fmt::Display;
 
@@ -10,14 +10,14 @@ use crate::exit::Exit;
 /// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nothing was done, or a retry resumes. A retry may succeed soon, because DynamoDB throttled the request
-    /// or another process wrote at the same time.
+    /// Nothing was done, or a retry resumes the operation. A retry may succeed soon, because
+    /// DynamoDB throttled the request or another process wrote at the same time.
     #[error("{0}")]
     Retry(String),
-    /// Nothing was done. A retry fails until the operator changes what the text names.
+    /// Nothing was done. A retry fails until the operator removes the cause that the text names.
     #[error("{0}")]
     Refused(String),
-    /// No response came, so the operation may have been done. The caller has to check.
+    /// No response arrived, so the operation may have been applied. The caller has to check.
     #[error("{0}")]
     Unknown(String),
     /// The operation failed, and the same call would fail again. The text says what to correct.
@@ -25,7 +25,7 @@ pub enum Failure {
     Fatal(String),
 }
 
-/// The result of a step of a verb.
+/// The result of a step of a command.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Returns a [`Failure::Fatal`] with this text.
@@ -46,7 +46,7 @@ impl Failure {
         Self::Fatal(error.to_string())
     }
 
-    /// Returns the failure with a changed text and the same kind.
+    /// Returns a failure of the same kind, whose text is changed by `words`.
     #[must_use]
     pub fn with(self, words: impl FnOnce(String) -> String) -> Self {
         match self {
@@ -73,7 +73,7 @@ impl Failure {
     }
 }
 
-/// A field of a request is missing.
+/// Converts the SDK's error for a request that lacks a required field.
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         Self::fatal(error)
@@ -104,19 +104,19 @@ impl From<&str> for Failure {
     }
 }
 
-/// For callers that only show the text.
+/// Converts a failure into its text, for callers that only show it.
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()
     }
 }
 
-/// Puts what was being done before the text of a failure.
+/// Prefixes the text of a failure with the action that failed.
 pub trait Context<T> {
     /// Returns the failure with the text "`doing`: text", of the same kind.
     ///
     /// # Errors
-    /// Those of the result.
+    /// The failure of this result, with the longer text.
     fn context<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T>;
 }
 

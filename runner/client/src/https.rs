@@ -1,7 +1,7 @@
 //! The HTTP client of the AWS SDK's clients.
 //!
-//! The client encrypts with `ring` instead of `aws-lc`, the SDK's default: `ring` compiles in a third of the
-//! time and gives smaller binaries. The module opens no connection.
+//! The client uses `ring` for TLS instead of the SDK's default, `aws-lc`. `ring` compiles in a
+//! third of the time, and the binaries are smaller. The module opens no connection.
 
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};

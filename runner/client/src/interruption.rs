@@ -1,8 +1,8 @@
-//! Handles Ctrl-C and SIGTERM, in the same way for all verbs.
+//! Handles Ctrl-C and SIGTERM, in the same way for all commands.
 //!
-//! On a signal, a long verb prints its progress and how to resume it, and exits with the code that shells
-//! expect. Its completed work is kept, so the verb can be run again. `NATURES` has an entry for every verb; a
-//! test compares this list with the command line.
+//! On a signal, a long command prints its progress and how to resume it, and exits with the code
+//! that shells expect. Its completed work is kept, so the command can be run again. `NATURES` has
+//! an entry for every command; a test compares this list with the command line.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,8 +16,8 @@ use crate::exit::{Exit, Signal};
 use crate::failure::Result;
 use crate::output::say;
 
-/// Time limit for a verb to end after the signal. After the limit the process exits, because work that
-/// never yields cannot be stopped.
+/// Time limit for a command to end after the signal. After the limit the process exits, because
+/// work that never yields cannot be stopped.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// Exit code of the first signal; 0 before the first signal.
@@ -49,7 +49,7 @@ fn received() -> Option<Signal> {
     [Signal::Interrupt, Signal::Terminate].into_iter().find(|signal| signal.exit_code() == code)
 }
 
-/// The progress of a verb.
+/// The progress of a command.
 enum ShownProgress {
     Text(String),
     Bar(ProgressBar, &'static str),
@@ -61,13 +61,13 @@ fn set_reached(reached: ShownProgress) {
     *REACHED.lock() = Some(reached);
 }
 
-/// Sets the progress text for a later signal.
+/// Sets the progress text that is shown if a signal arrives.
 pub fn reached(text: String) {
     set_reached(ShownProgress::Text(text));
 }
 
-/// Returns a progress bar; without a length, a spinner. A later signal copies the progress text from
-/// it: the bar's message, and its position if `unit` is not empty.
+/// Returns a progress bar; without a length, a spinner. If a signal arrives, the text that is shown
+/// is the bar's message, and its position if `unit` is not empty.
 pub fn progress_bar(length: Option<u64>, template: &str, unit: &'static str) -> ProgressBar {
     let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
     if let Ok(style) = ProgressStyle::with_template(template) {
@@ -92,22 +92,22 @@ fn text_of(reached: &ShownProgress) -> String {
     }
 }
 
-/// The reaction of a verb to a signal.
+/// The reaction of a command to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalReaction {
-    /// The verb ends within seconds, or only reads.
+    /// The command ends within seconds, or only reads.
     Short,
-    /// The verb runs until it is interrupted.
+    /// The command runs until it is interrupted.
     UntilInterrupted,
-    /// The verb shuts down gracefully, and reports the remaining work.
+    /// The command shuts down gracefully, and reports the remaining work.
     OrderlyShutdown,
-    /// The verb takes long. The text says how to resume it.
+    /// The command takes long. The text says how to resume it.
     Long(&'static str),
 }
 
 use SignalReaction::{Long, OrderlyShutdown, Short, UntilInterrupted};
 
-/// The reaction of every verb; the key is the verb's words on the command line.
+/// The reaction of every command; the key is the command's words on the command line.
 pub const NATURES: &[(&str, SignalReaction)] = &[
     ("demo", Long("run `weir demo` again: it starts from the beginning")),
     ("init archive", Short),
@@ -169,7 +169,7 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     (
         "counters generate",
         Long(
-            "the cast votes stay counted, and another run without --ballots adds its votes to them; use --prefix for other counters",
+            "the votes already cast stay counted, and another run without --ballots adds to them; use --prefix to count into separate counters",
         ),
     ),
     ("versions ls", Short),
@@ -227,12 +227,13 @@ pub const NATURES: &[(&str, SignalReaction)] = &[
     ("completions", Short),
 ];
 
-/// Returns the reaction of a verb to a signal. A test checks that the list has every verb.
+/// Returns the reaction of a command to a signal. A test checks that the list has every command.
 pub fn signal_reaction(verb: &str) -> SignalReaction {
     NATURES.iter().find(|(words, _)| *words == verb).map_or(Short, |(_, nature)| *nature)
 }
 
-/// Returns the message for a verb that a signal has ended; `None` if the verb needs no message.
+/// Returns the message for a command that a signal has ended; `None` if the command needs no
+/// message.
 fn farewell(
     signal: Signal,
     nature: SignalReaction,
@@ -251,10 +252,11 @@ fn farewell(
     Some(resume.map_or(head.clone(), |resume| format!("{head}; {resume}")))
 }
 
-/// Runs a verb until it ends or a signal arrives. An orderly verb handles the signal itself.
+/// Runs a command until it ends or a signal arrives. A command with an orderly shutdown handles the
+/// signal itself.
 ///
 /// # Errors
-/// Why the verb failed.
+/// The failure of the command.
 pub async fn or_end(
     nature: SignalReaction,
     work: impl Future<Output = Result<Exit>>,

@@ -1,6 +1,6 @@
 //! Parses an item's key, or attributes, from the command line.
 //!
-//! This module does not know the key schema of the table.
+//! This module does not compare the key with the table's key schema.
 
 use model::{AttributeValue, Item, json};
 

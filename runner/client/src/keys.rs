@@ -73,9 +73,9 @@ pub fn advice(code: &str) -> &'static str {
     }
 }
 
-/// Returns the keys for an endpoint. For AWS they are found as every SDK does: in the environment,
-/// a profile, or the machine's metadata. A local store gets placeholders, so that own keys are
-/// never sent to it by accident.
+/// Returns the keys for an endpoint. For AWS, the SDK's default chain finds them in the
+/// environment, a profile, or the machine's metadata. For a local store they are placeholders, so
+/// that the operator's own keys are never sent to it by accident.
 pub fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
     match are_own(endpoint) {
         true => SharedCredentialsProvider::new(DefaultKeys::of_region(region(endpoint))),
@@ -125,8 +125,9 @@ pub async fn own(endpoint: &str) -> Result<Credentials> {
     found.map_err(|error| fatal!("`{endpoint}`: {}", not_found(&error)))
 }
 
-/// Returns the message for keys that the SDK did not find. It has the SDK's reason, unless that is only the
-/// machine's metadata service: the SDK asks it last, and outside of AWS it is not there.
+/// Returns the message for keys that the SDK did not find. It contains the SDK's reason. The
+/// exception is an error of the machine's metadata service: the SDK queries this service last, and
+/// it exists only on AWS.
 pub fn not_found(error: &(dyn Error + 'static)) -> String {
     match causes(error).any(|cause| cause.is::<ImdsError>()) {
         true => NOT_FOUND.to_owned(),

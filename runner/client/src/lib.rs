@@ -6,7 +6,7 @@
 //! - input: `item_key`, `plain_json`;
 //! - output: `output`, `exit`, `failure`, `interruption`.
 //!
-//! The crate has no verb, and does not depend on the local runtime.
+//! The crate implements no command, and does not depend on the local runtime.
 
 pub mod addition;
 pub mod attribute;

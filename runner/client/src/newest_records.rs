@@ -1,4 +1,4 @@
-//! The newest records of a table's stream, over the admin endpoint of the local store.
+//! Reads the newest records of a table's stream through the admin endpoint of the local store.
 //!
 //! DynamoDB has no such endpoint: its streams can only be read forwards.
 
@@ -11,21 +11,22 @@ use crate::endpoint;
 use crate::failure::{Failure, Result};
 use crate::stream_page::page_of;
 
-/// The newest records of a stream, and how far it was read.
+/// The newest records of a stream, and how much of the stream was read.
 #[derive(Debug, Default)]
 pub struct NewestRecords {
     /// The records, each with its shard.
     pub records: Vec<(String, Record)>,
-    /// The number of records that the store has read for them.
+    /// The number of records that the store has read to find them.
     pub read: usize,
     /// Whether the store has read all records of the stream.
     pub is_complete: bool,
 }
 
-/// Returns the newest records of the latest stream of a table, at most `limit`; of one item if a key is given.
+/// Returns at most `limit` of the newest records of a table's latest stream. With a key, returns
+/// only records of this item.
 ///
 /// # Errors
-/// When the store does not respond, is of another kind, or the table has no stream.
+/// When the store does not respond or is not a local store, or the table has no stream.
 pub async fn newest_records(
     endpoint: &str,
     table: &str,

@@ -37,12 +37,12 @@ pub fn say(text: &str) {
     eprintln!("{text}");
 }
 
-/// Warns that an option has no effect. A command calls this before it does anything.
+/// Warns that an option has no effect. A command calls this function before any other work.
 pub fn no_effect(option: &str, why: &str) {
     say(&format!("warning: {option} has no effect: {why}"));
 }
 
-/// Quotes a text as one word of a shell command.
+/// Quotes a string as one word of a shell command.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/.:_-+,=@%".contains(c);

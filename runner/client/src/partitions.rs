@@ -1,4 +1,4 @@
-//! A table's partitions, over the admin endpoint of the local store.
+//! Describes and splits a table's partitions through the admin endpoint of the local store.
 //!
 //! DynamoDB has no such endpoint.
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::endpoint;
 use crate::failure::Result;
 
-/// Returns the description of the partitions of `table`, as the store's admin endpoint gives it.
+/// Returns the description of the partitions of `table` from the store's admin endpoint.
 ///
 /// # Errors
 /// When the store does not respond or has no such table.

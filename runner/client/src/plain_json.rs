@@ -11,13 +11,14 @@ use serde_json::value::RawValue;
 
 use crate::failure::{Result, fatal};
 
-/// Maximum nesting of plain JSON: that of an attribute value, plus one level for the item.
+/// Maximum nesting of plain JSON: the limit of an attribute value, plus one level for the item.
 const DEPTH_MAX: usize = model::limits::NESTING_LEVELS_MAX + 1;
 
 /// Parses a plain JSON object as an item. Strings become S, numbers N, arrays L, and objects M.
 ///
 /// # Errors
-/// When the text is not JSON, not an object, too deep, or has a number that DynamoDB cannot hold.
+/// When the text is not JSON, is not an object, is nested too deeply, or has a number that DynamoDB
+/// cannot store.
 pub fn item_from_plain_json(text: &str) -> Result<Item> {
     let raw: &RawValue = serde_json::from_str(text).map_err(|error| fatal!("not JSON: {error}"))?;
     match value_from_plain_json(raw, DEPTH_MAX)? {
@@ -61,7 +62,7 @@ fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue>
             let mut values = BTreeMap::new();
             for (name, raw) in members {
                 if values.contains_key(&name) {
-                    return Err(fatal!("it has two values for `{name}`"));
+                    return Err(fatal!("an object has two values for `{name}`"));
                 }
                 let value = value_from_plain_json(raw, depth)?;
                 values.insert(name, value);
@@ -104,7 +105,10 @@ mod tests {
     #[test]
     fn two_values_of_one_name_are_refused_at_every_depth() {
         for twice in [r#"{"a":1,"a":1}"#, r#"{"b":{"a":1,"a":2}}"#, r#"{"b":[{"a":1,"a":2}]}"#] {
-            assert_eq!(item_from_plain_json(twice), Err(fatal!("it has two values for `a`")));
+            assert_eq!(
+                item_from_plain_json(twice),
+                Err(fatal!("an object has two values for `a`"))
+            );
         }
         assert!(item_from_plain_json(r#"{"a":1,"b":{"a":1}}"#).is_ok());
     }

@@ -19,15 +19,15 @@ use crate::output::say;
 /// Maximum attempts of a request, including the first. The pauses below add up to about 15 seconds, at
 /// most 30 seconds.
 const ATTEMPTS_MAX: u32 = 10;
-/// The first pause; each is twice as long as the previous one, randomly shortened.
+/// The first pause. Each later pause is twice as long as the previous pause, randomly shortened.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long an endpoint may be unreachable before retries end: long enough for a store to restart, and
-/// short enough to report a wrong address soon.
+/// The maximum time that an endpoint may be unreachable before retries end. It is long enough for a
+/// store to restart, and short enough to report a wrong address soon.
 const ABSENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Returns the attempts and pauses.
+/// Returns the SDK's retry configuration with these attempts and pauses.
 pub fn config() -> RetryConfig {
     RetryConfig::standard()
         .with_max_attempts(ATTEMPTS_MAX)
@@ -60,8 +60,8 @@ struct EndpointState {
     /// The time since which the endpoint accepts connections without responding.
     silent_since: Option<Instant>,
     is_reported: bool,
-    /// How long the endpoint may send no response before a call fails; `None` means until the call has
-    /// no attempt left.
+    /// The maximum time without a response before a call fails; `None` means that a call fails
+    /// after its last attempt.
     silence_max: Option<Duration>,
     /// Number of attempts without a response.
     unanswered: u64,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(at(nobody, 2_000), RetryAction::NoActionIndicated);
         assert_eq!(at(nobody, 2_001), RetryAction::RetryForbidden);
         assert_eq!(at(answer, 2_500), RetryAction::NoActionIndicated);
-        assert_eq!(at(nobody, 9_000), RetryAction::NoActionIndicated, "it was there meanwhile");
+        assert_eq!(at(nobody, 9_000), RetryAction::NoActionIndicated, "it was reachable meanwhile");
         assert_eq!(at(nobody, 11_001), RetryAction::RetryForbidden);
         assert_eq!(absence.unanswered(), 5);
     }
@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_knows_whether_it_is_answered() {
-        // The system accepts connections, and no process answers.
+        // The operating system accepts connections, but no process responds.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (client, absence) = client_with_limit(&url, Duration::from_millis(20));
@@ -211,7 +211,7 @@ mod tests {
         assert!(!absence.is_silent());
     }
 
-    /// The number of attempts is above the SDK's default.
+    /// Goal: the number of attempts is larger than the SDK's default.
     #[tokio::test]
     async fn throttled_requests_to_tables_and_streams_are_retried() {
         const REFUSED: u32 = 4;

@@ -59,10 +59,11 @@ pub struct Running {
     /// The tables whose streams the migration function reads.
     #[serde(default)]
     pub migrated: Vec<String>,
-    /// The functions of the template that do not run here, by logical id, and why.
+    /// The functions of the template that do not run on this machine, by logical id, with the
+    /// reason.
     #[serde(default)]
     pub not_run: BTreeMap<String, String>,
-    /// The template's path, without links.
+    /// The template's path, with symbolic links resolved.
     #[serde(default)]
     pub template: PathBuf,
     /// The values of the template's parameters.
@@ -81,7 +82,7 @@ pub enum RunningState {
 }
 
 impl RunningState {
-    /// Returns the state in this folder.
+    /// Returns the state of the `weir up` in this folder.
     pub fn here() -> Self {
         Self::of(Path::new(RUNNING_FILE))
     }
@@ -194,7 +195,9 @@ impl Running {
             let elsewhere: Vec<&str> = self.not_run.keys().map(String::as_str).collect();
             let meant = match_function(wanted, &elsewhere).ok();
             match meant.and_then(|id| Some((id, self.not_run.get(id)?))) {
-                Some((id, reason)) => fatal!("`{id}` does not run here: {reason}"),
+                Some((id, reason)) => {
+                    fatal!("function `{id}` does not run on this machine: {reason}")
+                }
                 None => unknown,
             }
         })?;
@@ -256,7 +259,7 @@ pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str> {
             let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
             let known: Vec<_> = known.into_iter().collect();
             match known.as_slice() {
-                [] => fatal!("unknown function `{wanted}`; no function runs here"),
+                [] => fatal!("unknown function `{wanted}`; no function runs on this machine"),
                 known => {
                     fatal!("unknown function `{wanted}`; functions are: {}", known.join(", "))
                 }
@@ -282,7 +285,7 @@ mod tests {
             assert!(!Running { process, ..running.clone() }.is_there());
         }
         drop(listener);
-        assert!(!running.is_there(), "another process has its number");
+        assert!(!running.is_there(), "another process has its process ID");
     }
 
     #[test]
@@ -344,10 +347,10 @@ mod tests {
         };
         assert_eq!(running.function("one"), Ok("one"));
         let refused = running.function("hello").unwrap_err().to_string();
-        assert_eq!(refused, "`HelloFunction` does not run here: only Rust");
+        assert_eq!(refused, "function `HelloFunction` does not run on this machine: only Rust");
         let unknown = running.function("two").unwrap_err().to_string();
         assert_eq!(unknown, "unknown function `two`; functions are: OneFunction, one");
         let none = Running::default().function("two").unwrap_err().to_string();
-        assert!(none.ends_with("no function runs here"), "{none}");
+        assert!(none.ends_with("no function runs on this machine"), "{none}");
     }
 }

@@ -34,8 +34,8 @@ pub struct NoAnswer {
 }
 
 impl NoAnswer {
-    /// Returns the error of an endpoint with its cause. A local endpoint gets advice to start `weir
-    /// up`; AWS gets none.
+    /// Returns the error of an endpoint with its cause. For a local endpoint, the error has advice
+    /// about `weir up`; for AWS, it has no advice.
     pub fn new(url: &str, cause: &(dyn Error + 'static)) -> Self {
         let is_on_aws = url.contains(".amazonaws.com");
         Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
@@ -75,7 +75,7 @@ where
         let code = error.as_service_error().map(|service| service.code().unwrap_or_default());
         match code {
             Some(code) if is_throttle(code) => Self::Retry(text),
-            // S3 says `InternalError`.
+            // `InternalError` is the code of S3.
             Some("InternalServerError" | "InternalError" | "ServiceUnavailable" | "") => {
                 Self::Unknown(text)
             }
@@ -98,7 +98,7 @@ where
     }
 }
 
-/// Marks a request of which an attempt was perhaps sent.
+/// Marks a request that an earlier attempt may have sent.
 #[derive(Debug)]
 struct PerhapsSent;
 
@@ -220,8 +220,8 @@ where
     }
 }
 
-/// Returns true if there are no credentials, or the request cannot be made. It was not sent, and the next one
-/// fails too.
+/// Returns true if there are no credentials, or the request is invalid. The request was not sent,
+/// and a retry fails too.
 fn cannot_be_sent<E, R>(error: &SdkError<E, R>) -> bool
 where
     E: Error + 'static,
@@ -244,7 +244,7 @@ pub fn is_throttle(code: &str) -> bool {
             | "ProvisionedThroughputExceededException"
             | "ProvisionedThroughputExceeded"
             | "RequestLimitExceeded"
-            // S3's.
+            // The code of S3.
             | "SlowDown"
     )
 }
@@ -278,8 +278,8 @@ mod tests {
         assert!(said.starts_with(&start) && said.ends_with(end), "{said}");
     }
 
-    /// The first attempt is perhaps applied, and its response is lost. The endpoint is away when the SDK
-    /// retries.
+    /// The first attempt may have been applied, but its response is lost. The endpoint is
+    /// unreachable when the SDK retries.
     #[tokio::test]
     async fn an_attempt_before_an_unreached_one_may_have_been_applied() {
         use tokio::io::AsyncReadExt as _;

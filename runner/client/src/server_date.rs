@@ -12,9 +12,9 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use locks::Mutex;
 
-/// The tolerance for a response whose time is behind that of earlier responses. Its header has whole
-/// seconds, and the response may have been delayed. A larger difference shows that the times of the
-/// earlier responses were wrong.
+/// The tolerance for a response whose time is behind the time of earlier responses. Its header has
+/// whole seconds, and the response may have been delayed. A larger difference shows that the times
+/// of the earlier responses were wrong.
 const BEHIND_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the endpoint's time in whole seconds since 1970; `None` without a `Date` header.
@@ -101,16 +101,17 @@ mod tests {
         assert_eq!(clock.now_ms(), None);
         let start = Instant::now();
         let base = seconds_of("Wed, 25 Nov 2026 10:00:00 GMT").unwrap() * 1_000;
-        // Columns: when an answer arrives, its header, and the resulting time in milliseconds.
+        // Columns: the arrival time of a response, its header, and the resulting time in
+        // milliseconds.
         for (at, date, expected) in [
             (0, "Wed, 25 Nov 2026 10:00:00 GMT", 0),
             (900, "Wed, 25 Nov 2026 10:00:00 GMT", 900),
             (1_200, "Wed, 25 Nov 2026 10:00:02 GMT", 2_000),
             (1_700, "Wed, 25 Nov 2026 10:00:02 GMT", 2_500),
-            // The answer was delayed by seconds.
+            // The response was delayed by seconds.
             (9_200, "Wed, 25 Nov 2026 10:00:03 GMT", 10_000),
             (9_300, "no date", 10_100),
-            // The earlier answers were wrong.
+            // The times of the earlier responses were wrong.
             (10_000, "Wed, 25 Nov 2026 10:59:00 GMT", 3_540_000),
             (11_000, "Wed, 25 Nov 2026 10:00:12 GMT", 12_000),
         ] {

@@ -1,9 +1,9 @@
 //! Finds and reads the shards of a table's stream, for commands.
 //!
-//! Failed requests are not retried here; the operator can rerun the command. Iterators are an exception,
-//! because the clock of a local store may be advanced between two requests. An iterator that is expired
-//! or rejected as trimmed is replaced by a new iterator from the same position. If the new iterator is
-//! rejected too, the shard is trimmed.
+//! This module does not retry failed requests, because the operator can rerun the command.
+//! Iterators are an exception, because the clock of a local store may be advanced between two
+//! requests. An iterator that is expired or rejected as trimmed is replaced by a new iterator from
+//! the same position. If the new iterator is rejected too, the shard is trimmed.
 
 use std::future::ready;
 use std::pin::pin;
@@ -53,7 +53,7 @@ const FOUND_AT_ONCE: usize = 8;
 /// minutes between two requests.
 const EXPIRED_MAX: usize = 8;
 
-/// Where a read of a shard begins.
+/// The position at which a read of a shard begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At the oldest record.
@@ -70,7 +70,7 @@ pub enum Start {
 #[derive(Debug)]
 pub struct Place {
     start: Start,
-    /// The iterator of the next page; `None` if a new one must be requested.
+    /// The iterator of the next page; `None` if a new iterator must be requested.
     iterator: Option<String>,
     /// The last record that was read.
     last: Option<String>,
@@ -79,7 +79,7 @@ pub struct Place {
     /// Whether the reader restarted at the oldest record, because its first iterator was lost.
     is_from_horizon: bool,
     is_over: bool,
-    /// The maximum number of records of a page; `None` for that of the service.
+    /// The maximum number of records of a page; `None` for the service's own limit.
     limit: Option<i32>,
 }
 
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Returns the same position, whose pages have at most so many records.
+    /// Returns the same position, but with at most `limit` records per page.
     #[must_use]
     pub fn with_limit(self, limit: i32) -> Self {
         Self { limit: Some(limit), ..self }
@@ -136,8 +136,8 @@ impl Place {
         }
     }
 
-    /// Returns true if a record belongs to this read. A record after the newest record read so far
-    /// always belongs to it, because some stores round times down.
+    /// Returns true if a record belongs to this read. A record after the last record that was read
+    /// always belongs to the read, because some stores round times down.
     fn belongs_to_read(&self, record: &Record) -> bool {
         match self.start {
             Start::Latest(since) if self.is_from_horizon => {
@@ -178,7 +178,7 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
             Self::Expired => f.write_str(
-                "the shard's iterators expire immediately, because the store's clock is being advanced; run the command again afterwards",
+                "the shard's iterators expire immediately, because the store's clock is being advanced; run the command again after the advance",
             ),
             Self::Other(words) => f.write_str(words),
         }

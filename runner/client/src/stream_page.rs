@@ -1,5 +1,5 @@
-//! Reads pages of stream records without converting items to the SDK's values. Their JSON is passed
-//! unchanged into Lambda's events, which costs a fraction of a conversion.
+//! Reads pages of stream records without converting items to the SDK's values. The JSON of the
+//! items is copied unchanged into Lambda's events, which is much faster than a conversion.
 //!
 //! The SDK does everything else: endpoint, credentials, signature, retries, timeouts and errors. An
 //! interceptor keeps the body of a successful response.
@@ -26,7 +26,7 @@ use mapping::{Record, SequenceNumber};
 pub struct Page {
     /// The records, in the order of the shard.
     pub records: Vec<Record>,
-    /// `None` when the shard has ended.
+    /// The iterator of the next page; `None` when the shard has ended.
     pub next_iterator: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Intercept for KeepBody {
         _: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // Error responses are left to the SDK.
+        // The SDK handles error responses.
         if context.response().status().is_success() {
             config.interceptor_state().store_put(SharedResponseDeserializer::new(self.clone()));
         }

@@ -22,8 +22,9 @@ pub async fn key_attributes(
         .send()
         .await
         .context(|| format!("cannot describe table `{table}`"))?;
-    let description =
-        described.table.ok_or_else(|| fatal!("table `{table}` has no description"))?;
+    let description = described
+        .table
+        .ok_or_else(|| fatal!("DescribeTable returned no description of table `{table}`"))?;
     let definitions: BTreeMap<_, _> = description
         .attribute_definitions()
         .iter()

@@ -19,7 +19,7 @@ pub(crate) struct Counting {
     slots: u32,
     /// The key attribute of the table of slots.
     pub(crate) key: String,
-    /// The attribute that counts.
+    /// The attribute that contains the count.
     pub(crate) count_attribute: String,
 }
 

@@ -104,8 +104,8 @@ async fn a_load_that_is_interrupted_anywhere_counts_each_line_once() {
         let count = Count::begin().await;
         for attempt in 0..=seed % 3 {
             let additions = u32::try_from(mix(seed * 10 + attempt) % LINES).unwrap();
-            // A later run sends fewer lines, because it skips those that are already counted. It is
-            // interrupted earlier for that reason.
+            // A later run skips the counted lines and sends fewer lines, so it is interrupted
+            // earlier.
             let additions = additions / (1 + u32::try_from(attempt).unwrap());
             let was = count.sum().await;
             if was < SUM / 2 {
@@ -161,7 +161,7 @@ async fn a_run_that_would_count_lines_twice_is_refused_before_it_counts_any() {
     assert_eq!(report, counted(0, LINES));
     assert_eq!(count.run(&["--load-name", "again"]).await, counted(LINES, 0));
     assert_eq!(count.sum().await, 2 * SUM);
-    // After a complete load, the longer file counts as another file.
+    // After a complete load, the file with one more line counts as a different file.
     count.write(LINES + 1);
     assert_eq!(count.run(&[]).await, counted(LINES + 1, 0));
 }

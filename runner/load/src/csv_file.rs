@@ -19,7 +19,7 @@ use client::output::{counted, say};
 /// The format of a CSV file, from the flags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CsvForm<'f> {
-    /// The text of a missing value, besides the empty text.
+    /// The text of a missing value, in addition to the empty string.
     pub(crate) null: Option<&'f str>,
     /// The separator of columns; `None` to detect it in the header.
     pub(crate) separator: Option<u8>,
@@ -45,7 +45,7 @@ pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>> {
     let name = input.name();
     let mut reader = open(input, form)?;
     let header = reader.headers();
-    let header = header.map_err(|error| fatal!("`{name}` has no header line: {error}"))?;
+    let header = header.map_err(|error| fatal!("cannot read the header of `{name}`: {error}"))?;
     if header.is_empty() {
         return Err(fatal!("`{name}` is empty: its first line must name the columns"));
     }
@@ -56,7 +56,7 @@ pub(super) fn columns(input: &Input, form: CsvForm<'_>) -> Result<Vec<String>> {
     Ok(header.iter().map(str::to_owned).collect())
 }
 
-/// Returns the records of a file. Undeclared types are inferred from the whole file.
+/// Returns the records of a file. Undeclared types are inferred from all records.
 ///
 /// # Errors
 /// When the file cannot be read, or a declared column does not exist.
@@ -124,7 +124,7 @@ struct Records {
     separator: u8,
     columns: Vec<String>,
     types: Vec<Option<AttributeType>>,
-    /// The text of a missing value, besides the empty text.
+    /// The text of a missing value, in addition to the empty string.
     null: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Records {
                 let Place { line, text } = self.place(&begins);
                 let is_last = self.reader.position().byte() >= self.bytes;
                 let item = match is_last && is_unclosed(&text, self.separator) {
-                    true => Err(fatal!("a quote that opens here is not closed")),
+                    true => Err(fatal!("a quoted field has no closing quote")),
                     false => self.item(record),
                 };
                 Some(match item {
@@ -170,7 +170,7 @@ impl Records {
         if record.len() != self.columns.len() {
             let (fields, columns) = (record.len(), self.columns.len());
             let fields = counted(fields, "field", "fields");
-            return Err(fatal!("it has {fields}, but the header has {columns}"));
+            return Err(fatal!("the line has {fields}, but the header has {columns}"));
         }
         let mut item = Item::new();
         for ((column, text), attribute_type) in self.columns.iter().zip(&record).zip(&self.types) {
@@ -266,25 +266,25 @@ mod tests {
                 vec![
                     r#"2 {"a":{"S":"x"},"b":{"N":"1"}}"#,
                     r#"3 {"a":{"S":"y\r\nz"},"b":{"N":"2"}}"#,
-                    r#"5 it has 1 field, but the header has 2: "w""#,
+                    r#"5 the line has 1 field, but the header has 2: "w""#,
                 ],
             ),
             (
                 b"a,b\n\xff,1\n\n\"p,q\",1,\"r\"",
                 vec![
                     "2 not UTF-8: \"\u{fffd},1\"",
-                    r#"4 it has 3 fields, but the header has 2: "\"p,q\",1,\"r\"""#,
+                    r#"4 the line has 3 fields, but the header has 2: "\"p,q\",1,\"r\"""#,
                 ],
             ),
             (
                 b"a,b\n1,\"x\n2,y\n3,z\n",
-                vec![r#"2 a quote that opens here is not closed: "1,\"x\n2,y\n3,z""#],
+                vec![r#"2 a quoted field has no closing quote: "1,\"x\n2,y\n3,z""#],
             ),
             (b"a,b\n1,\"x\"", vec![r#"2 {"a":{"N":"1"},"b":{"S":"x"}}"#]),
             (b"\xef\xbb\xbfa;b\nx,1;2\n", vec![r#"2 {"a":{"S":"x,1"},"b":{"N":"2"}}"#]),
             (b"a\tb\n1\t\"x\ty\"", vec![r#"2 {"a":{"N":"1"},"b":{"S":"x\ty"}}"#]),
             (b"\"a;c\",b\n1,2\n", vec![r#"2 {"a;c":{"N":"1"},"b":{"N":"2"}}"#]),
-            (b"a|b\n1|\"x\n", vec![r#"2 a quote that opens here is not closed: "1|\"x""#]),
+            (b"a|b\n1|\"x\n", vec![r#"2 a quoted field has no closing quote: "1|\"x""#]),
             (b"a,b\n1,5\" disc\n", vec![r#"2 {"a":{"N":"1"},"b":{"S":"5\" disc"}}"#]),
         ] {
             assert_eq!(read(content).unwrap(), expected, "{}", String::from_utf8_lossy(content));

@@ -58,7 +58,7 @@ pub(super) fn write_lines(folder: &Path, into: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Returns the folder with the manifest: `folder` itself, or the one below `AWSDynamoDB`.
+/// Returns the folder with the manifest: `folder` itself, or the export folder below `AWSDynamoDB`.
 fn find(folder: &Path) -> Result<PathBuf> {
     if folder.join(FILES).is_file() {
         return Ok(folder.to_owned());
@@ -80,7 +80,7 @@ fn find(folder: &Path) -> Result<PathBuf> {
         several => {
             let names: Vec<String> =
                 several.iter().map(|path| format!("`{}`", path.display())).collect();
-            Err(fatal!("there are several exports; name one of {}", names.join(", ")))
+            Err(fatal!("the folder has several exports; name one of them: {}", names.join(", ")))
         }
     }
 }
@@ -119,7 +119,7 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
         })
         .context(doing)?;
         if STANDARD.encode(sum.finalize()) != *expected {
-            return Err(fatal!("`{shown}` differs from the manifest (MD5): copy it again"));
+            return Err(fatal!("`{shown}` does not match its MD5 in the manifest: copy it again"));
         }
     }
     let mut content = match foreign::unpacked(&opened).context(doing)? {
@@ -140,7 +140,7 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
     if lines != file.item_count {
         let expected = file.item_count;
         return Err(fatal!(
-            "`{shown}` has {lines} lines, but the manifest has {expected}: copy it again"
+            "`{shown}` has {lines} lines, but {expected} according to the manifest: copy the file again"
         ));
     }
     Ok(())
@@ -204,11 +204,11 @@ mod tests {
         for (manifest, reason) in [
             (
                 format!(r#"{{"itemCount":1,"md5Checksum":"SUM",{key}x.json.gz"}}"#),
-                "has 2 lines, but the manifest has 1",
+                "has 2 lines, but 1 according to the manifest",
             ),
             (
                 format!(r#"{{"itemCount":2,"md5Checksum":"AA==",{key}x.json.gz"}}"#),
-                "differs from the manifest (MD5)",
+                "does not match its MD5 in the manifest",
             ),
             (format!(r#"{{"itemCount":2,{key}y.json.gz"}}"#), "the data file `y.json.gz`"),
             ("[]".to_owned(), "is not an export manifest"),

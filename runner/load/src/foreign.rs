@@ -11,17 +11,17 @@ use client::failure::{Context, Result, fatal};
 /// Number of leading bytes by which the format of a file is recognised.
 const BEGINNING_BYTES: usize = 8;
 
-/// The leading bytes of a format, its name, and what to do with it.
+/// The leading bytes of a format, its name, and the advice for the user.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
-    (&[0xff, 0xfe], "UTF-16", "write it as UTF-8, in PowerShell with `Out-File -Encoding utf8`"),
-    (&[0xfe, 0xff], "UTF-16", "write it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"),
+    (&[0xff, 0xfe], "UTF-16", "convert it to UTF-8, in PowerShell with `Out-File -Encoding utf8`"),
+    (&[0xfe, 0xff], "UTF-16", "convert it to UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"),
     (&[0xe0, 0x01, 0x00, 0xea], "Amazon Ion", ION_HELP),
     (b"$ion_1_0", "Amazon Ion", ION_HELP),
-    (b"PAR1\x15", "Parquet", "write its rows as NDJSON or CSV"),
+    (b"PAR1\x15", "Parquet", "export its rows as NDJSON or CSV"),
     (b"PK\x03\x04", "a zip archive or an Excel workbook", "unpack it, or save the sheet as CSV"),
     (b"BZh9", "compressed with bzip2", "pipe the output of `bunzip2 -c FILE` into `weir load -`"),
     (b"\xfd7zXZ", "compressed with xz", "pipe the output of `xz -dc FILE` into `weir load -`"),
-    (b"SQLite f", "an SQLite database", "write its rows as CSV"),
+    (b"SQLite f", "an SQLite database", "export its rows as CSV"),
 ];
 
 const ION_HELP: &str = "export the table again with `--export-format DYNAMODB_JSON`";
@@ -51,8 +51,8 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
 /// Checks that a file does not have one of the unsupported formats.
 ///
 /// # Errors
-/// The message names the file's format and what to do with it, or says that the file cannot be
-/// read.
+/// The file has an unsupported format, or cannot be read. The message names the format and how to
+/// convert the file.
 pub(super) fn check(name: &str, file: &Reading) -> Result<()> {
     let bytes = beginning(&mut file.rewound());
     let bytes = bytes.context(|| format!("cannot read `{name}`"))?;

@@ -18,7 +18,7 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 pub(super) const STANDARD_INPUT: &str = "-";
 
 /// A file that can be opened more than once. This is necessary because the types of CSV columns are
-/// inferred from the whole file before its lines are loaded.
+/// inferred from all records before the first record is loaded.
 pub(super) enum Input {
     Named(PathBuf),
     /// An unnamed copy of standard input, of a pipe or of unpacked data. It disappears with the
@@ -30,8 +30,8 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// Opens a file by name. `-` and a pipe are read to their end, a folder gives the lines of its
-    /// export, and gzip and zstd are unpacked. `standard` is standard input.
+    /// Opens a file by name. `-` and a pipe are read to their end. For a folder, the lines of its
+    /// export are read. gzip and zstd are decompressed. `standard` is standard input.
     ///
     /// # Errors
     /// When the input cannot be read, unpacked or copied, or has an unsupported format.
@@ -64,7 +64,7 @@ impl Input {
             return Ok(Self::Kept { name: STANDARD_INPUT.to_owned(), file });
         }
         let named = Self::Named(file.to_owned());
-        // A missing file, or a path that is no file, is reported when its lines are read.
+        // A missing file, or a path that is not a file, is reported when its lines are read.
         let is_pipe = file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
         if !is_pipe {
             return Ok(named);

@@ -17,7 +17,7 @@ use client::failure::{Context, Failure, Result, fatal};
 use client::output::say;
 use client::plain_json::{Members, item_from_plain_json};
 
-/// Maximum size of a file that is parsed as a whole. A larger file must have one object per line.
+/// Maximum size of a file that is read into memory. A larger file must have one object per line.
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// The rows of a file. An invalid row is returned with its reason.
@@ -36,14 +36,14 @@ enum Writing {
 enum Shape<'t> {
     /// The attributes of an item.
     Attributes,
-    /// `{"Item": …}`, as an export or `get-item` writes it.
+    /// `{"Item": …}`, the form in an export and in the output of `get-item`.
     Wrapped(&'t RawValue),
-    /// `{"Items": […]}`, as `scan` and `query` write it.
+    /// `{"Items": […]}`, the output of `scan` and `query`.
     Items(&'t RawValue),
-    /// Tables, each with a list: of items, as `batch-get-item` writes it, or of requests, as
-    /// `batch-write-item` reads it.
+    /// Tables, each with a list of items (output of `batch-get-item`) or of requests (input of
+    /// `batch-write-item`).
     Tables(Vec<&'t RawValue>),
-    /// The same tables within the member `RequestItems` or `Responses`.
+    /// The tables of [`Shape::Tables`] within the member `RequestItems` or `Responses`.
     Within(&'t RawValue),
     /// `{"PutRequest": {"Item": …}}`.
     Request(&'t RawValue),
@@ -59,7 +59,8 @@ struct Part<'t> {
     refusal: Option<&'static str>,
 }
 
-const DELETED: &str = "the row deletes an item, and a load only puts items: use `delete-item`";
+const DELETED: &str =
+    "the row deletes an item, but a load only puts items; use `aws dynamodb delete-item`";
 
 /// Members that may occur next to the member that determines the shape.
 const BESIDE_ITEMS: &[&str] =
@@ -100,8 +101,8 @@ pub(super) fn open(input: &Input, format: Format) -> Result<Rows> {
     })))
 }
 
-/// Returns the rows of a file whose values span several lines. Returns `None` if it is a file with
-/// one object per line, one of which is broken.
+/// Returns the rows of a file whose values span several lines. Returns `None` if the file has one
+/// object per line and one of them is invalid.
 fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>> {
     let (name, file) = (input.name(), input.open_text()?);
     if input.bytes()? > WHOLE_BYTES_MAX {
@@ -109,7 +110,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>> 
             return Ok(None);
         }
         return Err(fatal!(
-            "`{name}` has more than 512 MiB and is not one object on each line: write it as NDJSON, \
+            "`{name}` has more than 512 MiB and is not one object on each line: convert it to NDJSON, \
              for example with `jq -c '.[]'`"
         ));
     }
@@ -133,7 +134,7 @@ fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>> 
     values.iter().for_each(|value| find_parts(value, writing, DEPTH_MAX, &mut parts));
     let (mut line, mut told) = (1, 0);
     let places = parts.into_iter().map(|part| {
-        // Each row is a slice of the whole text, so the difference of the addresses is its offset.
+        // Each row is a slice of `text`, so the difference of the addresses is its offset.
         let begins = (part.text.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
         let between = text.as_bytes().get(told..begins).unwrap_or_default();
         line += between.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -167,7 +168,7 @@ fn writing(name: &str, first: &str, format: Format) -> Writing {
     Writing::Dynamodb
 }
 
-/// Warns if the file has only a page of a table's items.
+/// Warns if the file has only one page of a table's items.
 fn warn_of_more(name: &str, first: &str) {
     let Ok(Members(members)) = serde_json::from_str(first) else { return };
     let has = |wanted: &str| members.iter().any(|(member, _)| member == wanted);
@@ -369,14 +370,14 @@ mod tests {
                 "{\n\"pk\":\"a\"\n}\n{\n\"pk\":\"b\"}",
                 vec![r#"1 {"pk":{"S":"a"}}"#, r#"4 {"pk":{"S":"b"}}"#],
             ),
-            (r#"{"pk":"a","pk":"b"}"#, vec!["1 it has two values for `pk`"]),
+            (r#"{"pk":"a","pk":"b"}"#, vec!["1 an object has two values for `pk`"]),
         ] {
             for format in [Format::Json, Format::Ndjson] {
                 let read = read(format, content.as_bytes()).unwrap();
                 assert_eq!(read, expected, "{content}");
             }
         }
-        // A broken first line does not prevent the following lines from being read.
+        // An invalid first line does not prevent the reader from reading the following lines.
         let rows = read(Format::Ndjson, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1], r#"2 {"pk":{"S":"b"}}"#);
@@ -419,7 +420,7 @@ mod tests {
         assert!(read(Format::Ndjson, cut).unwrap_err().to_string().starts_with("cannot read `-`"));
         for (content, what) in [
             (&b"$ion_1_0 {Item:{pk:\"a\"}}"[..], "is Amazon Ion: export the table again"),
-            (b"\xff\xfe{\0", "is UTF-16: write it as UTF-8"),
+            (b"\xff\xfe{\0", "is UTF-16: convert it to UTF-8"),
             (b"PAR1\x15\0\0\0", "is Parquet"),
             (b"PK\x03\x04\0\0\0\0", "an Excel workbook"),
         ] {

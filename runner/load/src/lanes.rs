@@ -39,7 +39,7 @@ const WAITING_MAX: usize = 64;
 const ATTEMPTS_MAX: u32 = 10;
 /// Maximum attempts of an addition while the store is unavailable; they take about 20 seconds.
 const ADDITIONS_MAX: u32 = 12;
-/// Maximum number of slots for which a lane remembers which rows earlier runs have counted.
+/// Maximum number of slots for which a lane remembers the last row that earlier runs have counted.
 const SLOTS_KNOWN_MAX: usize = 10_000;
 /// The pause before the first retry.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -51,7 +51,7 @@ enum LaneReport {
     /// An earlier run has already counted the row.
     CountedBefore,
     Bad(BadLine),
-    /// The store is unavailable; the reason. The lane has ended.
+    /// The store is unavailable, for this reason. The lane has ended.
     Stopped(String),
 }
 
@@ -129,7 +129,8 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
             Ok((key, work)) => {
                 let token = Token::of(&KeyValue::S(key)).0;
                 let index = usize::try_from(token % LANES as u64).unwrap_or(0);
-                // A lane that has ended has reported why, so a failed send is ignored here.
+                // A lane that has ended has already reported the reason, so a failed send is
+                // ignored.
                 if let Some(lane) = lanes.get(index)
                     && lane.send(work).await.is_err()
                 {
@@ -155,7 +156,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     tally.end()
 }
 
-/// The running counts of a load.
+/// The current counts of a load.
 struct LoadCounts<'l> {
     progress: &'l ProgressBar,
     aside: &'l mut PutAside,
@@ -185,7 +186,7 @@ impl LoadCounts<'_> {
         let Loaded { loaded, counted_before } = self.loaded;
         let before = match counted_before {
             0 => String::new(),
-            lines => format!(", {lines} counted before"),
+            lines => format!(", {lines} counted by an earlier load"),
         };
         format!("{loaded} loaded{before}{}", self.aside.reached())
     }
@@ -293,7 +294,7 @@ async fn write_batch(
         }
         tokio::time::sleep(PAUSE * 2u32.pow(attempt)).await;
     }
-    Err(Failure::Retry(format!("still unprocessed after {attempts_max} attempts")))
+    Err(Failure::Retry(format!("items are still unprocessed after {attempts_max} attempts")))
 }
 
 /// The table of slots to which rows are added.
@@ -304,7 +305,7 @@ pub(crate) struct Slots {
     key: String,
     /// The attribute with a slot's count.
     count: String,
-    /// The attribute that marks how far the rows are counted.
+    /// The attribute with the place of the last counted row.
     mark: String,
     /// A configuration without the SDK's retries, because this module decides about retries.
     once: Builder,
@@ -321,12 +322,12 @@ struct Addend {
 /// The result of adding a row to a slot.
 enum SlotAddition {
     Now,
-    /// The slot had counted the row before. The value is the place of the last row that it has
-    /// counted.
+    /// The slot has already counted the row. The value is the place of the last row that the slot
+    /// has counted.
     Before(u64),
     /// The store rejects the addition permanently.
     Refused(String),
-    /// The store was unavailable at every attempt; the reason.
+    /// The store was unavailable at every attempt, for this reason.
     NotTaken(String),
 }
 
@@ -449,7 +450,7 @@ mod tests {
         };
         let url = proxy::before("http://127.0.0.1:1", script).await;
         let written = write_batch(&endpoint::client(&url), "t", Vec::new(), 2).await;
-        let expected = "still unprocessed after 2 attempts".to_owned();
+        let expected = "items are still unprocessed after 2 attempts".to_owned();
         assert_eq!(written, Err(Failure::Retry(expected)));
     }
 

@@ -1,7 +1,8 @@
 //! `weir load`: puts the lines of a file into a table, or counts them into sharded counters.
 //!
-//! The verb works on any DynamoDB endpoint. A line that cannot be loaded is put aside: the load writes it to
-//! a file, with its line number and the reason. The exit code shows that lines were put aside.
+//! The command works on any DynamoDB endpoint. A line that cannot be loaded is put aside: the load
+//! writes it to a file, with its line number and the reason. The exit code shows that lines were
+//! put aside.
 
 mod arguments;
 mod counting;
@@ -66,7 +67,7 @@ impl LoadReport {
         if output == Output::Table {
             let before = match counted_before {
                 0 => String::new(),
-                lines => format!(" {lines} counted before,"),
+                lines => format!(" {lines} counted by an earlier load,"),
             };
             return format!("{loaded} loaded into {table},{before} {put_aside} put aside\n");
         }
@@ -105,7 +106,7 @@ pub async fn run(
     show(&report.text(&flags, output));
     if report.counted_before > 0 {
         say(&format!(
-            "{} counted by an earlier load and skipped; --load-name NAME counts every line once more",
+            "{} counted by an earlier load and skipped; use --load-name NAME to count every line again",
             counted(report.counted_before, "line was", "lines were")
         ));
     }
@@ -113,7 +114,7 @@ pub async fn run(
         return Ok(Exit::Done);
     }
     let aside = report.put_aside_file.as_deref().unwrap_or(&flags.put_aside).display();
-    say(&format!("error: lines were put aside, with their reasons, in {aside}"));
+    say(&format!("error: rejected lines were put aside, with their reasons, in {aside}"));
     if report.loaded == 0 && report.counted_before == 0 {
         say("error: nothing was loaded: check that --format, --types and the columns fit the file");
         return Ok(Exit::Failed);

@@ -4,7 +4,7 @@
 //! It ensures that a slot counts no line of a file twice. The lines of a slot go through one lane
 //! in file order, so all lines up to the mark are counted. The mark and the count are written in
 //! one conditional request. The store therefore rejects a line that another attempt, run or process
-//! has already counted. A file is identified by its content, whatever its name.
+//! has already counted. A file is identified by its content, not by its name.
 
 use std::io::Read;
 
@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::Xxh3;
 use client::attribute::from_sdk_item;
 use operations::counters::LOAD_MARK_PREFIX;
 
-/// The condition that the slot has counted no line from this place on.
+/// The condition that the slot has not counted the line at `:place` or a later line.
 pub(super) const GUARD: &str = "attribute_not_exists(#mark) OR #mark < :place";
 
 /// Size of one read of the file, in bytes.
@@ -49,8 +49,8 @@ pub(super) fn attribute(content: &str, count_attribute: &str, name: &str) -> Str
     format!("{LOAD_MARK_PREFIX}{:016x}", hash_of(&[content, count_attribute, name]) >> 64)
 }
 
-/// Returns a hash of several texts. The length of each text is hashed too, so that different splits
-/// have different hashes.
+/// Returns a hash of several strings. The length of each string is hashed too, so that the same
+/// text has different hashes when it is split differently.
 pub(super) fn hash_of(texts: &[&str]) -> u128 {
     let mut hash = Xxh3::new();
     for text in texts {

@@ -153,7 +153,7 @@ fn keep(path: &Path) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::AlreadyExists,
-        "too many files of earlier loads are kept: remove some",
+        "too many files of earlier loads are kept: remove some of them",
     ))
 }
 

@@ -119,7 +119,7 @@ impl Record {
     /// Refuses a load that would count lines of an earlier load again.
     ///
     /// # Errors
-    /// A refusal that says why, and what to do instead.
+    /// A refusal with its reason, and what to do instead.
     pub(super) fn check_after(&self, earlier: &Self) -> Result<()> {
         let file = &self.file;
         if earlier.content != self.content {
@@ -158,7 +158,7 @@ impl Record {
 
 fn unread(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     fatal!(
-        "cannot read the record of an earlier load `{}`: {why}; remove it if that load is complete",
+        "cannot read the record of an earlier load `{}`: {why}; remove the file if that load is complete",
         path.display()
     )
 }
@@ -211,10 +211,10 @@ mod tests {
 
         let complete = Record { is_complete: true, ..first.clone() };
         complete.keep(folder.path()).unwrap();
-        assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted all the same");
+        assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted already");
         assert_eq!(record("b-1").check_after(&earlier()), Ok(()));
         std::fs::write(first.path(folder.path()), "{").unwrap();
-        assert!(first.earlier(folder.path()).unwrap_err().to_string().contains("remove it"));
+        assert!(first.earlier(folder.path()).unwrap_err().to_string().contains("remove the file"));
     }
 
     #[test]

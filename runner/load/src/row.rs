@@ -13,7 +13,8 @@ use super::reading::Reading;
 pub(crate) struct Row {
     /// Line number from 1; in a JSON array, the position in the array.
     pub(crate) line: u64,
-    /// The original line, which is written to the file if the line is put aside.
+    /// The original text. If the line cannot be loaded, this text is written to the file of such
+    /// lines.
     pub(crate) text: String,
     pub(crate) item: Item,
 }
@@ -49,7 +50,7 @@ pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String),
                         Err(_) => bad("not UTF-8".to_owned()),
                     };
                 }
-                Err(error) => return bad(format!("cannot be read: {error}")),
+                Err(error) => return bad(format!("the line cannot be read: {error}")),
             }
         }
     })

@@ -19,7 +19,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Opens a file and reads its header. Undeclared types are inferred from the whole CSV file.
+    /// Opens a file and reads its header. Undeclared types are inferred from all records of a CSV
+    /// file.
     pub(super) fn open(
         input: &Input,
         format: Format,

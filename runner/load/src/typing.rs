@@ -25,8 +25,8 @@ pub(crate) fn typed(text: &str, attribute_type: AttributeType) -> Result<Attribu
     }
 }
 
-/// Returns true if a number is read back with the same text. This excludes leading zeros (postal
-/// codes, telephone numbers), a plus sign, and an exponent.
+/// Returns true if the text of a number stays the same after the number is stored and read. This
+/// excludes leading zeros (postal codes, telephone numbers), a plus sign, and an exponent.
 pub(crate) fn is_plain_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let leading_zero = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");

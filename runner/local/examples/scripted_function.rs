@@ -1,5 +1,5 @@
-//! A Lambda function that performs the action in its event. It serves tests of the code that runs
-//! functions.
+//! A Lambda function that performs the action in its event. The tests of the module `function` run
+//! it.
 //!
 //! The event is `{"do": WHAT, ...}` with WHAT one of `echo`, `sleep` (`ms`), `error` (`message`),
 //! `panic`, `exit` (`code`), `print` (`line`), `large` (`bytes`), `memory` (`mb`, held for `ms`),

@@ -1,4 +1,5 @@
-//! `weir model check`: runs a model on a store of its own, and shows the report.
+//! `weir model check`: runs the access patterns of a model on a temporary store, and prints the
+//! report.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use client::exit::Exit;
 use client::failure::Result;
 use client::output::{Output, show};
 
-/// Maximum number of pages of a count. A model of 1 MB has two.
+/// Maximum number of pages of a scan that counts items. A model of 1 MB needs two pages.
 const PAGES_MAX: usize = 1_000;
 
 /// Runs a model and shows the report. The exit code is 3 if there are findings.
@@ -49,7 +50,7 @@ pub(super) async fn run(
     Ok(if found.shown.is_empty() { Exit::Done } else { Exit::Differences })
 }
 
-/// Creates the tables and puts the items. Returns the mistakes that the store finds in them.
+/// Creates the tables and puts the items. Returns the errors that the store reports for them.
 pub(super) async fn prepare(store: &ScratchStore, file: &ModelFile) -> Option<Diagnostics> {
     for (place, request) in trial::preparation(&file.model) {
         let answer = store.send(&request).await;

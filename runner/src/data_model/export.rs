@@ -1,6 +1,7 @@
 //! `weir model export`: reads existing tables into a model.
 //!
-//! It reads descriptions, TTL settings, and one page of items of each table; it writes nothing to them.
+//! It reads the description, the TTL setting, and one page of items of each table. It changes no
+//! table.
 
 use std::collections::BTreeSet;
 
@@ -25,15 +26,15 @@ use client::failure::{Context, Result, fatal};
 use client::output::{counted, say, show};
 use client::table_description::ttl_attribute;
 
-/// Items of each table whose sizes are averaged: one page of a scan.
+/// Number of items of each table whose sizes are averaged: one page of a scan.
 const SIZED_ITEMS: i32 = 200;
-/// Maximum number of tables, so that an account with many does not become one model.
+/// Maximum number of tables. All tables of a large account would not be a useful model.
 const TABLES_MAX: usize = 100;
 
 /// Arguments of `weir model export`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table as they are, fewer if the file would have more than 1,000,000 bytes. Remove what must not leave the table."
+    after_help = "Examples:\n  weir model export > exported.json\n  weir model export orders shop --samples 0 > exported.json\n  weir model export --region eu-west-1 > exported.json\n\nThe model contains --samples items of each table, unmodified; fewer if the file would have more than 1,000,000 bytes. Remove confidential data before you share the file"
 )]
 pub(super) struct ExportArguments {
     /// The tables [default: all]
@@ -59,7 +60,7 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
     show(&found.text);
     if found.left_out > 0 {
         say(&format!(
-            "left out {}, the largest: a model file has at most {FILE_BYTES_MAX} bytes; use fewer `--samples`",
+            "omitted {}, beginning with the largest: a model file has at most {FILE_BYTES_MAX} bytes; use fewer `--samples`",
             counted(found.left_out, "sampled item", "sampled items")
         ));
     }
@@ -70,17 +71,17 @@ pub(super) async fn run(arguments: &ExportArguments) -> Result<Exit> {
 pub(super) struct Exported {
     /// The model file.
     pub(super) text: String,
-    /// The number of sampled items that the file has no room for.
+    /// The number of sampled items that were omitted because the file would be too large.
     pub(super) left_out: usize,
 }
 
-/// Returns the model of these tables, or of all if none are named.
+/// Returns the model of the tables in `names`, or of all tables if `names` is empty.
 pub(super) async fn export(client: &Client, names: &[String], samples: usize) -> Result<Exported> {
     let names = if names.is_empty() { all_tables(client).await? } else { names.to_vec() };
     let (mut model, mut left_out) = (DataModel::default(), 0);
     for name in &names {
         add(client, name, samples, &mut model).await?;
-        // Only as many items stay in memory as a file can have.
+        // Only items that fit into a model file stay in memory.
         let bytes: usize = model.items.values().flatten().map(written_bytes).sum();
         left_out += remove_largest(&mut model, bytes.saturating_sub(FILE_BYTES_MAX));
     }
@@ -93,7 +94,7 @@ pub(super) async fn export(client: &Client, names: &[String], samples: usize) ->
         left_out += removed;
         if removed == 0 {
             return Err(fatal!(
-                "the model of {} has {} bytes without items, at most {FILE_BYTES_MAX} are read; name those that belong together",
+                "the model of {} has {} bytes even without items, more than {FILE_BYTES_MAX}; name only tables that belong together",
                 counted(names.len(), "table", "tables"),
                 text.len()
             ));
@@ -106,7 +107,8 @@ fn written_bytes(item: &Item) -> usize {
     model::json::item_to_string(item).len()
 }
 
-/// Removes the largest items, until they have at least this many bytes. Returns how many it removed.
+/// Removes the largest items until at least `bytes` bytes are removed. Returns the number of
+/// removed items.
 fn remove_largest(model: &mut DataModel, bytes: usize) -> usize {
     let mut largest: Vec<(usize, String, usize)> = Vec::new();
     for (table, items) in &model.items {
@@ -140,7 +142,7 @@ async fn all_tables(client: &Client) -> Result<Vec<String>> {
         after = page.last_evaluated_table_name;
         if names.len() > TABLES_MAX {
             return Err(fatal!(
-                "there are more than {TABLES_MAX} tables; name those that belong together"
+                "there are more than {TABLES_MAX} tables; name the tables that belong together"
             ));
         }
         if after.is_none() {
@@ -153,7 +155,9 @@ async fn all_tables(client: &Client) -> Result<Vec<String>> {
 async fn add(client: &Client, name: &str, samples: usize, model: &mut DataModel) -> Result<()> {
     let doing = || format!("cannot read table `{name}`");
     let described = client.describe_table().table_name(name).send().await.context(doing)?;
-    let description = described.table.ok_or_else(|| fatal!("table `{name}` has no description"))?;
+    let description = described
+        .table
+        .ok_or_else(|| fatal!("DescribeTable returned no description of table `{name}`"))?;
     let page = client.scan().table_name(name).limit(SIZED_ITEMS).send().await.context(doing)?;
     let items = page.items.unwrap_or_default().into_iter().map(from_sdk_item);
     let mut items = items.collect::<Result<Vec<Item>>>().context(doing)?;
@@ -170,13 +174,13 @@ async fn add(client: &Client, name: &str, samples: usize, model: &mut DataModel)
     Ok(())
 }
 
-/// Returns a count of DynamoDB, which is never negative.
+/// Converts a count from DynamoDB, which is never negative.
 fn count(number: Option<i64>) -> u64 {
     u64::try_from(number.unwrap_or(0)).unwrap_or(0)
 }
 
-/// Returns the counts and sizes of a table. `average` is the size of the sampled items, for a table whose
-/// description does not know its size yet.
+/// Returns the counts and sizes of a table. `average` is the average size of the sampled items. It
+/// is used if the table's description does not have the number of items yet.
 fn workload(description: &TableDescription, average: u64) -> TableWorkload {
     let items = count(description.item_count);
     let bytes = match items {
@@ -196,7 +200,7 @@ fn workload(description: &TableDescription, average: u64) -> TableWorkload {
     }
 }
 
-/// Returns a described table as a model has it.
+/// Converts the description of a table into a table of a model.
 fn table(description: &TableDescription) -> Table {
     let is_on_demand = description.billing_mode_summary().is_some_and(|summary| {
         summary.billing_mode() == Some(&aws_sdk_dynamodb::types::BillingMode::PayPerRequest)

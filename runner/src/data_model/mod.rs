@@ -1,8 +1,8 @@
-//! `weir model`: checks a data model on a store of its own, prices it, makes a template of it, and reads one
-//! from live tables.
+//! `weir model`: checks a data model on a temporary store, computes its cost, writes a template for
+//! it, and exports a model of existing tables.
 //!
-//! The crate `design` decides what is sent and what is wrong; this module reads files, runs the requests and
-//! shows the result.
+//! The crate `design` determines the requests and the findings. This module reads files, runs the
+//! requests and shows the result.
 
 mod check;
 mod export;
@@ -55,7 +55,7 @@ struct CheckArguments {
     /// Keep the store with the tables and items running until Ctrl-C
     #[arg(long)]
     keep: bool,
-    /// The port of the store that is kept; 0 picks a free one
+    /// The port of the store that is kept; 0 picks a free port
     #[arg(long, default_value_t = 8000, requires = "keep")]
     port: u16,
 }
@@ -70,7 +70,7 @@ struct ModelFile {
 /// Runs `weir model`.
 ///
 /// # Errors
-/// A file cannot be read, the temporary store cannot be opened, or the endpoint does not answer.
+/// A file cannot be read, the temporary store cannot be opened, or the endpoint does not respond.
 pub async fn run(arguments: &ModelArguments, output: Output) -> Result<Exit> {
     match &arguments.action {
         ModelAction::Check(check) => {
@@ -103,13 +103,13 @@ fn read_text(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).context(|| format!("cannot read `{}`", file.display()))
 }
 
-/// Reads the prices of a file, or those that Weir brings along.
+/// Reads the prices from a file; without a file, returns the prices that are part of Weir.
 fn read_prices(file: Option<&Path>) -> Result<Prices> {
     let Some(file) = file else { return Prices::own().map_err(Failure::fatal) };
     Prices::parse(&read_text(file)?).map_err(|error| fatal!("`{}`: {error}", file.display()))
 }
 
-/// Shows the mistakes of a file that is not a model.
+/// Shows the errors of a file that is not a valid model.
 fn refuse(diagnostics: &Diagnostics, output: Output) -> Exit {
     let findings = diagnostics.shown.iter().map(object);
     match output {

@@ -1,4 +1,4 @@
-//! A store in this process, on a temporary folder, for the trial of a model.
+//! A store in this process and in a temporary folder, to try a model.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ use client::failure::{Failure, Result, fatal};
 use client::interruption;
 use client::output::say;
 
-/// The Region and the account in the ARNs of the trial.
+/// The Region and the account in the ARNs of the temporary store.
 const REGION: &str = "us-east-1";
 const ACCOUNT: &str = "000000000000";
 
@@ -59,7 +59,7 @@ impl ScratchStore {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let bound = BoundListener::new("store", address).await.map_err(Failure::fatal)?;
         say(&format!(
-            "the store has the tables and the items, at http://{}; Ctrl-C ends it, and removes its data",
+            "the store with the tables and items is at http://{}; Ctrl-C stops it and removes its data",
             bound.address()
         ));
         let stop = async {

@@ -1,5 +1,5 @@
-//! Checks every model in `runner/design/testdata/models` on a store, and compares the report with the file
-//! beside it. `UPDATE=1` rewrites those files.
+//! Checks every model in `runner/design/testdata/models` on a store, and compares the report with
+//! the expected report next to the model. `UPDATE=1` rewrites the expected reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn models() -> Vec<PathBuf> {
     paths
 }
 
-/// Reads a model of the test data. Its name in messages is that of the file alone.
+/// Reads a model of the test data. Messages name the file without its folder.
 fn model(path: &Path) -> ModelFile {
     let file = read(path).unwrap().unwrap();
     ModelFile { name: path.file_name().unwrap().to_str().unwrap().to_owned(), ..file }
@@ -84,7 +84,8 @@ async fn what_the_store_refuses_has_its_place() {
     assert!(refused.contains("the store refuses PutItem: "), "{refused}");
 }
 
-/// Returns tables whose attribute definitions are sorted by name: their order means nothing.
+/// Returns tables whose attribute definitions are sorted by name, because their order has no
+/// meaning.
 fn by_attribute(mut tables: Vec<Table>) -> Vec<Table> {
     for table in &mut tables {
         table
@@ -94,7 +95,8 @@ fn by_attribute(mut tables: Vec<Table>) -> Vec<Table> {
     tables
 }
 
-/// The tables of a model, created in a store, are exported as the same model.
+/// Goal: if the tables of a model are created in a store, the export of the store is the same
+/// model.
 #[tokio::test]
 async fn an_export_of_tables_is_their_model() {
     for path in models() {
@@ -122,7 +124,7 @@ async fn an_export_of_tables_is_their_model() {
     }
 }
 
-/// Four items of 1,000,000 bytes have more bytes than a model file: the largest is left out.
+/// Goal: if the items are too large for a model file, the export omits the largest item.
 #[tokio::test]
 async fn an_export_of_large_items_can_be_read() {
     let served = TestStore::open().await;

@@ -1,7 +1,7 @@
 //! Versions: changes, deletes and re-creates films while the function is killed, compares every history with
 //! the edits, and restores a version.
 //!
-//! The edits are recorded here when they are made, independently of the function.
+//! This module records the edits as it makes them, independently of the function.
 
 use std::time::{Duration, Instant};
 

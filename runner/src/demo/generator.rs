@@ -1,6 +1,6 @@
 //! Seeded data for the demonstration: a seed gives the same votes and films on every machine.
 //!
-//! Pure: no input or output.
+//! The module is pure: it does no I/O.
 
 use std::collections::BTreeMap;
 

@@ -184,7 +184,7 @@ fn empty(directory: &Path) -> Result<()> {
         let is_empty = std::fs::read_dir(directory).context(doing)?.next().is_none();
         if !ours && !is_empty {
             return Err(fatal!(
-                "`{}` is not empty and not from an earlier demonstration: use another --directory",
+                "`{}` is not empty, and no earlier demonstration created it: use a different --directory",
                 directory.display()
             ));
         }

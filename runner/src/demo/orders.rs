@@ -1,7 +1,8 @@
-//! Migration: restructures a table while it is written to. Orders become one item for each customer
-//! and order, and one for each line; the targets are compared with the expected ones.
+//! Migration: restructures a table while clients write to it. An order becomes one item for the
+//! customer and the order, and one item for each line. The targets are compared with the expected
+//! targets.
 //!
-//! The expected targets are computed here, without the rule.
+//! This module computes the expected targets without the migration's rule.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -243,7 +244,7 @@ async fn compare(
     let wrong = expected.keys().find(|item| !found.contains_key(*item));
     let wrong = wrong.or_else(|| found.keys().find(|item| !expected.contains_key(*item)));
     Err(fatal!(
-        "{} targets instead of {}; for example, this one differs: {}",
+        "{} targets instead of {}; for example, this target differs: {}",
         found.len(),
         expected.len(),
         wrong.map_or("none", String::as_str)

@@ -1,8 +1,8 @@
-//! The reasons why a project was not written, grouped by what the user must do.
+//! The reasons why a project was not written, grouped by the action that the user must take.
 
 use std::path::PathBuf;
 
-/// Why a project was not written.
+/// The reason why a project was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InitError {
     /// Use another folder, or move the existing files.

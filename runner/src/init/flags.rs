@@ -19,7 +19,7 @@ const TTL_ATTRIBUTE: &str = "expires_at";
 /// The attribute that holds the votes of a slot, named as in the template of counters.
 const VOTES_ATTRIBUTE: &str = "votes";
 
-/// Where the project is written.
+/// The location of the project.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
     /// The folder of the project; created if it does not exist
@@ -75,8 +75,8 @@ pub(super) struct TtlTableFlags {
     table: String,
     #[command(flatten)]
     key: KeyFlags,
-    /// TTL attribute of the table [default: that of the table of --from-table; `expires_at` for an
-    /// archive]
+    /// TTL attribute of the table [default: the TTL attribute of the --from-table table;
+    /// `expires_at` for an archive]
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name)]
     ttl: Option<String>,
     #[command(flatten)]
@@ -182,7 +182,7 @@ pub(super) struct FanOutFlags {
     /// The attribute of a copy that holds the key of its origin
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name, default_value = "origin_id")]
     reference: String,
-    /// The attribute of an origin that its copies repeat
+    /// The attribute of an origin that its copies contain
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute_name, default_value = "name")]
     attribute: String,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The kinds of project: the files and programs of each, and the values of their markers.
+//! The kinds of project: the files and programs of each kind, and the values of their markers.
 //!
 //! `project` writes the files.
 
@@ -19,8 +19,8 @@ const SLOTS_TABLE: &str = "votes";
 const SLOT_KEY: &str = "slot";
 const TOTALS_TABLE: &str = "totals";
 
-/// The maximum number of bytes that a migration's name takes from the table's name. A migration's name
-/// has at most 64 bytes.
+/// The maximum number of bytes of the table's name that a migration's name contains. A migration's
+/// name has at most 64 bytes.
 const MIGRATION_NAME_MAX: usize = 60;
 
 /// The content of a file below `runner/init/`, embedded at compile time.
@@ -54,7 +54,7 @@ pub(super) struct Copies {
     pub(super) table: Table,
     /// The attribute with the key of a copy's origin.
     pub(super) reference: String,
-    /// The attribute of the origin that a copy repeats.
+    /// The attribute of the origin that a copy contains.
     pub(super) attribute: String,
 }
 
@@ -270,7 +270,7 @@ fn of_texts(texts: &Texts, values: &Values<'_>) -> Project {
     project
 }
 
-/// Returns the values of a kind's own markers together with those of the markers that every kind has.
+/// Returns the values of a kind's own markers and of the markers that every kind has.
 fn all_values(table: &Table, mut values: Values<'static>, build: &str) -> Values<'static> {
     let ttl_specification = table.ttl.as_ref().map(|ttl| {
         format!(r#"TimeToLiveSpecification: {{AttributeName: "{ttl}", Enabled: true}}"#)
@@ -300,7 +300,7 @@ fn architecture() -> &'static str {
 mod tests {
     use super::*;
 
-    /// The maximum number of lines of a template and a test, so that users read them.
+    /// The maximum number of lines of a template and of a test. Users should be able to read them.
     const TEMPLATE_LINES_MAX: usize = 120;
     const TEST_LINES_MAX: usize = 30;
     const README_LINES_MAX: usize = 60;

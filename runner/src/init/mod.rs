@@ -111,7 +111,7 @@ fn say_what_comes_next(folder: &Path) {
     } else {
         format!("cd {} && ", shell_word(&folder.display().to_string()))
     };
-    // `cargo run` works only in Weir's repository, so this names the installed `weir`.
+    // `cargo run` works only in Weir's repository, so the message names the installed `weir`.
     say(&format!("Next  {here}sh test      test it on this machine"));
     say("      weir up      run it until Ctrl-C");
     say("      README.md    lists the other commands, and how to deploy it");

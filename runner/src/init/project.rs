@@ -187,7 +187,7 @@ mod tests {
             make(&folder.path().join(name)).unwrap();
             let Err(InitError::InTheWay(found)) = project().write(folder.path(), Path::new(ALONE))
             else {
-                panic!("{name} was not in the way")
+                panic!("{name} did not conflict")
             };
             assert_eq!(found, [folder.path().join(name)]);
             let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();

@@ -91,7 +91,7 @@ impl Table {
         Self::new(name, partition, key.next(), ttl.as_deref().map(plain).transpose()?)
     }
 
-    /// Returns the name of a second table, derived from the name of this one.
+    /// Returns the name of a second table: the name of this table with the suffix `ending`.
     ///
     /// # Errors
     /// The name would be too long.

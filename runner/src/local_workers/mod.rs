@@ -90,7 +90,8 @@ impl Host {
             .into(),
             memory_mb: 256,
             timeout: options.timeout,
-            // Sufficient for all tasks and, at the same time, four shards of each source table.
+            // This concurrency is sufficient for all tasks and four shards of each source table at
+            // the same time.
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),
@@ -235,7 +236,7 @@ impl LocalWorkers for Host {
 
     async fn stop(self: Box<Self>) {
         for mapping in &self.mappings {
-            // Fails if the mapping has ended, which does not matter.
+            // The send fails if the mapping has ended, which does not matter.
             let _ = mapping.shutdown.send(true);
         }
         for mapping in self.mappings {

@@ -1,5 +1,6 @@
 //! The clock of a store, for the mappings of local workers. The local store's clock may be frozen and
-//! advanced. DynamoDB's clock is read once from a response and then continued with this machine's clock.
+//! advanced. DynamoDB's time is read once from a response; after that, this machine's clock is
+//! used.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -72,7 +73,8 @@ async fn keep(endpoint: String, clock: Weak<StoreClock>) {
         tokio::time::sleep(ASK_EVERY).await;
         let asked = endpoint::read_clock(&endpoint).await;
         let Some(clock) = clock.upgrade() else { return };
-        // A store that does not answer is starting or stopping. Its clock continues from the last reading.
+        // A store that does not respond is starting or stopping. Its clock continues from the last
+        // reading.
         if let Some(asked) = asked {
             *clock.last.lock() = reading(asked);
         }

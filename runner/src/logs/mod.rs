@@ -1,7 +1,7 @@
 //! `weir logs`: shows the log of a function, or only the lines of one request id.
 //!
 //! It reads the log files of `weir up`, even if `weir up` is not running. The times in the logs are
-//! those of this machine's clock, which also measures the timeouts of functions. The store's clock may
+//! from this machine's clock, which also measures the timeouts of functions. The store's clock may
 //! differ.
 
 mod rotated;
@@ -37,7 +37,7 @@ pub struct LogsArguments {
     /// Show the lines of this request id only
     #[arg(long, value_name = "ID")]
     pub request: Option<String>,
-    /// The data folder of `weir up` [default: the running one's, or .weir/up]
+    /// The data folder of `weir up` [default: the folder of the running `weir up`, or .weir/up]
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
 }
@@ -60,7 +60,7 @@ pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
 /// Shows the lines. JSON output splits each line into its parts.
 ///
 /// # Errors
-/// There is no such log, or a single JSON document would never end.
+/// The log does not exist, or a single JSON document would never end.
 pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit> {
     if arguments.follow && output == Output::Json {
         return Err(fatal!(
@@ -99,7 +99,7 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit> {
         };
     }
     loop {
-        // This includes the rest of a log that was rotated since the last read.
+        // The bytes include the rest of a log that was rotated since the last read.
         let bytes = log.read().context(doing)?;
         if bytes.is_empty() {
             tokio::time::sleep(PERIOD).await;
@@ -175,7 +175,7 @@ fn parts(function: &str, line: &str) -> Value {
 /// Returns the name of the log of a function. The name may lack the trailing `Function`.
 ///
 /// # Errors
-/// There is no such function, or the function does not run on this machine and has no log.
+/// The function does not exist, or it does not run on this machine and has no log.
 fn log_of(
     wanted: &str,
     logs: Result<Vec<String>>,

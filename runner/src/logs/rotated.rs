@@ -1,7 +1,8 @@
 //! Reads a log file and its predecessor while the writer rotates them.
 //!
 //! A rotation renames `NAME.log` to `NAME.log.1` and replaces the previous file of this name. The reader
-//! keeps its open file, reads it to the end, and continues with the next one. It does not parse the lines.
+//! keeps its open file, reads it to the end, and continues with the next file. It does not parse
+//! the lines.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -39,7 +40,7 @@ impl Opened {
     }
 
     /// Returns the data since the last call, or all data if the file was truncated. Keeps an incomplete
-    /// last line for a later call, unless `is_over` says that the file is complete.
+    /// last line for a later call if the file may still grow, which means that `is_over` is false.
     fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;
@@ -64,15 +65,15 @@ impl RotatedLog {
     /// # Errors
     /// The log does not exist.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        // The order matters: if the file is rotated between the two calls, the second call finds the
-        // same file under its new name, and the file is read only once.
+        // The order matters. If the file is rotated between the two calls, the second call finds
+        // the same file under its new name, so the file is read only once.
         let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
         let before = older(&path, &current)?;
         Ok(Self { path, before, current })
     }
 
-    /// Returns the lines that exist now. Ignores a file that replaces the current one meanwhile, so the call
-    /// ends even if the writer is busy.
+    /// Returns the lines that exist now. Ignores a file that replaces the current file meanwhile,
+    /// so the call ends even if the writer is busy.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -88,7 +89,7 @@ impl RotatedLog {
         Ok(bytes)
     }
 
-    /// Returns the next complete lines; none if there are none yet.
+    /// Returns the next complete lines; empty if there is no complete line yet.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -153,7 +154,8 @@ mod tests {
         }
     }
 
-    /// The new file is either longer or shorter than the data that was read of the old one.
+    /// Goal: after a rotation, each line is read once. The new file is either longer or shorter
+    /// than the data that was read from the old file.
     #[test]
     fn each_line_is_read_once_across_rotations() {
         let folder = tempfile::tempdir().unwrap();
@@ -170,7 +172,7 @@ mod tests {
             assert_eq!(text(&mut log), new);
             assert_eq!(text(&mut log), "");
         }
-        // Two rotations between two reads.
+        // The file is rotated twice between two reads.
         append(&path, "first\n");
         rotate(&path);
         append(&path, "second\n");
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(text(&mut log), "first\nsecond\n");
         append(&path, "rd\n");
         assert_eq!(text(&mut log), "third\n");
-        // An incomplete line, as after a full disk, ends with its file.
+        // An incomplete last line, as after a full disk, is returned once the file is rotated.
         append(&path, "broke off");
         assert_eq!(text(&mut log), "");
         rotate(&path);
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(text(&mut log), "3\n");
     }
 
-    /// Lines are written and files are rotated at any time.
+    /// Goal: every line is read once, although lines are written and files are rotated at any time.
     #[test]
     fn a_log_that_is_written_concurrently_is_read_completely() {
         let folder = tempfile::tempdir().unwrap();
@@ -223,7 +225,8 @@ mod tests {
         assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
     }
 
-    /// Returns the lines of the opened file, even those after its rotation, and none of its successor.
+    /// Goal: `read_once` returns the lines of the opened file, even lines after its rotation, and
+    /// no line of its successor.
     #[test]
     fn read_once_returns_the_lines_that_exist() {
         let folder = tempfile::tempdir().unwrap();

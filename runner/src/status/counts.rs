@@ -22,8 +22,8 @@ pub(super) fn of(mapping: &Value) -> Vec<Value> {
     TOTALS.iter().map(|name| json!(total(mapping, name))).collect()
 }
 
-/// Returns a remark about a mapping whose filter let no record through. This is correct, for example,
-/// for a function that waits for items to expire; otherwise a pattern has a mistake.
+/// Returns a remark about a mapping whose filter matched no record. This is intended, for example,
+/// for a function that waits for items to expire; otherwise a pattern probably has a mistake.
 pub(super) fn remark(mapping: &Value) -> Option<String> {
     let (read, filtered) = (total(mapping, "read"), total(mapping, "filtered"));
     if read == 0 || filtered < read {

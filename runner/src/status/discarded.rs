@@ -1,4 +1,5 @@
-//! The remark about the discarded records of a mapping: which ones are left, and what delivers them again.
+//! The remark about the discarded records of a mapping: the records that were not redriven, and the
+//! command that redrives them.
 
 use std::path::Path;
 

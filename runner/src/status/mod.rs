@@ -61,15 +61,15 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit> {
     Ok(if arguments.exit_code && !shown.is_well { Exit::Differences } else { Exit::Done })
 }
 
-/// Polls the status until it is certain that all earlier writes are processed, and everything that functions
-/// wrote because of them. Returns at once if a record waits or something failed.
+/// Polls the status until all earlier writes, and all writes that functions made because of them,
+/// are certainly processed. Returns immediately if a record waits or something failed.
 fn settled(directory: &Path, output: Output) -> Result<StatusView> {
     let began = Instant::now();
     let mut settling = SettledSearch::asked_at(machine_ms());
     loop {
         let is_over = began.elapsed() > SETTLE_MAX;
         let mut status = match last(directory) {
-            // `weir up` writes the file right after its start.
+            // `weir up` writes the file immediately after its start.
             Err(_) if !is_over => {
                 std::thread::sleep(PERIOD / 10);
                 continue;
@@ -109,7 +109,7 @@ const DISABLED: &str = "disabled";
 
 /// The rows and remarks of a status, and whether everything is well: no failure and no waiting record.
 struct StatusView {
-    /// One row for each shard. It ends with the counts of the shard's mapping.
+    /// One row for each shard. The row ends with the counts of the shard's mapping.
     rows: Vec<Vec<Value>>,
     /// The name and the counts of each mapping that has read records.
     counts: Vec<Vec<Value>>,
@@ -231,7 +231,7 @@ impl StatusView {
         self.remark(mapping, name.as_str().unwrap_or_default(), &lost);
     }
 
-    /// Adds the remarks about a mapping as a whole.
+    /// Adds the remarks about a mapping, not about one of its shards.
     fn remark(&mut self, mapping: &Value, name: &str, lost: &UndeliveredRecords) {
         let UndeliveredRecords { discarded, redriven, gaps } = *lost;
         let unavailable = mapping.get("unavailable").and_then(Value::as_str);

@@ -1,10 +1,11 @@
-//! Decides whether a system has settled, so that no work is left: the rule of `weir status --exit-code`.
+//! Decides whether a system has settled, so that no record waits: the rule of
+//! `weir status --exit-code`.
 //!
 //! One status is not enough: recent writes may not have been read yet, and functions may write to tables
 //! with streams in response. Therefore two statuses must agree. In the first status, no record waits. In
 //! the second status, every shard was read to its end after the first status, and no new record arrived.
 //!
-//! Pure: it reads no file and does not wait.
+//! The module is pure: it reads no file and does not wait.
 
 use serde_json::Value;
 
@@ -23,7 +24,8 @@ pub(super) enum SettledCheck {
 #[derive(Debug)]
 pub(super) struct SettledSearch {
     started_ms: i64,
-    /// The first status without waiting records: its tick, and the number of records read until then.
+    /// The tick of the first status without waiting records, and the number of records read by that
+    /// tick.
     first: Option<(u64, u64)>,
 }
 
@@ -112,14 +114,14 @@ mod tests {
             (
                 status(99, 10, &[(10, 1), (10, 0)]),
                 SettledCheck::TooEarly,
-                "from before the question",
+                "the status is older than the question",
             ),
             (status(100, 20, &[(12, 1), (11, 0)]), SettledCheck::TooEarly, "the first look"),
             (status(110, 30, &[(25, 1), (19, 0)]), SettledCheck::TooEarly, "m1 was not read since"),
             (
                 status(120, 40, &[(35, 1), (32, 1)]),
                 SettledCheck::TooEarly,
-                "m1 has read what m0 made",
+                "m1 has read the records that m0 caused",
             ),
             (status(130, 50, &[(41, 1), (38, 1)]), SettledCheck::TooEarly, "m1 was not read since"),
             (status(140, 60, &[(41, 1), (40, 1)]), SettledCheck::Settled, "nothing came"),

@@ -1,4 +1,4 @@
-//! Tests of the output of `weir status`, and of when everything is well.
+//! Tests of the output and the exit code of `weir status`.
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! `weir streams explain`: explains why a function ran, or did not run, for a record.
 //!
-//! `local::explain` finds the answer.
+//! The module `local::explain` determines the answer.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub struct ExplainArguments {
     /// Only records of this table
     #[arg(long)]
     pub table: Option<String>,
-    /// The data folder of `weir up` [default: the running one's, or .weir/up]
+    /// The data folder of `weir up` [default: the folder of the running `weir up`, or .weir/up]
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
     #[command(flatten)]
@@ -47,14 +47,15 @@ impl ExplainArguments {
     /// this `weir up` is not running.
     ///
     /// # Errors
-    /// The flag is not an address.
+    /// The value of the flag is not a valid URL.
     fn store(&self, running: Option<&Running>) -> Result<Option<String>> {
         if let Some(url) = &self.endpoint.endpoint {
             return endpoint::checked(url, "--endpoint").map(Some);
         }
         let Some(running) = running else { return Ok(None) };
         let own = running.store().map(str::to_owned);
-        // An earlier version did not write DynamoDB's address, so it is taken from the environment.
+        // A `weir up` of an earlier version does not publish DynamoDB's endpoint, so the endpoint
+        // is taken from the environment.
         Ok(own.or_else(|| endpoint::find(None).ok()))
     }
 }

@@ -29,10 +29,10 @@ pub struct StreamsArguments {
 }
 
 impl StreamsArguments {
-    /// Validates what the flags' types cannot.
+    /// Validates combinations of flags.
     ///
     /// # Errors
-    /// The error says what is missing.
+    /// A flag or argument is missing. The error names it.
     pub(crate) fn check_together(&self) -> Result<()> {
         match &self.action {
             StreamsAction::Redrive(redrive) => redrive.check_selection(),
@@ -82,7 +82,7 @@ pub struct ShardsArguments {
 /// Runs the action.
 ///
 /// # Errors
-/// Something cannot be reached, or does not exist.
+/// The store, a stream or another resource cannot be reached or does not exist.
 pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit> {
     match &arguments.action {
         StreamsAction::Ls(endpoint) => listing::list(&endpoint.find()?, output).await,

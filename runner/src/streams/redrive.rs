@@ -67,8 +67,8 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
             }
         };
         rows.extend(row);
-        // The exit code of a failed redrive takes precedence over that of an object that can no longer
-        // be redriven.
+        // The exit code of a failed redrive takes precedence over the exit code for an object whose
+        // records no longer exist.
         exit = if exit == Exit::Failed { exit } else { worse(exit, ended) };
         interruption::reached(format!("{} of {} objects redriven", rows.len(), objects.len()));
     }
@@ -104,7 +104,7 @@ async fn since_then(running: &Running, since: &str) -> Result<Vec<String>> {
     Ok(found.objects)
 }
 
-/// Redrives one failure object. Returns its row; `None` for a refusal.
+/// Redrives one failure object. Returns its row of the output; `None` if the redrive was refused.
 async fn one(running: &Running, object: &str, dry_run: bool) -> Result<(Option<Vec<Value>>, Exit)> {
     let redriven = match redrive(running, object, dry_run).await {
         Ok(redriven) => redriven,

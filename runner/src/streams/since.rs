@@ -19,7 +19,7 @@ pub(super) enum SinceError {
 /// A duration counts back from `now_seconds`; a day has 24 hours.
 ///
 /// # Errors
-/// The text has another form, or is later than `now_seconds`.
+/// The text has a different form, or the time is later than `now_seconds`.
 pub(super) fn read(text: &str, now_seconds: i64) -> Result<i64, SinceError> {
     let unreadable = || SinceError::Unreadable(text.to_owned());
     let now = Timestamp::from_second(now_seconds).map_err(|_| unreadable())?;

@@ -20,7 +20,7 @@ use mapping::{FilterCriteria, Record};
 /// The interval at which an open shard is read. Lambda uses the same interval.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// The number of reads after which the shards are listed again, to find new ones.
+/// The number of reads after which the shards are listed again, to find new shards.
 const ROUNDS_PER_LISTING: u32 = 20;
 
 /// Arguments of `weir streams tail`.
@@ -106,7 +106,7 @@ pub(super) async fn run(arguments: &TailArguments, endpoint: &str, output: Outpu
     if arguments.shows_nothing() {
         output::no_effect(
             "--no-follow",
-            "from `latest`, the stream ends before its first record; add --since TIME or --from trim-horizon",
+            "`--from latest` skips all existing records; add --since TIME or --from trim-horizon",
         );
     }
     let mut stream = shards::stream_of(endpoint, &arguments.table).await?;
@@ -257,8 +257,8 @@ impl Tail {
     }
 }
 
-/// Reports that records may be missing, and returns a reading of the rest of the shard; `None` if the
-/// rest was trimmed, too.
+/// Reports that records may be missing. Returns a state that reads the rest of the shard; `None` if
+/// the rest was trimmed, too.
 fn behind_the_gap(shard: &str, reading: &Reading) -> Option<Reading> {
     if reading.from_horizon {
         return None;

@@ -9,7 +9,7 @@ use client::failure::{Failure, Result, fatal};
 use client::running::Running;
 use local::system::System;
 
-/// Binds the port before the build, so that a port in use is reported at once.
+/// Binds the port before the build, so that a port in use is reported immediately.
 ///
 /// # Errors
 /// The chosen port is in use, or the system refuses it.

@@ -34,33 +34,33 @@ const STORE_PORT: u16 = 8000;
     after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other\n  weir up --chaos 42\n  weir up --store aws --region eu-west-1                # functions on this machine, tables on AWS\n  weir up --invoke-url http://127.0.0.1:9000            # functions run by cargo lambda watch"
 )]
 pub struct UpArguments {
-    /// Port of the local store; 0 for a free one [default: 8000]
+    /// Port of the local store; 0 for a free port [default: 8000]
     #[arg(long)]
     pub port: Option<u16>,
-    /// Port of the S3 endpoint; 0 for a free one
+    /// Port of the S3 endpoint; 0 for a free port
     #[arg(long, default_value_t = 9090)]
     pub s3_port: u16,
-    /// Port of Lambda's Invoke API; 0 for a free one [default: 9001, or a free one with --port 0]
+    /// Port of Lambda's Invoke API; 0 for a free port [default: 9001, or a free port with --port 0]
     #[arg(long)]
     pub invoke_port: Option<u16>,
-    /// Port of the console, the web pages about tables, streams and mappings; 0 for a free one
-    /// [default: 9002, or a free one if 9002 is in use]
+    /// Port of the console, the web pages about tables, streams and mappings; 0 for a free port
+    /// [default: 9002, or a free port if 9002 is in use]
     #[arg(long)]
     pub console_port: Option<u16>,
-    /// Let the console change tables with --store aws; on the local store it always may
+    /// Let the console change tables with --store aws; with the local store, it is always allowed
     #[arg(long)]
     pub allow_writes: bool,
     /// Data folder
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/up")]
     pub directory: PathBuf,
-    /// Deliver each successful batch a second time, as Lambda may
+    /// Deliver each successful batch a second time, as Lambda may do
     #[arg(long)]
     pub duplicate_deliveries: bool,
     /// Inject faults with this seed around every mapping: duplicates, delayed and split batches,
     /// crashes before the checkpoint, expired iterators, slow and throttled functions
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u64>,
-    /// The store: the local one, or the deployed tables in DynamoDB
+    /// The store: the local store, or the deployed tables in DynamoDB
     #[arg(long, value_enum, default_value_t = StoreChoice::Local)]
     pub store: StoreChoice,
     /// Region of ARNs and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
@@ -74,7 +74,7 @@ pub struct UpArguments {
     /// functions
     #[arg(long, value_name = "URL", value_parser = invoke_address)]
     pub invoke_url: Option<String>,
-    /// Accept requests for this host besides localhost, at every endpoint; repeatable
+    /// Accept requests for this host in addition to localhost, at every endpoint; repeatable
     #[arg(long, value_name = "NAME")]
     pub allow_host: Vec<String>,
     /// Accept requests from web pages of this origin, such as http://localhost:3000, at every endpoint;
@@ -87,8 +87,8 @@ pub struct UpArguments {
 }
 
 impl UpArguments {
-    /// Returns the Region that the user chose. With a local store it ignores `AWS_REGION`, because the
-    /// tables of a local store belong to one Region and the variable is set for other tools.
+    /// Returns the Region that the user chose. With a local store it ignores `AWS_REGION`. The
+    /// tables of a local store belong to one Region, and this variable is set for other tools.
     pub(crate) fn chosen_region(&self) -> Option<String> {
         let from_environment = || match self.store {
             StoreChoice::Aws => std::env::var("AWS_REGION").ok(),
@@ -138,7 +138,8 @@ impl UpArguments {
         }
     }
 
-    /// Refuses equal ports. The bind error would wrongly say that another process uses the port.
+    /// Refuses equal ports, because the error of the second bind would wrongly blame another
+    /// process.
     fn check_ports_differ(&self) -> Result<()> {
         let store = match self.store {
             StoreChoice::Aws => 0,
@@ -167,7 +168,7 @@ impl UpArguments {
 fn invoke_address(text: &str) -> Result<String> {
     let fault =
         |what: &str| Err(fatal!("{what}: write http://HOST:PORT, such as http://127.0.0.1:9000"));
-    let Ok(uri) = text.parse::<http::Uri>() else { return fault("not an address") };
+    let Ok(uri) = text.parse::<http::Uri>() else { return fault("it is not a valid URL") };
     match uri.scheme_str() {
         Some("http") => {}
         Some("https") => return fault("https is not supported"),
@@ -203,7 +204,7 @@ pub enum StoreChoice {
 pub struct Template<'a> {
     /// The file.
     pub path: &'a Path,
-    /// Its folder.
+    /// The folder of the file.
     pub folder: &'a Path,
     /// The parameters that differ from their defaults.
     pub parameters: &'a BTreeMap<String, String>,
@@ -212,7 +213,7 @@ pub struct Template<'a> {
 /// Runs until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// A part of the system cannot be started. The error says how to fix it.
+/// A part of the system cannot be started. The error contains the fix.
 pub async fn run(arguments: &UpArguments, stack: Stack, template: &Template<'_>) -> Result<()> {
     let options = Options {
         directory: arguments.directory.clone(),
@@ -232,7 +233,8 @@ pub async fn run(arguments: &UpArguments, stack: Stack, template: &Template<'_>)
     }
     keep_from_watchers(Path::new(RUNNING_FILE))?;
     let console_port = console::take_port(arguments.console_port()).await?;
-    // From here on Ctrl-C shuts the system down in an orderly way, even while functions are being compiled.
+    // After this call, Ctrl-C shuts the system down in an orderly way, even while functions are
+    // being compiled.
     let mut interrupted = tokio::spawn(end(arguments.end_with_stdin));
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
@@ -280,7 +282,7 @@ pub async fn run(arguments: &UpArguments, stack: Stack, template: &Template<'_>)
     ended
 }
 
-/// Ends the console before the system that it shows.
+/// Shuts down the console, then the system that it shows.
 async fn shut_down(console: Console, system: System) {
     console.shutdown().await;
     system.shutdown().await;
@@ -357,8 +359,8 @@ fn refuse_beside_another() -> Result<()> {
     }
 }
 
-/// Makes git and `cargo lambda watch` ignore the data. Otherwise, `cargo lambda watch` would compile again
-/// after each change of it.
+/// Makes git and `cargo lambda watch` ignore the data folder. Otherwise, `cargo lambda watch` would
+/// compile again after each change of the data.
 fn keep_from_watchers(running: &Path) -> Result<()> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
@@ -426,12 +428,12 @@ mod tests {
             ("http://[::1]:9000", None),
             ("http://lambda.example", None),
             ("nonsense", Some("does not begin with http://")),
-            ("", Some("not an address")),
+            ("", Some("it is not a valid URL")),
             ("127.0.0.1:9000", Some("does not begin with http://")),
             ("localhost:9000", Some("does not begin with http://")),
             ("https://127.0.0.1:9000", Some("https is not supported")),
             ("ftp://127.0.0.1", Some("does not begin with http://")),
-            ("http://", Some("not an address")),
+            ("http://", Some("it is not a valid URL")),
             ("http://:9000", Some("no host")),
             ("http://127.0.0.1:", Some("no port")),
             ("http://127.0.0.1:0", Some("no port")),

@@ -52,7 +52,7 @@ pub(super) fn of(system: &System, arguments: &UpArguments, template: &Template<'
 pub(super) fn write(running: &Running) -> Result<()> {
     let path = Path::new(RUNNING_FILE);
     let json = serde_json::to_string(running).map_err(Failure::fatal)?;
-    // Renaming is atomic, so a reader finds the whole file or none.
+    // Renaming is atomic, so a reader finds either the complete file or no file.
     let whole = path.with_extension("json.new");
     path.parent()
         .map_or(Ok(()), std::fs::create_dir_all)
@@ -61,14 +61,14 @@ pub(super) fn write(running: &Running) -> Result<()> {
         .context(|| format!("cannot write `{RUNNING_FILE}`"))
 }
 
-/// Returns the tables whose streams are archived by a function. Such a function has the variable with the
-/// archive's bucket.
+/// Returns the tables whose streams a function archives. The function is recognised by the
+/// environment variable with the archive's bucket.
 fn archived_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "ARCHIVE_BUCKET")
 }
 
-/// Returns the bucket and the key prefix of the archive that the maintenance function compacts and erases
-/// from. They are variables of this function.
+/// Returns the bucket and the key prefix of the archive that the maintenance function compacts and
+/// erases. They are environment variables of this function.
 fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     let of_id = |function: &&Function| function.logical_id == maintenance::FUNCTION;
     let environment = &stack.functions.iter().find(of_id)?.environment;
@@ -76,13 +76,13 @@ fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
     Some((environment.get("ARCHIVE_BUCKET")?.clone(), prefix.to_owned()))
 }
 
-/// Returns the tables whose streams the migration function reads. This function has the variable with the
-/// control table.
+/// Returns the tables whose streams the migration function reads. The function is recognised by the
+/// environment variable with the control table.
 fn migrated_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "CONTROL_TABLE")
 }
 
-/// Returns the tables whose streams go to a function with this environment variable.
+/// Returns the tables whose streams invoke a function with this environment variable.
 fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
     let is_meant = |mapping: &&EventSourceMapping| {
         let function = stack.function(&mapping.function);

@@ -1,7 +1,8 @@
-//! Why a function ran, or did not run, for a record.
+//! Explains why a function ran, or did not run, for a record.
 //!
-//! The journal has the attempts, and the stream has the record. If the data of one of them does not go back
-//! far enough, the answer says so. `weir streams explain` and the console show the answer.
+//! The journal has the attempts, and the stream has the record. If the journal or the stream no
+//! longer has this data, the answer reports it. `weir streams explain` and the console show the
+//! answer.
 
 mod newest;
 #[cfg(test)]
@@ -26,12 +27,12 @@ use client::shards;
 use mapping::{Record, SequenceNumber};
 use model::Item;
 
-/// The record that is asked for.
+/// The record to explain.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted<'a> {
     /// The record with this sequence number or event id.
     Record(&'a str),
-    /// The newest record of the item with this key. It needs a table.
+    /// The newest record of the item with this key. [`Question::table`] must be set.
     Item(&'a Item),
     /// The newest record.
     Newest,
@@ -42,15 +43,16 @@ pub enum Wanted<'a> {
 pub struct Question<'a> {
     /// The record.
     pub wanted: Wanted<'a>,
-    /// The table to which it belongs, if it is known.
+    /// The table to which the record belongs, if it is known.
     pub table: Option<&'a str>,
     /// The data folder of the `weir up` that delivers the records.
     pub directory: &'a Path,
     /// The endpoint of the store; `None` if its streams cannot be searched.
     pub endpoint: Option<&'a str>,
-    /// A client of its streams, if the caller has one. A new one reads the certificates of the system.
+    /// A client of the endpoint's streams, if the caller has one. To create a client, the
+    /// certificates of the system must be read.
     pub streams: Option<&'a Client>,
-    /// Whether that `weir up` is running.
+    /// Whether the `weir up` of the data folder is running.
     pub is_running: bool,
 }
 
@@ -62,7 +64,8 @@ pub struct Explanation {
     pub verdicts: Vec<Verdict>,
     history: History,
     found: Result<Found, NotFound>,
-    /// Why `weir up` cannot write its status or its journal; `None` if it can.
+    /// The reason why `weir up` cannot write its status or its journal; `None` if it can write
+    /// both.
     pub hindered: Option<String>,
 }
 
@@ -95,7 +98,7 @@ impl Explanation {
 /// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// Neither a stream nor the journal has such a record: name another one.
+    /// Neither a stream nor the journal has the record: name a different record.
     #[error("{0}")]
     NoRecord(String),
     /// The journal or a stream cannot be read: try again, or repair it.
@@ -106,7 +109,7 @@ pub enum ExplainError {
 /// Explains what happened to a record.
 ///
 /// # Errors
-/// There is no such record, or the journal or a stream cannot be read.
+/// The record does not exist, or the journal or a stream cannot be read.
 pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainError> {
     let Question { directory, endpoint, streams, table, is_running, .. } = *question;
     let journal = directory.join("journal");
@@ -118,7 +121,8 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
     let is_known = is_running || endpoint.is_some();
     let status = status::read(directory).filter(|_| is_known);
     let client = streams.cloned().or_else(|| endpoint.map(endpoint::streams_client));
-    // A record of a known table is found without the journal, of which then only the part since the record counts.
+    // If the table is known, the record is found without the journal. Then only the journal's part
+    // since the record is read.
     let early = match (&client, table) {
         (Some(client), Some(_)) => {
             find_either(client, &wanted, table, &History::default()).await.ok()
@@ -142,7 +146,7 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
         let since = history.since_ms.map(time).unwrap_or_default();
         return Err(ExplainError::NoRecord(format!(
             "the record `{wanted}` is in no stream{why} and not in the journal, which begins at {since}; \
-             a stream keeps its records for 24 hours, the journal keeps the last deliveries{}",
+             a stream keeps its records for 24 hours, and the journal keeps the last deliveries{}",
             lost(&history)
         )));
     }
@@ -159,18 +163,19 @@ pub async fn explain(question: &Question<'_>) -> Result<Explanation, ExplainErro
     Ok(Explanation { sequence, verdicts, history, found, hindered })
 }
 
-/// The time in milliseconds by which a delivery may seem to be older than its record. Streams have whole seconds, and
-/// on AWS the time of a delivery is estimated from responses.
+/// The maximum time in milliseconds by which a delivery may appear to be older than its record.
+/// Records have times in whole seconds, and on AWS the time of a delivery is estimated from
+/// responses.
 const SKEW_MS: i64 = 5_000;
 
-/// Returns the time before which no delivery of a record was, in milliseconds since 1970.
+/// Returns the earliest possible time of a delivery of a record, in milliseconds since 1970.
 fn begin_of(found: &Found) -> Option<i64> {
     let created_s = found.record.creation_s?;
     Some(created_s.saturating_mul(1_000).saturating_sub(SKEW_MS))
 }
 
-/// The number of the journal's newest segments that tell about the newest records. They have 8 MB, or some
-/// 70,000 deliveries, which can be read within 100 ms.
+/// The number of the journal's newest segments that are read for the newest records. They have
+/// 8 MB, or some 70,000 deliveries, which can be read within 100 ms.
 const NEWEST_SEGMENTS: usize = 2;
 
 /// A record that was read from a stream, with its table and shard.
@@ -197,7 +202,7 @@ pub fn verdicts_of_newest(
     let status = status::read(directory);
     let wanted: Vec<SequenceNumber> =
         records.iter().map(|found| found.record.sequence.clone()).collect();
-    // `None` sorts first, so a record without a time makes all lines count.
+    // `None` sorts first, so all lines are used if a record has no time.
     let since_ms = records.iter().map(begin_of).min().flatten();
     let tables: BTreeSet<String> = records.iter().map(|found| found.table.clone()).collect();
     let histories = match Reader::open_newest(&directory.join("journal"), NEWEST_SEGMENTS) {
@@ -223,13 +228,13 @@ pub fn verdicts_of_newest(
     records.iter().zip(&histories).map(of_record).collect()
 }
 
-/// Returns the sequence number of the record that is asked for.
+/// Returns the sequence number of the record to explain.
 async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> Result<String> {
     let Question { endpoint, table, .. } = *question;
     match (question.wanted, table) {
         (Wanted::Record(record), _) => return Ok(record.to_owned()),
         (Wanted::Item(key), Some(table)) => {
-            let endpoint = endpoint.ok_or("`weir up` does not run, so the item's stream cannot be searched: start it, or name a record by its sequence number")?;
+            let endpoint = endpoint.ok_or("`weir up` is not running, so the item's stream cannot be searched: start it, or name a record by its sequence number")?;
             return newest::of_item(endpoint, table, key).await;
         }
         _ => {}
@@ -239,9 +244,9 @@ async fn wanted(question: &Question<'_>, open: impl Fn() -> Result<Reader>) -> R
     }
     newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
         Some(table) => fatal!(
-            "no record of `{table}` was seen yet: write an item to it; `weir streams ls` lists the tables with a stream"
+            "no stream record of table `{table}` found: write an item to the table; `weir streams ls` lists the tables with a stream"
         ),
-        None => fatal!("no record was seen yet: write an item to a table with a stream"),
+        None => fatal!("no stream record found: write an item to a table with a stream"),
     })
 }
 
@@ -280,7 +285,7 @@ fn not_asked(is_running: bool) -> &'static str {
     }
 }
 
-/// Returns a text about the gaps, because a record that is not found may be in one.
+/// Returns a text about the journal's gaps, because a record that is not found may be in a gap.
 fn lost(history: &History) -> String {
     let gaps = history.gaps.iter().map(|gap| {
         format!(
@@ -341,7 +346,7 @@ fn text(
     }
     text.push('\n');
     if let Some(reason) = not_found {
-        text.push_str(&format!(" (from the journal alone: {})\n", reason.text()));
+        text.push_str(&format!(" (from the journal only: {})\n", reason.text()));
     }
     let width = verdicts.iter().map(|verdict| verdict.mapping.len()).max().unwrap_or(0);
     for (index, verdict) in verdicts.iter().enumerate() {
@@ -373,12 +378,13 @@ fn text(
         }
     }
     if verdicts.is_empty() {
-        text.push_str(" no mapping that has run reads this table's stream\n");
+        text.push_str(" no mapping has read this table's stream\n");
     }
     text
 }
 
-/// Returns the number of bisects before this attempt. Each larger size among the earlier attempts means one.
+/// Returns the number of bisects before this attempt: the number of distinct larger sizes of
+/// earlier attempts that include all its records.
 fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
     let larger: BTreeSet<usize> = all
         .iter()
@@ -409,8 +415,8 @@ fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 
-/// Searches for a record by the given number, then by the number without leading zeros. The archive writes
-/// them so that numbers sort as texts.
+/// Searches for a record by the given number, then by the number without leading zeros. The archive
+/// adds leading zeros so that the numbers sort as strings.
 async fn find_either(
     client: &Client,
     sequence: &str,
@@ -425,7 +431,7 @@ async fn find_either(
     }
 }
 
-/// Searches the streams for a record. The streams of its mappings come first.
+/// Searches the streams for a record, beginning with the streams of the mappings.
 async fn find(
     client: &Client,
     sequence: &str,

@@ -1,4 +1,5 @@
-//! Tests of the answers of `explain` for journals as mappings write them. Each line of a text is one entry.
+//! Tests of the answers of `explain`, with journals like those of real mappings. Each line of a
+//! test's text is one journal entry.
 
 use std::path::Path;
 
@@ -126,7 +127,7 @@ ok 6";
 fn a_bisected_batch_is_a_tree() {
     let expected = "\
 record 43  votes  MODIFY  shardId-1
- (from the journal alone: the record is no longer in a stream)
+ (from the journal only: the record is no longer in a stream)
  └─ votes  discarded      RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x
      batch 1-1 (4 records) · attempt 1 · error after 7 ms: Unhandled: bad
        batch 1-2 (2 records) (another part) · attempt 1 · ok 7 ms
@@ -140,7 +141,7 @@ record 43  votes  MODIFY  shardId-1
     assert!(other.contains(" └─ votes  delivered\n"), "{other}");
 }
 
-/// Goal: a number with leading zeros, as the archive writes it, is found.
+/// Goal: a sequence number with leading zeros, as in the archive, is found.
 #[test]
 fn a_number_may_have_zeros_before_it() {
     let end_of = |sequence: &str| {
@@ -157,7 +158,7 @@ fn a_partial_answer_and_a_filter_are_named() {
         "invoked 1 1 41 42\nfailed 1 1 the function reported 42 as failed\ninvoked 2 1 42\nok 2";
     let expected = "\
 record 42  votes  MODIFY  shardId-1
- (from the journal alone: the record is no longer in a stream)
+ (from the journal only: the record is no longer in a stream)
  └─ votes  delivered
      batch 1-1 (2 records) · attempt 1 · error, 1 done after 7 ms: the function reported 42 as failed
        batch 1-2 (1 record) · attempt 1 · ok 7 ms
@@ -304,7 +305,7 @@ fn the_state_of_a_waiting_record_follows_its_own_shard() {
     }
 }
 
-/// Goal: the answer lists every mapping of the table, also those that do not run.
+/// Goal: the answer lists every mapping of the table, including mappings that do not run.
 #[test]
 fn mappings_that_do_not_run_are_listed() {
     let status = json!({
@@ -406,7 +407,8 @@ fn an_attempt_without_an_outcome_is_over_once_its_run_is() {
     }
 }
 
-/// Goal: if the journal cannot be written, the answer says why, and does not suggest to run it again.
+/// Goal: if the journal cannot be written, the answer has the reason, and does not suggest another
+/// run of the command.
 #[test]
 fn a_journal_that_cannot_be_written_is_explained_without_a_rerun() {
     let shard = |checkpoint: &str| json!({"id": "s", "state": "working", "checkpoint": checkpoint});

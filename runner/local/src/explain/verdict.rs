@@ -1,6 +1,6 @@
 //! The verdict of each mapping about one record, from the journal, the stream and the status of `weir up`.
 //!
-//! Pure: it reads no stream and no file.
+//! The module is pure: it reads no stream and no file.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub struct Verdict {
     pub filter: Vec<String>,
     /// The number of the mapping's reports that the journal lacks.
     pub missed: u64,
-    /// Whether the mapping has passed the record, so that no attempt with it is still running.
+    /// Whether the mapping is past the record, so that no attempt with the record is still running.
     is_over: bool,
     /// Whether the mapping's `weir up` cannot write the journal.
     is_hindered: bool,
@@ -42,7 +42,7 @@ impl Verdict {
     #[must_use]
     pub fn end(&self, attempt: &Attempt) -> String {
         match &attempt.end {
-            // The mapping has passed the record, so a missing report will never arrive.
+            // The mapping is past the record, so a missing report will never arrive.
             None if self.is_over
                 && attempt.place.is_some()
                 && (self.missed > 0 || self.is_hindered) =>
@@ -215,8 +215,8 @@ fn verdict(
     }
 }
 
-/// Returns why the filter rejects the record. While the stream has the record, it is filtered again:
-/// the journal has no values of items.
+/// Returns why the filter rejects the record. If the stream still has the record, the filter is
+/// evaluated again, because the journal does not store the values of items.
 fn why_not_passed(
     passed_over: Option<&FilterRejection>,
     live: Option<&(bool, Vec<String>)>,
@@ -225,7 +225,7 @@ fn why_not_passed(
         (Some(FilterRejection::Reasons(why)), Some((true, _)) | None) => why.clone(),
         (_, Some((_, why))) => why.clone(),
         (Some(FilterRejection::InRange { count, .. }), None) => vec![format!(
-            "the filter dropped {count} records of one page, including this one; run `weir up` and this command again to see the clause"
+            "the filter dropped {count} records of one page, including this record; start `weir up` and run this command again to see the filter clause that did not match"
         )],
         (None, None) => Vec::new(),
     }
@@ -253,7 +253,8 @@ fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
 
 /// The state of a record that was discarded, then processed by `weir streams redrive`.
 pub const REDRIVEN: &str = "redriven";
-/// The state of a record that was tried and passed, but whose outcome is not in the journal.
+/// The state of an attempted record that the mapping is past, but whose outcome is not in the
+/// journal.
 const END_UNKNOWN: &str = "end unknown";
 const TRIED: &str = "no attempt has succeeded yet";
 const TRIED_BEFORE: &str = "no attempt is known to have succeeded; `weir up` is not running, and resumes from the checkpoint when it starts";
@@ -268,8 +269,8 @@ fn kept_nowhere(facts: &MappingFacts) -> &'static str {
     if has_destination { KEPT_TOO_LATE } else { KEPT_NOWHERE }
 }
 
-/// Returns whether and when a redrive processed a record: the first redrive that processed it, otherwise
-/// the last redrive of it.
+/// Returns whether a redrive processed the record, and the time of the redrive. This is the first
+/// redrive that processed the record, otherwise its last redrive.
 fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Option<(bool, String)> {
     let own = redrives.iter().filter_map(|redrive| {
         Some((redrive.has_done(&facts.function, &facts.stream, sequence)?, redrive.at_ms))
@@ -310,7 +311,7 @@ impl DiscardLocation {
 pub(super) struct UndeliveredRecord<'a> {
     pub(super) mapping: &'a str,
     pub(super) sequence: &'a str,
-    /// Its shard, if it is known.
+    /// The record's shard, if it is known.
     pub(super) shard: Option<&'a str>,
     /// The number of the mapping's reports that the journal lacks.
     pub(super) missed: u64,
@@ -350,15 +351,15 @@ impl UndeliveredRecord<'_> {
         }
     }
 
-    /// Returns whether the mapping has passed the record, according to its status.
+    /// Returns whether the mapping is past the record, according to the mapping's status.
     fn is_over(&self, status: Option<&Value>) -> bool {
         let mapping = status.and_then(|status| self.own(status));
         let shard = mapping.and_then(|mapping| self.its_shard(mapping));
         shard.is_some_and(|shard| self.is_past(shard))
     }
 
-    /// Explains that the mapping has passed an attempted record whose outcome is not in the journal. A
-    /// kill of `weir up` interrupts only the last attempt of its run.
+    /// Returns the text about an attempted record that the mapping is past, but whose outcome is
+    /// not in the journal. A kill of `weir up` interrupts only the last attempt of its run.
     fn over(&self, attempts: &[Attempt]) -> String {
         let last = attempts.iter().rfind(|attempt| attempt.place.is_some());
         let why = match (self.missed, self.hindered) {

@@ -1,6 +1,6 @@
 //! The events of a function and its instances, for observers.
 //!
-//! An observer cannot change what happens.
+//! An observer cannot influence the function.
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ pub enum Event<'a> {
         function: &'a str,
         /// The process id.
         pid: u32,
-        /// How the process ended, as Lambda describes it.
+        /// The exit of the process, in the words that Lambda uses.
         exit: &'a str,
     },
     /// The program was rebuilt. Later invocations use the new program, and idle instances of the old

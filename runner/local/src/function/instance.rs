@@ -33,10 +33,10 @@ use super::{
 };
 
 /// The maximum time for reading a process's output after its exit. Its pipes stay open longer only if
-/// child processes hold them.
+/// child processes keep them open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// The maximum time that a response may take to arrive here after its process has exited.
+/// The maximum time in which a response may still arrive after its process has exited.
 const REPLY_GRACE: Duration = Duration::from_millis(100);
 
 /// The state that all instances of a function share.
@@ -352,7 +352,8 @@ impl Instance {
             }
             None => {
                 self.handle().kill();
-                // The last lines may still be in the process's pipes, and they have the advice.
+                // The last lines of output often have the reason, and may still be in the process's
+                // pipes.
                 let _ended = timeout(OUTPUT_GRACE, self.handle().exited()).await;
                 if let Some(said) = self.mailbox.init_error() {
                     return Attempt::NotStarted(outcome::with_note(said, &self.tail.text()));
@@ -385,7 +386,7 @@ impl Drop for Instance {
 
 /// Kills a process and the processes that it started.
 fn end_all(child: &mut Child, pid: u32) {
-    // Fails if the process has already ended, which does not matter.
+    // The kill fails if the process has already ended, which does not matter.
     let _signalled = child.start_kill();
     end_group(pid);
 }
@@ -395,7 +396,7 @@ fn end_all(child: &mut Child, pid: u32) {
 fn end_group(pid: u32) {
     let leader = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(leader) = leader {
-        // Fails if the group has already ended, which does not matter.
+        // The kill fails if the group has already ended, which does not matter.
         let _signalled = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
     }
 }

@@ -105,7 +105,7 @@ async fn answer(
     };
     let Some(function) = functions.get(&name).cloned() else {
         let known: Vec<&str> = functions.keys().map(String::as_str).collect();
-        let message = format!("Function not found: {name}; there are: {}", known.join(", "));
+        let message = format!("Function not found: {name}; functions are: {}", known.join(", "));
         return problem(StatusCode::NOT_FOUND, "ResourceNotFoundException", &message);
     };
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());

@@ -63,7 +63,8 @@ pub struct Settings {
     pub working_folder: Option<PathBuf>,
     /// `Handler`, which is passed to the function. A binary may ignore it.
     pub handler: String,
-    /// How to start a handler in Python or Node; `binary` is its interpreter.
+    /// The launch settings of a handler in Python or Node, whose interpreter is `binary`; `None`
+    /// for any other program.
     pub script: Option<Launch>,
     /// The other program that runs the function, if there is one. In this case no file is started.
     pub remote: Option<Remote>,
@@ -97,7 +98,7 @@ pub struct Settings {
     pub log_folder: PathBuf,
 }
 
-/// How to start a handler in Python or Node.
+/// The launch settings of a handler in Python or Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// The interpreter.

@@ -125,7 +125,8 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(20);
-    /// If this is set, the last test holds processes until it is killed.
+    /// The environment variable that makes the last test start a process and wait until it is
+    /// killed.
     const HOLDS: &str = "WEIR_TEST_HOLDS_PROCESSES";
 
     /// Starts a long-running process in its own group.
@@ -158,7 +159,7 @@ mod tests {
         for child in [&other, &left, &more] {
             orphans.began(child.id());
         }
-        // The number may belong to another process by now, so it must not be killed.
+        // Another process may have the same id by now, so the id must not be killed.
         orphans.ended(other.id());
         drop(orphans);
         for child in [&mut left, &mut more] {
@@ -186,7 +187,8 @@ mod tests {
         }
     }
 
-    /// The test starts itself again as a process that holds another process, and kills it.
+    /// The test starts itself as a second process, which starts a third. It kills the second
+    /// process and expects the third to end.
     #[tokio::test]
     async fn a_process_ends_when_who_started_it_is_killed() {
         if std::env::var_os(HOLDS).is_some() {
@@ -194,7 +196,7 @@ mod tests {
             let mut child = lasting();
             orphans.began(child.id());
             println!("\nholds {}", child.id());
-            // The test kills it here.
+            // The test kills this process here.
             child.wait().unwrap();
         }
         let name = "function::orphans::tests::a_process_ends_when_who_started_it_is_killed";
@@ -210,6 +212,6 @@ mod tests {
         assert!(is_alive(held));
         holder.kill().unwrap();
         assert_eq!(holder.wait().unwrap().signal(), Some(9));
-        assert!(wait_for(|| !is_alive(held)), "process {held} outlives who started it");
+        assert!(wait_for(|| !is_alive(held)), "process {held} outlives its parent");
     }
 }

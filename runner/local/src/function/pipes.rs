@@ -1,4 +1,4 @@
-//! The pipes of a process's output, to see whether everything that it has written was read.
+//! The pipes of a process's output, to check whether all output of the process was read.
 //!
 //! `log` reads the output itself.
 
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep};
 
 /// The maximum wait. A function that writes without end must not delay its invocations further.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// The pause between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The pipes of one process. Where the system does not say how much is in a pipe, there are none.
+/// The pipes of one process; empty if the system does not report how many bytes are in a pipe.
 #[derive(Debug, Default)]
 pub(super) struct Pipes {
     #[cfg(unix)]
@@ -27,7 +27,7 @@ impl Pipes {
     pub(super) fn of(child: &Child) -> Self {
         let output = child.stdout.as_ref().map(|it| it.as_fd().try_clone_to_owned());
         let error = child.stderr.as_ref().map(|it| it.as_fd().try_clone_to_owned());
-        // Without a descriptor, nothing is waited for, and only the order of log lines may differ.
+        // A pipe without a descriptor is not checked. Then only the order of log lines may differ.
         Self { ends: output.into_iter().chain(error).filter_map(Result::ok).collect() }
     }
 

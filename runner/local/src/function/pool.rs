@@ -39,9 +39,9 @@ use crate::poller::{Invoke, request_id};
 /// means a caller without a limit, which Lambda would throttle, too.
 const WAITING_MAX: usize = 1_000;
 
-/// The maximum number of instances that may exit before they receive an invocation. After that many exits,
-/// the invocation fails. The number is generous: once no idle instance is left, an instance is started for
-/// this invocation.
+/// The maximum number of instances that may exit before they receive an invocation. After that many
+/// exits, the invocation fails. The limit is rarely reached, because a new instance is started for
+/// the invocation if no instance is idle.
 const DELIVERY_ATTEMPTS: usize = 8;
 
 /// The pause before the next start after a failed start: the first value, doubled after each failure up
@@ -379,8 +379,8 @@ impl Pool {
         Ok(instance)
     }
 
-    /// Checks whether the program has changed. Ends idle instances of the old program at once. A busy
-    /// instance ends before its next invocation.
+    /// Checks whether the program has changed. Ends idle instances of the old program immediately.
+    /// A busy instance ends before its next invocation.
     async fn follow_program(&self) {
         let program = &self.shared.settings.program();
         let (known, is_warm) = {

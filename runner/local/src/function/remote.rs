@@ -22,7 +22,7 @@ const ALLOWANCE: Duration = Duration::from_secs(120);
 const ABSENT: &str =
     "; start the program that runs the function there, such as `cargo lambda watch`";
 
-/// The other program that runs the function, and the function's name there.
+/// Another program that runs the function, and the function's name in that program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     /// The address, such as `http://127.0.0.1:9000`, without a path.

@@ -216,7 +216,7 @@ pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, BindError> 
     Ok(Listener::serve(bound, settings, Instance(mailbox)))
 }
 
-/// The Runtime API as the process of an instance sees it.
+/// The HTTP service of an instance's Runtime API.
 struct Instance(Arc<Mailbox>);
 
 impl Service for Instance {
@@ -272,7 +272,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
         .header("lambda-runtime-trace-id", trace_id(&request_id))
         .body(Full::new(payload));
     let Ok(response) = built else {
-        let message = "the invocation's headers cannot be written";
+        let message = "the headers of the invocation are invalid";
         return problem(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
     };
     mailbox.state().current = Some(Current { request_id, reply });
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(status, 202);
         assert_eq!(replied.await.unwrap(), InvokeOutcome::Ok("yes".into()));
         let (status, _, _) = fixture.send("POST", &path, "again".into()).await;
-        assert_eq!(status, 400, "an answer counts once");
+        assert_eq!(status, 400, "a second response to the same invocation");
     }
 
     #[tokio::test]
@@ -456,8 +456,8 @@ mod tests {
         assert_eq!(status, 404);
     }
 
-    /// An instance that reports that it cannot start never asks for an invocation. The caller must not wait
-    /// for it, whether the report comes before or after the invocation.
+    /// An instance that reports that it cannot start never requests an invocation. The caller must
+    /// not wait for the instance, whether the report arrives before or after the invocation.
     #[tokio::test]
     async fn an_instance_that_cannot_start_is_not_waited_for() {
         for is_said_before in [true, false] {
@@ -475,8 +475,8 @@ mod tests {
         }
     }
 
-    /// Goal: if an error report does not arrive, the outcome says why. Method: one report is too large, and
-    /// the connection of another one ends in the middle.
+    /// Goal: if an error report does not arrive, the outcome has the reason. Method: one report is
+    /// too large, and the connection of another report ends in the middle.
     #[tokio::test]
     async fn an_error_report_that_does_not_arrive_is_told_as_one() {
         let fixture = Fixture::start(0).await;
@@ -511,7 +511,7 @@ mod tests {
         fixture.send("GET", "invocation/next", Bytes::new()).await;
         fixture.send("POST", "invocation/id/response", "lost".into()).await;
         fixture.killed.recv().await.unwrap();
-        assert!(replied.try_recv().is_err(), "nobody learns of the answer");
+        assert!(replied.try_recv().is_err(), "the caller received a response");
     }
 
     #[test]

@@ -44,7 +44,7 @@ struct CachedKeys {
 }
 
 impl Signing {
-    /// Creates the keys from those that the caller found. `invocation` is the maximum time of an
+    /// Starts with the keys that the caller found. `invocation` is the maximum time of an
     /// invocation.
     pub(super) fn new(
         credentials: Credentials,
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// A source of keys that returns each of them once. The vector has them in reverse order.
+    /// A source that returns each of its keys once. The vector has the keys in reverse order.
     #[derive(Debug)]
     struct Source(Lock<Vec<Found>>);
 
@@ -156,10 +156,10 @@ mod tests {
         let first = found("first", 60);
         let signing = signing(vec![found("second", 3_600), first.clone(), first]);
         for _ in 0..3 {
-            assert_eq!(key(&signing).await.unwrap(), "first", "good for half a minute");
+            assert_eq!(key(&signing).await.unwrap(), "first", "cached for half a minute");
         }
         signing.cached.lock().await.margin = Duration::from_secs(60);
-        // The source has no other keys, so it is not asked again for a while.
+        // The source has no other keys, so it is not queried again for a while.
         for _ in 0..3 {
             assert_eq!(key(&signing).await.unwrap(), "first");
         }
@@ -173,7 +173,7 @@ mod tests {
     async fn what_was_found_at_the_start_is_not_asked_for_again() {
         let source = SharedCredentialsProvider::new(Source(Lock::default()));
         for ends_in_s in [3_600, 300] {
-            // These keys live shorter than an invocation may take.
+            // The lifetime of these keys is shorter than the maximum time of an invocation.
             let credentials = Credentials::from(&found("first", ends_in_s));
             let signing = Signing::new(credentials, Some(source.clone()), Duration::from_secs(900));
             assert_eq!(key(&signing).await.unwrap(), "first");

@@ -114,7 +114,7 @@ async fn a_function_is_invoked_and_its_instance_is_kept() {
         settings.environment.insert("GREETING".to_owned(), "hello".to_owned());
         settings.s3_endpoint = Some("http://127.0.0.1:1".to_owned());
     });
-    assert!(fixture.function.instances().is_empty(), "started when first invoked");
+    assert!(fixture.function.instances().is_empty(), "an instance starts at the first invocation");
     let InvokeOutcome::Ok(body) = fixture.invoke(json!({ "do": "echo", "n": 1 })).await else {
         panic!()
     };
@@ -233,7 +233,7 @@ async fn an_instance_that_uses_more_than_its_memory_is_killed_and_says_so() {
     let (kind, message) = failed(outcome);
     assert_eq!(kind, "Runtime.ExitError");
     assert!(message.ends_with(" MB, but its MemorySize is 128 MB"), "{message}");
-    assert_ne!(fixture.process(json!({ "do": "echo" })).await, process, "another took its place");
+    assert_ne!(fixture.process(json!({ "do": "echo" })).await, process, "the process was replaced");
     let report = fixture.log();
     let used = report.split("Max Memory Used: ").skip(1).map(|rest| rest.split(' ').next());
     let used: Vec<u64> = used.map(|text| text.unwrap().parse().unwrap()).collect();
@@ -278,7 +278,7 @@ async fn instances_are_started_when_all_are_busy_up_to_the_concurrency() {
     let fixture = Fixture::start(|settings| settings.concurrency = 2);
     fixture.process(json!({ "do": "echo" })).await;
     fixture.process(json!({ "do": "echo" })).await;
-    assert_eq!(fixture.function.instances().len(), 1, "one after the other needs one");
+    assert_eq!(fixture.function.instances().len(), 1, "sequential invocations need one instance");
     let sleeps = (0..5).map(|_| fixture.process(json!({ "do": "sleep", "ms": 1_000 })));
     let mut processes = join_all(sleeps).await;
     processes.sort_unstable();
@@ -382,7 +382,7 @@ async fn what_can_never_be_started_fails_and_what_is_not_there_was_not_invoked()
         let has_type = String::from_utf8_lossy(&payload).contains("Runtime.InvalidEntrypoint");
         assert!(message.contains(expected) && has_type, "{message}");
         assert!(fixture.log().contains(expected), "{}", fixture.log());
-        // The program may be built again, so this is no permanent error.
+        // The program may be rebuilt, so its absence is not a permanent error.
         fs::remove_file(&fixture.function.settings().binary).unwrap();
         let InvokeOutcome::NotInvoked(reason) = fixture.invoke(json!({})).await else { panic!() };
         assert!(reason.contains("cannot start binary"), "{reason}");
@@ -410,14 +410,14 @@ async fn orphan(folder: &Path) -> (server::gate::Listener, Arc<Mailbox>, tokio::
 #[tokio::test]
 async fn an_instance_ends_by_itself_when_its_runner_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    // An idle process: its call for the next invocation breaks.
+    // An idle process ends, because its request for the next invocation fails.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
     wait(|| mailbox.is_ready()).await;
     drop(listener);
     let status = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert!(!status.success());
 
-    // A busy process: its answer fails.
+    // A busy process ends, because its response fails.
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
     let (received, was_taken) = tokio::sync::oneshot::channel();
     let (reply, _replied) = tokio::sync::oneshot::channel();
@@ -452,7 +452,7 @@ async fn an_invocation_that_nobody_waits_for_any_more_is_ended() {
 #[tokio::test]
 async fn every_line_is_told_with_its_invocation() {
     let fixture = Fixture::start(|_| {});
-    // Some lines arrive before the answer of their invocation, and some after it.
+    // Some lines arrive before the response of their invocation, and some after it.
     for number in 0..30 {
         let line = format!("line {number}");
         fixture.invoke(json!({ "do": "print", "line": line })).await;
@@ -490,7 +490,7 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
     let ask = json!({ "do": "environment", "variable": "AWS_ACCESS_KEY_ID" });
     for expected in [Some("first"), None, Some("third"), Some("third")] {
         if expected.is_none() {
-            // The first keys have passed half of their life.
+            // Half of the lifetime of the first keys has passed.
             tokio::time::sleep(Duration::from_millis(1_600)).await;
         }
         match (fixture.invoke(ask.clone()).await, expected) {
@@ -499,12 +499,12 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
             (outcome, _) => panic!("{expected:?}: {outcome:?}"),
         }
     }
-    // The instance with the first keys has ended, and the other one was kept.
+    // The instance with the first keys has ended, and the other instance was kept.
     wait(|| fixture.function.instances().len() == 1).await;
 }
 
-/// Goal: after a new build, the next invocation runs the new program, even if warm instances of the old one
-/// are left. While a build is incomplete, the old program still runs.
+/// Goal: after a new build, the next invocation runs the new program, even if warm instances of the
+/// old program exist. While a build is incomplete, the old program still runs.
 #[tokio::test]
 async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -518,7 +518,7 @@ async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
     assert_eq!(warm.len(), 2);
     let is_warm = |process: u64| warm.iter().any(|pid| u64::from(*pid) == process);
     fs::remove_file(&program).unwrap();
-    assert!(is_warm(fixture.process(echo.clone()).await), "while nothing else is there");
+    assert!(is_warm(fixture.process(echo.clone()).await), "no other instance runs");
     assert!(!fixture.seen("built anew"));
     fs::copy(binary(), &program).unwrap();
     let process = fixture.process(echo.clone()).await;

@@ -1,6 +1,7 @@
-//! The batches that block a shard now, according to the journal: since when, and why.
+//! The batches that currently block a shard, according to the journal, with the time of their first
+//! attempt and the last error.
 //!
-//! It has no side effects.
+//! The module has no side effects.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +33,8 @@ struct Open {
     records: Vec<String>,
 }
 
-/// Returns the batches that block a shard after the last line, oldest first. A batch of an earlier run does not
-/// block the current one.
+/// Returns the batches that block a shard after the last line, oldest first. A batch of an earlier
+/// run blocks no shard of the current run.
 #[must_use]
 pub fn failing(lines: impl Iterator<Item = Line>) -> Vec<Failing> {
     let (mut run, mut open, mut failing) = (0, BTreeMap::new(), Vec::<Failing>::new());
@@ -137,11 +138,11 @@ mod tests {
                 Some(("41", 10, 2, "no 2")),
             ),
             ("1 invoked 1 1 41 42\n1 failed 1 0\n1 invoked 2 2 41 42\n1 ok 2", None),
-            // The function has processed 41, and 42 is the first one to retry.
+            // The function has processed 41, and 42 is the first record to retry.
             ("1 invoked 1 1 41 42\n1 failed 1 1", Some(("42", 10, 1, "no 1"))),
             ("1 invoked 1 1 41\n1 failed 1 0\n1 gave-up", None),
             ("1 invoked 1 1 41\n1 failed 1 0\n2 invoked 1 1 41", None),
-            // The first half of a bisected batch succeeds, and the other one fails.
+            // The first half of a bisected batch succeeds, and the second half fails.
             (
                 "1 invoked 1 1 41 42\n1 failed 1 0\n1 invoked 2 1 41\n1 ok 2\n1 invoked 3 1 42\n1 failed 3 0",
                 Some(("42", 30, 1, "no 3")),

@@ -1,6 +1,6 @@
 //! The history of one record, for each mapping, collected from the journal.
 //!
-//! It has no side effects.
+//! The module has no side effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,13 +40,13 @@ pub struct MappingHistory {
     pub facts: MappingFacts,
     /// Whether the mapping was part of the last run.
     pub is_current: bool,
-    /// The last run in which the journal has the mapping.
+    /// The last run in which the mapping appears in the journal.
     run: u64,
-    /// The reason why the filter rejected the record; `None` if it did not.
+    /// The reason why the filter rejected the record; `None` if the filter did not reject it.
     pub filter_rejection: Option<FilterRejection>,
     /// All attempts with the record or with other records of its first batch, in order.
     pub attempts: Vec<Attempt>,
-    /// How the record was discarded; `None` if it was not.
+    /// The discarded batch with the record; `None` if the record was not discarded.
     pub discarded: Option<DiscardedBatch>,
     /// The reason why discarded records of the record's shard could not be stored, after the last attempt.
     pub undelivered: Option<String>,
@@ -66,7 +66,7 @@ pub struct MappingFacts {
     pub table: String,
     /// The stream's ARN.
     pub stream: String,
-    /// The patterns of its filter.
+    /// The patterns of the mapping's filter.
     pub filters: Vec<String>,
     /// The bucket for discarded batches.
     pub bucket: Option<String>,
@@ -131,12 +131,12 @@ pub enum End {
         /// The reason.
         reason: String,
     },
-    /// The attempt is over, and the journal has no result. `weir up` was killed, its poller crashed, or the
-    /// journal lacks the report.
+    /// The attempt has ended, but the journal has no result: `weir up` was killed, its poller
+    /// crashed, or the journal lacks the report.
     Missed,
 }
 
-/// How records were discarded.
+/// A batch of records that were discarded together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscardedBatch {
     /// `RetryAttemptsExhausted` or `RecordAgeExceeded`.
@@ -174,8 +174,8 @@ pub fn history_of(lines: impl Iterator<Item = Line>, wanted: &str) -> History {
     history
 }
 
-/// Collects the histories of several records, by sequence number, while it reads the lines once. Each is the
-/// same as that of [`history_of`].
+/// Collects the histories of several records, given their sequence numbers, in one pass over the
+/// lines. Each history equals the result of [`history_of`].
 #[must_use]
 pub fn histories_of(lines: impl Iterator<Item = Line>, wanted: &[SequenceNumber]) -> Vec<History> {
     let mut histories = vec![History::default(); wanted.len()];
@@ -205,7 +205,7 @@ fn ends(entry: &Entry) -> Option<(SequenceNumber, SequenceNumber)> {
 }
 
 impl History {
-    /// Ends the collection: attempts of earlier runs have no result any more.
+    /// Ends the collection: marks attempts of earlier runs without a result as missed.
     fn finish(&mut self, last_run: u64) {
         for mapping in self.mappings.values_mut() {
             mapping.is_current = mapping.run == last_run;
@@ -228,7 +228,7 @@ impl History {
         let includes = ends.is_some_and(|(first, last)| first <= wanted && wanted <= last);
         match &line.entry {
             Entry::PassedOver { .. } | Entry::PassedOverMore { .. } => includes,
-            // A later attempt may have another part of the record's first batch.
+            // A later attempt may contain a different part of the record's first batch.
             Entry::Invoked { mapping, records, .. } => {
                 let first = records.first();
                 includes
@@ -379,7 +379,8 @@ impl MappingHistory {
         }
         if attempt.place.is_some() || is_part {
             self.undelivered = None;
-            // A record's attempts never overlap within a run, so an earlier one was interrupted.
+            // A record's attempts never overlap within a run, so an earlier open attempt was
+            // interrupted.
             for earlier in self.attempts.iter_mut().filter(|earlier| earlier.run == attempt.run) {
                 earlier.end.get_or_insert(End::Missed);
             }

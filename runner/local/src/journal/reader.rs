@@ -38,18 +38,19 @@ pub struct Reader {
     left_out: LeftOut,
 }
 
-/// The deliveries that a reader leaves out without parsing them, and their results.
+/// The deliveries, and their results, that a reader skips without parsing them.
 #[derive(Default)]
 struct LeftOut {
-    /// Those before this time, in milliseconds since 1970.
+    /// Skip deliveries before this time, in milliseconds since 1970.
     before_ms: Option<i64>,
-    /// Those of mappings that this list lacks.
+    /// Skip deliveries of mappings that are not in this list.
     but_of: Option<Vec<String>>,
-    /// Those of mappings that read a table which this list lacks.
+    /// Skip deliveries of mappings whose table is not in this list.
     but_of_tables: Option<Vec<String>>,
-    /// The mappings that read such a table, as the lines so far name them.
+    /// The mappings whose table is not in `but_of_tables`, according to the lines read so far.
     of_others: BTreeSet<String>,
-    /// Whether a delivery was read. Results before it are those of older deliveries.
+    /// Whether a delivery was read. Results before the first such delivery belong to skipped
+    /// deliveries.
     is_past: bool,
 }
 
@@ -80,22 +81,22 @@ impl Reader {
         Ok(Self { segments: paths.into_iter(), lines: None, left_out: LeftOut::default() })
     }
 
-    /// Leaves out deliveries before a time of the store, without parsing them. A record that was created later is
-    /// in none of them, because the store's time never decreases.
+    /// Skips deliveries before a time of the store, without parsing them. They contain no record
+    /// that was created later, because the store's time never decreases.
     #[must_use]
     pub fn since(mut self, since_ms: Option<i64>) -> Self {
         self.left_out.before_ms = since_ms;
         self
     }
 
-    /// Leaves out deliveries of all mappings but these, without parsing them.
+    /// Skips deliveries of all other mappings, without parsing them.
     #[must_use]
     pub fn of_mappings(mut self, mappings: Vec<String>) -> Self {
         self.left_out.but_of = Some(mappings);
         self
     }
 
-    /// Leaves out deliveries of mappings that read other tables than these, without parsing them.
+    /// Skips deliveries of mappings that read other tables, without parsing them.
     #[must_use]
     pub fn of_tables(mut self, tables: Vec<String>) -> Self {
         self.left_out.but_of_tables = Some(tables);
@@ -104,7 +105,7 @@ impl Reader {
 }
 
 impl LeftOut {
-    /// Returns whether a line is left out.
+    /// Returns whether a line is skipped.
     fn has(&mut self, line: &str) -> bool {
         if self.before_ms.is_none() && self.but_of.is_none() && self.but_of_tables.is_none() {
             return false;
@@ -134,7 +135,8 @@ impl LeftOut {
 }
 
 impl LeftOut {
-    /// Notes whether a mapping reads another table. A later run may give its name to a mapping of a wanted one.
+    /// Records whether a mapping reads another table. A later run may use the mapping's name for a
+    /// mapping of a wanted table.
     fn learn(&mut self, line: &str) {
         let names = text_of(line, "mapping").zip(text_of(line, "table"));
         let (Some(tables), Some((mapping, table))) = (&self.but_of_tables, names) else { return };
@@ -146,13 +148,14 @@ impl LeftOut {
     }
 }
 
-/// Returns a text of a line as it is written. Within another text, the quotes would be escaped.
+/// Returns the string value of a member without parsing the line. The search cannot match inside
+/// another string, because quotes are escaped there.
 fn text_of<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     let (_, behind) = line.split_once(&format!("\"{name}\":\""))?;
     behind.split('"').next()
 }
 
-/// Returns the time of a line as it is written.
+/// Returns the time of a line without parsing the line.
 fn time_of(line: &str) -> Option<i64> {
     line.split_once("\"at_ms\":")?.1.split([',', '}']).next()?.parse().ok()
 }

@@ -101,7 +101,8 @@ fn a_bisected_batch_is_followed_to_its_end() {
     assert_eq!(newest(Some("other")), None);
 }
 
-/// Goal: an attempt that a crash of the poller interrupted is over as soon as the record is delivered again.
+/// Goal: if a crash of the poller interrupts an attempt, the attempt ends when the record is
+/// delivered again.
 #[test]
 fn an_interrupted_attempt_ends_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +150,7 @@ fn a_torn_line_is_passed_over_and_the_next_run_has_the_next_number() {
     let mut text = fs::read_to_string(&path).unwrap();
     text.push_str(r#"{"run":1,"kind":"invo"#);
     fs::write(&path, text).unwrap();
-    // A run that died before its first line has left an empty segment.
+    // A run that was killed before its first line has left an empty segment.
     fs::write(folder.path().join("00000002.ndjson"), "").unwrap();
     let second = Journal::begin(folder.path(), 2).unwrap();
     second.introduce(mapping());
@@ -173,8 +174,8 @@ fn gave_up(shard: &str, first: &str, last: &str) -> Entry {
     }
 }
 
-/// Two lanes: records 10, 12 and 14 fail until they are discarded, 11 and 15 wait in the other lane, and the
-/// filter rejected 13.
+/// The mapping has two lanes. Records 10, 12 and 14 fail until they are discarded, 11 and 15 wait
+/// in the other lane, and the filter rejected 13.
 #[test]
 fn only_what_was_in_a_batch_is_given_up_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,8 +218,8 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     assert_eq!(of_other_shard.mappings["m"].filter_rejection, None);
 }
 
-/// A later run of `weir up` cuts other batches. If it discards records without an attempt, only the position
-/// counts.
+/// A later run of `weir up` forms different batches. If it discards records without an attempt,
+/// only the position of a record decides whether it was discarded.
 #[test]
 fn what_a_later_run_found_too_old_is_given_up_whatever_was_tried_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,7 +293,7 @@ fn a_mapping_of_an_older_journal_reports_failures_and_has_no_queue() {
     assert_eq!(file, std::path::Path::new("up/destinations/Failed/time-id.json"));
 }
 
-/// Goal: the histories of several records are the same as those that are collected one by one.
+/// Goal: the histories of several records equal the histories that are collected one by one.
 #[test]
 fn several_histories_are_collected_in_one_pass() {
     let folder = tempfile::tempdir().unwrap();

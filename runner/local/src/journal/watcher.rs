@@ -10,7 +10,7 @@ use crate::poller::{Observed, PageWatcher};
 use mapping::{Command, Delivery, Event, FilterCriteria, ItemValues, Now, Record, ShardId};
 
 /// The maximum number of rejected records of one page that are named individually. The limit is
-/// sufficient for manual writes, and keeps a bulk load from waiting for explanations of all its records.
+/// sufficient for manual writes, and a bulk load does not wait until all its records are explained.
 const NAMED_PER_PAGE_MAX: usize = 200;
 
 /// The writer of one mapping's events to the journal.

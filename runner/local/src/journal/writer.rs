@@ -62,7 +62,7 @@ impl Journal {
         fs::create_dir_all(folder)?;
         let segments = reader::segments(folder)?;
         let last = segments.last().map_or(0, |(number, _)| *number);
-        // A segment without lines, left by a process that died, belongs to no run.
+        // A segment without lines, from a process that was killed, belongs to no run.
         let runs = segments.iter().filter_map(|(_, path)| reader::run_of(path));
         let run = runs.max().unwrap_or(0) + 1;
         let segment = last + 1;
@@ -85,7 +85,8 @@ impl Journal {
         Ok(Self { writer: Arc::new(Mutex::new(writer)) })
     }
 
-    /// Writes a mapping's settings, in this segment and at the beginning of all later ones of this run.
+    /// Writes a mapping's settings in this segment, and at the beginning of all later segments of
+    /// this run.
     pub fn introduce(&self, mapping: Entry) {
         self.with_writer(|writer| writer.head(mapping));
     }
@@ -307,7 +308,7 @@ mod tests {
         // The disk has space again.
         let path = folder.path().join("room");
         journal.writer.lock().file = File::create(&path).unwrap();
-        assert_eq!(journal.fault(), None, "without a further report");
+        assert_eq!(journal.fault(), None, "cleared without another report");
         let text = fs::read_to_string(path).unwrap();
         let missed = text.lines().last().unwrap_or_default();
         let written = fs::read_to_string(reader::segment_path(folder.path(), 1)).unwrap();

@@ -150,7 +150,7 @@ impl Hasher {
         self.length += bytes.len() as u64;
     }
 
-    /// Returns the number of bytes so far.
+    /// Returns the number of bytes hashed so far.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
@@ -179,7 +179,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// The check values of "123456789". Those of the CRCs are from the CRC catalogue, the others from
+    /// The checksums of "123456789". The CRC values are from the CRC catalogue, the hashes from
     /// `openssl dgst`.
     const CASES: [(&str, &str); 6] = [
         ("content-md5", "JfnnlDI7RTiF9RgfG2JNCw=="),

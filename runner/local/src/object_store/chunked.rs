@@ -34,7 +34,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// Returns the error's code in S3; `None` if no client is left to read it.
+    /// Returns the error's code in S3; `None` if the client's connection is closed.
     fn code(&self) -> Option<&'static str> {
         match self {
             Self::Incomplete => Some("IncompleteBody"),

@@ -118,7 +118,7 @@ impl ReadConditions {
     }
 }
 
-/// Returns the time in whole seconds, like HTTP dates, so that a file's time can be compared with them.
+/// Returns the time in whole seconds, so that a file's time can be compared with HTTP dates.
 fn whole_seconds(time: SystemTime) -> Timestamp {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(since.as_secs())).into()
@@ -249,7 +249,8 @@ impl Encoding {
     }
 }
 
-/// Returns a range of an object's bytes as a stream. The bytes are read when the client needs them.
+/// Returns a range of an object's bytes as a stream. The bytes are read as the client consumes
+/// them.
 pub(super) async fn content_of(found: Found, bytes: ops::Range<u64>) -> S3Result<StreamingBlob> {
     let mut file = tokio::fs::File::from_std(found.file);
     file.seek(SeekFrom::Start(bytes.start)).await.map_err(S3Error::internal_error)?;

@@ -127,7 +127,7 @@ impl Service for Signed {
         let request = plain(request);
         let trailers = request.extensions().get::<Trailers>().cloned();
         let mut response = self.s3.call(request).await?;
-        // The library answers every content that ends with an error as an error of the server.
+        // The crate `s3s` responds to every content that ends with an error with a server error.
         if response.status().is_server_error()
             && let Some((code, message)) = trailers.and_then(|trailers| trailers.refusal())
         {
@@ -140,7 +140,8 @@ impl Service for Signed {
     }
 }
 
-/// Returns the response to a request whose content is wrong. The texts need no escapes in XML.
+/// Returns the response to a request whose content is invalid. `code` and `message` must not need
+/// escapes in XML.
 fn refusal(code: &str, message: &str) -> Response<Body> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
@@ -180,7 +181,7 @@ fn plain(request: Request<RequestBody>) -> Request<Body> {
     Request::from_parts(parts, body)
 }
 
-/// Returns the rest of a content coding without `aws-chunked`; `None` if there is none.
+/// Returns the content coding without `aws-chunked`; `None` if nothing remains.
 fn without_chunked(coding: &HeaderValue) -> Option<HeaderValue> {
     let codings = coding.to_str().ok()?.split(',').map(str::trim);
     let left: Vec<&str> = codings.filter(|coding| *coding != "aws-chunked").collect();

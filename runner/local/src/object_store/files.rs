@@ -204,7 +204,7 @@ impl ObjectStore {
         TemporaryFile { path, placed: false }
     }
 
-    /// Turns a written and synced temporary file into the object `key`, if `condition` holds.
+    /// Renames a written and synced temporary file to the object `key`, if `condition` holds.
     pub(super) fn place(
         &self,
         bucket: &str,
@@ -251,7 +251,8 @@ impl ObjectStore {
         let withdrawn = match known {
             Some(known) => description::write(sidecar, &self.temporary().path, key, vec![known]),
             None => fs::remove_file(sidecar).map(|()| {
-                // Fails if the folder has descriptions of other objects, which must be kept.
+                // The removal fails if the folder has descriptions of other objects, which must be
+                // kept.
                 let _kept = sidecar.parent().map(fs::remove_dir);
             }),
         };
@@ -260,7 +261,8 @@ impl ObjectStore {
             tracing::debug!(%error, key, "cannot remove the description of a rejected object");
         }
         for parent in relative.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
-            // Fails if the folder is not empty or was not created, which does not matter.
+            // The removal fails if the folder is not empty or was not created, which does not
+            // matter.
             let _kept = fs::remove_dir(folder.join(parent));
         }
     }
@@ -424,7 +426,8 @@ fn rename_into(
         match fs::rename(from, &path) {
             Ok(()) => return Ok(()),
             Err(error) => match error.kind() {
-                // A concurrent delete removed an empty folder between the two calls, so this retries.
+                // A concurrent delete removed an empty folder between the two calls, so the loop
+                // retries.
                 ErrorKind::NotFound => {}
                 ErrorKind::IsADirectory
                 | ErrorKind::DirectoryNotEmpty
@@ -493,7 +496,7 @@ fn remove_empty_folders(folder: &Path) {
     }
 }
 
-/// Makes the names in an object's folders durable, up to the bucket's folder.
+/// Syncs an object's folders, up to the bucket's folder, so that their entries are durable.
 fn sync_folders(folder: &Path, relative: &Path) -> Result<(), Error> {
     relative.ancestors().skip(1).try_for_each(|parent| sync_present_folder(&folder.join(parent)))
 }
@@ -511,8 +514,8 @@ fn sync_folder(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::disk("sync", folder))
 }
 
-/// Does nothing: on other systems a folder cannot be opened as a file, and the file system itself makes
-/// names durable.
+/// Does nothing: on this system a folder cannot be opened as a file, and the file system itself
+/// makes the entries of a folder durable.
 #[cfg(not(unix))]
 fn sync_folder(_folder: &Path) -> Result<(), Error> {
     Ok(())

@@ -56,7 +56,7 @@ pub(super) fn name_of(part: &str) -> String {
 }
 
 /// Returns the part of a key for a file name. Returns `None` for a name that `name_of` never returns,
-/// such as that of a file that a user copied into the folder.
+/// such as the name of a file that a user copied into the folder.
 pub(super) fn part_of(name: &str) -> Option<String> {
     let Some(escaped) = name.strip_prefix(ESCAPE) else {
         return is_plain(name).then(|| name.to_owned());

@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the expected page for a sorted set of keys, as S3's documentation defines it.
+    /// Returns the expected page for a sorted set of keys, according to S3's documentation.
     fn model(keys: &BTreeSet<String>, query: &Query) -> Page {
         let mut page = Page::default();
         for key in keys.iter().filter(|key| key.starts_with(&query.prefix)) {

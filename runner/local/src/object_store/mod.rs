@@ -52,7 +52,7 @@ pub enum Error {
         /// The name of the bucket.
         bucket: String,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("the key does not exist: key=`{key}`")]
     NoSuchKey {
         /// The key.
@@ -90,7 +90,7 @@ pub enum Error {
         checksum: &'static str,
     },
     /// The content was incomplete. Nothing was written.
-    #[error("the content is incomplete: {received} bytes arrived of {expected}")]
+    #[error("the content is incomplete: received {received} of {expected} bytes")]
     IncompleteBody {
         /// The number of announced bytes.
         expected: u64,
@@ -119,7 +119,7 @@ pub enum Error {
     #[error("the parts must be listed in ascending order")]
     InvalidPartOrder,
     /// A part other than the last is smaller than S3's minimum.
-    #[error("part={part} is smaller than 5 MiB and not the last")]
+    #[error("part={part} is smaller than 5 MiB, and only the last part may be")]
     PartTooSmall {
         /// The number of the part.
         part: i32,

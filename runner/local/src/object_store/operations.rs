@@ -235,7 +235,7 @@ impl S3 for Operations {
         let dto::DeleteObjectsInput { bucket, delete, .. } = req.input;
         let quiet = delete.quiet.unwrap_or(false);
         if delete.objects.len() > DELETE_KEYS_MAX {
-            return Err(s3_error!(MalformedXML, "at most {DELETE_KEYS_MAX} keys in one request"));
+            return Err(s3_error!(MalformedXML, "at most {DELETE_KEYS_MAX} keys per request"));
         }
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         self.blocking({

@@ -25,7 +25,7 @@ pub(super) struct ContentHeaders {
     pub(super) trailers: Option<Trailers>,
 }
 
-/// Writes a content to a temporary file, durably. After an error, no file is left.
+/// Writes a content to a temporary file, durably. After an error, the file is removed.
 pub(super) async fn receive(
     store: &ObjectStore,
     body: Option<StreamingBlob>,

@@ -1,4 +1,4 @@
-//! A store that notifies about new records: an idle shard is read at once.
+//! Tests with a store that notifies the poller of new records: an idle shard is read immediately.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Invoke for Counter {
     }
 }
 
-/// Writes one item, each time with another operation.
+/// Writes one item. `way` selects the operation.
 async fn write_one(client: &Client, table: &str, way: usize) {
     let key = AttributeValue::S(format!("item {way}"));
     match way {
@@ -58,7 +58,7 @@ async fn a_mapping_that_rests_reads_what_has_come() {
     let arn = described.table.unwrap().latest_stream_arn.unwrap();
     let mut settings = Settings::new("Mapping", "arn:function", &arn);
     assert_eq!(settings.table(), "orders");
-    // Longer than the test may take.
+    // The idle interval is longer than the test may take.
     settings.pace = Pace { idle_poll_ms: 3_600_000, ..Pace::of_told_store() };
     let folder = tempfile::tempdir().unwrap();
     let (count, mut counted) = watch::channel(0);

@@ -1,6 +1,6 @@
-//! Injects faults into a poller: into its invocations and its reads.
+//! Injects faults into the invocations and reads of a poller.
 //!
-//! The plan determines which fault occurs at which call. The mapping has no access to the plan.
+//! The plan determines the fault of each call. The mapping has no access to the plan.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -61,7 +61,7 @@ impl Chaos {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Turns the faults on or off, for all mappings. They begin on.
+    /// Turns the faults on or off, for all mappings. They are on at the start.
     pub fn switch(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl Chaos {
     }
 }
 
-/// `chaos seed=7 faults=3 (crash 1, split 2)`.
+/// Formats the seed and the faults, as in `chaos seed=7 faults=3 (crash 1, split 2)`.
 impl fmt::Display for Chaos {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "chaos seed={} faults={}", self.seed, self.faults())?;
@@ -184,8 +184,8 @@ impl MappingChaos {
     }
 }
 
-/// Returns the event with only its first records, at least one but not all; `None` if it has fewer than
-/// two.
+/// Returns the event with only its first records: at least one, but not all. Returns `None` if the
+/// event has fewer than two records.
 fn beginning(event: &[u8], draw: u64) -> Option<Bytes> {
     let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(event).ok()?;
     let records: Vec<Box<RawValue>> = serde_json::from_str(members.get("Records")?.get()).ok()?;

@@ -1,7 +1,7 @@
 //! Stores the checkpoints of mappings in files, one for each mapping and stream label.
 //!
-//! The mapping decides when a checkpoint advances. A file is replaced as a whole, so it always has one
-//! complete state, either the old or the new state.
+//! The mapping decides when a checkpoint advances. A file is replaced atomically, so it always has
+//! one complete state, either the old or the new state.
 //!
 //! `<folder>/<mapping>/<stream label>.json`, one JSON object in UTF-8:
 //!
@@ -78,7 +78,7 @@ pub enum CheckpointError {
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         format: u32,
     },
 }
@@ -239,7 +239,7 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
     let found = digest(envelope.body.get());
     if envelope.xxh3 != found {
         return Err(damaged(format!(
-            "the digest of its body is {found}, but should be {}",
+            "the digest of the file's body is {found}, but should be {}",
             envelope.xxh3
         )));
     }

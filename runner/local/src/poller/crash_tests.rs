@@ -1,4 +1,4 @@
-//! Runs the poller under `--chaos`, whose crashes make it resume from its checkpoints.
+//! Tests of the poller under `--chaos`: after each injected crash, it resumes from its checkpoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn chaos_delivers_everything_all_the_same() {
     assert_eq!(running.stop().await, RunEnd::Stopped);
 }
 
-/// Goal: a crash neither loses a count nor makes a discarded record look delivered.
+/// Goal: a crash loses no count, and a discarded record is not reported as delivered.
 #[tokio::test]
 async fn a_crash_keeps_the_counts_and_the_numbers_of_batches() {
     let mut bench = Bench::new(vec![("s1", open(1..=99))]).await;
@@ -34,7 +34,7 @@ async fn a_crash_keeps_the_counts_and_the_numbers_of_batches() {
     bench.settings.has_failure_destination = false;
     let chaos = Chaos::new(5);
     bench.chaos = Some(Arc::clone(&chaos));
-    // The first batch, so that every crash follows the discard.
+    // The record that always fails is in the first batch, so it is discarded before any crash.
     let function = Arc::new(FakeFunction { poison: vec![1], ..FakeFunction::default() });
     let mut running = bench.run(&function);
     let status = running.drain().await;
@@ -64,7 +64,8 @@ async fn a_crash_keeps_the_counts_and_the_numbers_of_batches() {
     let own = &history.mappings["Mapping"];
     assert!(own.discarded.is_some());
     assert!(own.attempts.iter().all(|attempt| !attempt.has_done_it()), "{:?}", own.attempts);
-    // Batches that a crash interrupted have no outcome, and are not shown as running.
+    // Batches that a crash interrupted have no outcome, and `explain` does not show them as
+    // running.
     for sequence in (1..=99).filter(|one| one % 5 != 0) {
         let history = history_of(Reader::open(folder.path()).unwrap(), &sequence.to_string());
         let own = &history.mappings["Mapping"];

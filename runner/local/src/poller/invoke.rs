@@ -14,8 +14,9 @@ pub use mapping::InvokeOutcome;
 /// A function that can be invoked synchronously with an event.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Invokes the function with an event (JSON text of at most 6 MB) and waits for its answer, its error or
-    /// its time-out. Called concurrently for several shards. `request` is the request id in the function's log.
+    /// Invokes the function with an event (JSON text of at most 6 MB) and waits for its response,
+    /// its error or its timeout. Called concurrently for several shards. `request` is the request
+    /// id in the function's log.
     ///
     /// A poller has no timeout, so the implementation must enforce the function's timeout, as a
     /// [`InvokeOutcome::FunctionError`].

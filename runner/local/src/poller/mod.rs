@@ -1,5 +1,5 @@
-//! The shell of an event source mapping: runs [`mapping`](mapping) with the real Streams API, a function, and
-//! checkpoints on disk.
+//! The I/O of an event source mapping: runs the crate [`mapping`](mapping) with the real Streams
+//! API, a function, and checkpoints on disk.
 //!
 //! The mapping decides which records are read, delivered, retried or discarded.
 

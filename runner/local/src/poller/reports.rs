@@ -41,7 +41,7 @@ pub struct Observed {
     pub now: Now,
     /// The number of events that were dropped before this one.
     pub missed: u64,
-    /// The request id of the invocation, if the command is one.
+    /// The request id of the invocation, if the command is an invocation.
     pub request: Option<Arc<str>>,
     /// The command of the mapping: `Invoke`, `DeliverFailure` or `Report`.
     pub command: Command,
@@ -51,8 +51,8 @@ pub struct Observed {
 pub(super) struct Reports {
     mapping_id: Arc<str>,
     events: Option<mpsc::Sender<Observed>>,
-    /// The reports that found no room but must not be dropped. Each report concerns records that the
-    /// mapping had in memory, so their number is bounded.
+    /// The reports that must not be dropped, and that wait because the channel was full. Each
+    /// report concerns records that the mapping had in memory, so their number is bounded.
     undropped: VecDeque<Observed>,
     missed: u64,
 }
@@ -62,7 +62,7 @@ impl Reports {
         Self { mapping_id, events, undropped: VecDeque::new(), missed: 0 }
     }
 
-    /// Reports a command, if it is of a reported kind.
+    /// Reports a command, if commands of its kind are reported.
     pub(super) fn take(&mut self, command: &Command, now: Now, request: Option<&Arc<str>>) {
         let Some(events) = &self.events else { return };
         if !matches!(
@@ -105,8 +105,8 @@ impl Reports {
     /// Returns when there is room for a waiting report.
     pub(super) async fn room(&self) {
         match &self.events {
-            // The reservation only waits for room and is dropped at once. There is no other sender that
-            // could use the room.
+            // The reservation only waits for room and is dropped immediately. No other sender can
+            // use the room.
             Some(events) if !self.undropped.is_empty() => drop(events.reserve().await),
             _ => pending().await,
         }
@@ -159,7 +159,8 @@ mod tests {
         })
     }
 
-    /// Goal: all discarded records are reported, however many there are at once. Other reports never wait.
+    /// Goal: all discarded records are reported, even if many are discarded together. Other reports
+    /// never wait.
     #[tokio::test]
     async fn what_is_given_up_waits_until_it_is_told() {
         let (sender, mut receiver) = mpsc::channel(2);

@@ -64,7 +64,7 @@ pub struct Poller<I, D, C> {
     pub arrivals: Option<Arrivals>,
     /// Receives the shards whose gap the operator accepts. The channel may be closed.
     pub accepted_gaps: mpsc::Receiver<ShardId>,
-    /// Becomes true, or is dropped, when the mapping must stop.
+    /// The stop signal: the mapping stops when the value becomes true or the sender is dropped.
     pub shutdown: watch::Receiver<bool>,
 }
 
@@ -117,9 +117,9 @@ pub fn tick_ms() -> u64 {
 /// Dropping the future is like killing the process: the next run redelivers unfinished records.
 ///
 /// # Errors
-/// A setting is out of bounds, checkpoints cannot be read, or could not be written for ten minutes, or the
-/// stream was missing for longer than the settings allow. Temporary errors (a store, function or destination
-/// that cannot be reached) are retried with back-off and shown in the status.
+/// A setting is out of bounds. Checkpoints cannot be read, or could not be written for ten minutes.
+/// The stream was missing for longer than the settings allow. Temporary errors (a store, function
+/// or destination that cannot be reached) are retried with back-off and shown in the status.
 pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
 where
     I: Invoke,
@@ -309,7 +309,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     /// Simulates a crash and a restart of the process: drops all work in progress, and resumes from the
     /// checkpoints on disk.
     async fn start_again(&mut self) -> Result<Input, RunError> {
-        // A save in progress cannot be cancelled, so this waits for it.
+        // A save in progress cannot be cancelled, so this call waits for the save.
         self.tasks.shutdown().await;
         self.iterators.clear();
         (self.unsaved, self.saving, self.save_failing) = (false, false, None);
@@ -365,7 +365,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     fn take_in_save(&mut self, saved: Result<(), CheckpointError>) -> Result<(), RunError> {
         let Err(error) = saved else {
             if self.save_failing.take().is_some() {
-                tracing::info!("mapping {}: the checkpoints are saved again", self.mapping_id);
+                tracing::info!("mapping {}: a retry saved the checkpoints", self.mapping_id);
             }
             return Ok(());
         };
@@ -407,7 +407,8 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
                 let chaos = self.chaos.clone();
                 self.tasks.spawn(async move {
-                    // The semaphore is never closed. If it were, only the limit would be lost.
+                    // The semaphore is never closed. A closed semaphore would only remove the
+                    // limit.
                     let _permit = permits.acquire_owned().await.ok();
                     let members = members.unwrap_or_default();
                     let payload = Bytes::from(event(&records, &members));

@@ -35,7 +35,7 @@ pub(super) struct Listing {
 
 /// The reason why the stream could not be listed.
 pub(super) enum DescribeFailure {
-    /// The store currently has no such stream.
+    /// The stream currently does not exist in the store.
     Missing(String),
     /// The mapping cannot use this stream, so retries would be futile.
     Beyond(String),
@@ -134,8 +134,8 @@ impl Stream {
             }
             ReadFrom::Latest => (ShardIteratorType::Latest, None),
             // `Iterator` continues after a page whose iterator the caller keeps. If the iterator is
-            // lost, this reads from the beginning, because the mapping skips records that it has already
-            // read.
+            // lost, the read begins at the oldest record, because the mapping skips records that it
+            // has already read.
             ReadFrom::TrimHorizon | ReadFrom::Iterator => (ShardIteratorType::TrimHorizon, None),
         };
         let request = self.client.get_shard_iterator().stream_arn(&self.arn);

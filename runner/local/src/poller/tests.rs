@@ -24,9 +24,9 @@ use mapping::{FilterCriteria, Phase, Settings, ShardId, Status};
 
 const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/2019-11-14T00:04:06.388";
 
-/// In the place of an error's code.
+/// In place of an error code: the response is not a page.
 const NO_PAGE: &str = "no page";
-/// Likewise: the call is never answered.
+/// In place of an error code: the call gets no response.
 const NO_ANSWER: &str = "no answer";
 
 /// One shard: its parent, whether it is closed, and the sequence numbers of its records.
@@ -177,11 +177,11 @@ async fn answer(
     let (status, body) = match answered {
         Ok(body) => (200, body),
         Err(code) if code == NO_ANSWER => std::future::pending().await,
-        // The answer is not from the stream but from something in between, such as a proxy.
+        // The response is not from the stream but from an intermediary, such as a proxy.
         Err(code) if code == NO_PAGE => (200, json!({ "Records": "none" })),
         Err(code) => {
             let name = format!("com.amazonaws.dynamodb.v20120810#{code}");
-            (400, json!({ "__type": name, "message": "as the test wants it" }))
+            (400, json!({ "__type": name, "message": "an error from the test" }))
         }
     };
     let response = Response::builder().status(status);
@@ -189,13 +189,13 @@ async fn answer(
     Ok(response.body(Full::new(Bytes::from(body.to_string()))).unwrap())
 }
 
-/// A function that records its batches and returns the answers that the test sets.
+/// A function that records its batches and returns the responses that the test sets.
 #[derive(Default)]
 pub(super) struct FakeFunction {
     pub(super) batches: Mutex<Vec<Vec<u64>>>,
-    /// The records that it always reports as failed.
+    /// The records that the function always reports as failed.
     pub(super) poison: Vec<u64>,
-    /// Whether it never answers.
+    /// Whether the function never responds.
     pub(super) hangs: bool,
 }
 
@@ -270,7 +270,7 @@ impl Bench {
         settings.has_failure_destination = true;
         settings.pace.idle_poll_ms = 5;
         settings.pace.describe_ms = 50;
-        // What the stream here says is final.
+        // The mapping ends at the first error about a missing stream.
         settings.pace.missing_ms = 0;
         settings.pace.retry.base_ms = 5;
         settings.pace.unreachable.base_ms = 5;
@@ -356,7 +356,7 @@ async fn follows_a_stream_through_its_shards() {
     running.drain().await;
     assert_eq!(function.delivered()[known..], [51, 52]);
 
-    // A run that was stopped has left nothing to the next one.
+    // The stopped run has processed all records, so the next run has none to deliver.
     assert_eq!(running.stop().await, RunEnd::Stopped);
     let next = Arc::new(FakeFunction::default());
     let mut running = bench.run(&next);
@@ -392,7 +392,7 @@ async fn what_is_given_up_is_stored_before_the_shard_goes_on() {
     let mut running = bench.run(&function);
     let status = running.drain().await;
     assert_eq!(status.totals.done + status.totals.discarded, 5);
-    assert_eq!(status.totals.failures, 3, "a batch, then the rest twice");
+    assert_eq!(status.totals.failures, 3, "one failure of the batch, two of its rest");
     let objects = bench.failures.0.lock().unwrap();
     assert_eq!(objects.len(), 2, "the first attempt to store was refused");
     assert_eq!(objects[0], objects[1]);
@@ -427,11 +427,11 @@ async fn passing_errors_pass() {
     assert_eq!(function.delivered(), [1, 2, 3, 4, 6, 7, 8, 9]);
 }
 
-/// Goal: a connection that dies without an error blocks neither a shard nor the listing.
+/// Goal: a connection that hangs without an error blocks neither a shard nor the listing.
 #[tokio::test]
 async fn a_call_that_is_never_answered_is_made_again() {
     let mut bench = Bench::new(vec![("s1", open([1, 2, 3, 4]))]).await;
-    // Long enough for a call that is answered; one that is cut short is made again as well.
+    // The timeout is long enough for most responses. A call that times out is retried anyway.
     bench.settings.pace.call_ms = 300;
     bench.stream.lock().unwrap().errors = BTreeMap::from([
         ("DescribeStream", vec![NO_ANSWER]),
@@ -464,7 +464,7 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     bench.stream.lock().unwrap().errors.clear();
     running.wait_for(|status| status.unsaved).await;
     bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
-    // Until a listing after the one that it began with.
+    // Waits until the mapping has listed the shards again.
     let before = bench.stream.lock().unwrap().calls.len();
     while bench.stream.lock().unwrap().calls.len() < before + 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -480,7 +480,8 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     assert_eq!(function.delivered(), [4]);
 }
 
-/// Goal: a stream that is missing for a short time, as with keys of another account, ends no mapping.
+/// Goal: a stream that is missing for a short time, as with keys of another account, does not end
+/// the mapping.
 #[tokio::test]
 async fn a_stream_that_is_missing_may_come_back() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
@@ -523,7 +524,7 @@ async fn a_disabled_stream_is_worked_off_to_its_end() {
     assert_eq!(function.delivered(), [1, 2]);
 }
 
-/// Goal: a disk that fails for a short time ends no mapping and loses no record.
+/// Goal: if the disk fails for a short time, the mapping continues and loses no record.
 #[tokio::test]
 async fn checkpoints_that_cannot_be_saved_are_saved_later() {
     let bench = Bench::new(vec![("s1", open([1, 2]))]).await;
@@ -550,7 +551,7 @@ async fn checkpoints_that_cannot_be_saved_are_saved_later() {
 #[tokio::test]
 async fn a_stream_that_is_gone_is_no_gap() {
     let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
-    // The shards are read long before the stream would be described again.
+    // With this long interval, the stream is not described again during the test.
     bench.settings.pace.describe_ms = 600_000;
     let mut running = bench.run(&Arc::new(FakeFunction::default()));
     running.drain().await;

@@ -11,7 +11,8 @@ use super::log::{self, Batch};
 /// The batches that mappings discarded since a given time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
-    /// Their failure objects, oldest first, each once: keys in a bucket, or files of queues and topics.
+    /// The failure objects of these batches, without duplicates and oldest first: keys in a bucket,
+    /// or files of queues and topics.
     pub objects: Vec<String>,
     /// The number of failure objects whose records were all redriven and processed.
     pub done: usize,
@@ -19,18 +20,20 @@ pub struct Discarded {
     pub without_object: usize,
 }
 
-/// The maximum number of batches that are named. A few are enough to begin with.
+/// The maximum number of batches that are named. An operator needs only a few to begin with.
 const NAMED_MAX: usize = 3;
 
 /// The batches that a mapping discarded in the last run of `weir up`, and that were not redriven and
 /// processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftBatches {
-    /// The sequence numbers of the first ones: of the record, or of the first and the last one.
+    /// The first batches, each named by the sequence number of its record, or of its first and last
+    /// record.
     pub named: Vec<String>,
-    /// Whether there are more.
+    /// Whether there are more batches than named.
     pub has_more: bool,
-    /// When the first of them that has a failure object was discarded, in milliseconds since 1970.
+    /// The time in milliseconds since 1970 at which the first batch with a failure object was
+    /// discarded.
     pub kept_since_ms: Option<i64>,
 }
 
@@ -51,8 +54,8 @@ impl LeftBatches {
     }
 }
 
-/// Finds, by mapping, the batches that were discarded in the last run of `weir up` and are left. It reads
-/// the whole journal. Without a readable journal, it finds none.
+/// Finds, by mapping, the batches that were discarded in the last run of `weir up` and have not
+/// been redriven and processed. Reads the complete journal. Without a readable journal, finds none.
 #[must_use]
 pub fn left(directory: &Path) -> BTreeMap<String, LeftBatches> {
     let redrives = log::read(directory);

@@ -36,7 +36,7 @@ pub struct Redrive {
 }
 
 impl Redrive {
-    /// Returns whether a record was processed; `None` if it was not redriven.
+    /// Returns whether this redrive processed a record; `None` if it did not include the record.
     #[must_use]
     pub fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
         let is_own =
@@ -55,7 +55,7 @@ pub struct Batch<'b> {
     pub stream: &'b str,
     /// The shard.
     pub shard: &'b str,
-    /// The time when it was discarded, in milliseconds since 1970.
+    /// The time when the batch was discarded, in milliseconds since 1970.
     pub at_ms: i64,
     /// The first record.
     pub first: &'b str,
@@ -111,14 +111,14 @@ pub fn read(directory: &Path) -> Vec<Redrive> {
 /// The numbers of a mapping's discarded records and of its redriven records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Redriven {
-    /// The number of records that were discarded in the last run, as far as the journal goes back.
+    /// The number of records that were discarded in the last run and are still in the journal.
     pub discarded: u64,
     /// The number of these records that were redriven and processed.
     pub done: u64,
 }
 
-/// Returns, by mapping, the records that were discarded in the last run of `weir up`, and those redriven
-/// since.
+/// Returns the numbers of discarded and redriven records of each mapping in the last run of `weir
+/// up`.
 #[must_use]
 pub fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);

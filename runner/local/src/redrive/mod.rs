@@ -1,7 +1,8 @@
 //! Invokes a function again with the records of a failure object.
 //!
-//! The function gets the same records as before, and its effects are idempotent. The failure object
-//! is kept; the operator decides when to delete it. `weir streams redrive` and the console use this module.
+//! The function gets the same records as in the failed attempt, so its effects must be idempotent.
+//! The failure object is kept; the operator decides when to delete it. `weir streams redrive` and
+//! the console use this module.
 
 pub mod discarded;
 pub mod log;
@@ -23,7 +24,8 @@ use client::running::Running;
 use client::shards::{self, Place, Refusal, Start};
 use mapping::{self, Answer, FilterCriteria, Record, SequenceNumber, read_answer};
 
-/// The maximum number of pages that are read to find the records again. A batch has up to 10,000 records.
+/// The maximum number of pages that are read to find the records in the stream. A batch has up to
+/// 10,000 records.
 const PAGES_MAX: usize = 1_000;
 
 /// The number of consecutive empty pages after which the search ends. A shard in DynamoDB has periods without
@@ -49,15 +51,16 @@ pub struct Redriven {
     pub last: Option<String>,
     /// The number of records at the beginning that the function processed; `None` if it was not invoked.
     pub done: Option<usize>,
-    /// Why the answer of the function cannot be used, if it cannot; empty if the function itself failed.
+    /// The reason why the response of the function is invalid; `None` if it is valid. The reason is
+    /// empty if the function itself failed.
     pub fault: Option<String>,
     /// The first record to retry.
     pub retry: Option<String>,
-    /// What the function returned; empty if it was not invoked.
+    /// The response of the function; empty if it was not invoked.
     pub answer: Bytes,
     /// The request id of the invocation.
     pub request_id: String,
-    /// The reason why this redrive could not be recorded, if it could not.
+    /// The reason why this redrive could not be recorded; `None` if it was recorded.
     pub unrecorded: Option<String>,
 }
 
@@ -92,7 +95,7 @@ pub enum RedriveError {
         /// The reason.
         reason: String,
     },
-    /// Something is wrong or cannot be reached; correct it and try again.
+    /// Any other failure. A retry may succeed after the operator corrects the cause.
     #[error(transparent)]
     Failed(#[from] Failure),
 }
@@ -109,13 +112,13 @@ pub async fn redrive(
 ) -> Result<Redriven, RedriveError> {
     let text = read_object(running, object).await?;
     let document: Value =
-        serde_json::from_slice(&text).context(|| format!("`{object}` is no failure object"))?;
+        serde_json::from_slice(&text).context(|| format!("`{object}` is not a failure object"))?;
     let function = document
         .pointer("/requestContext/functionArn")
         .and_then(Value::as_str)
         .and_then(|arn| arn.split(":function:").nth(1))
         .map(|name| name.split(':').next().unwrap_or(name).to_owned())
-        .ok_or_else(|| fatal!("`{object}` is no failure object: it names no function"))?;
+        .ok_or_else(|| fatal!("`{object}` is not a failure object: it names no function"))?;
     let mapping = Mapping::of(running, &document);
     let records = match document.get("payload") {
         Some(payload) => of_payload(payload)?,
@@ -245,7 +248,7 @@ const GONE: &str = "the stream no longer has all of its records (it keeps them f
 /// Reads the records again by shard and sequence numbers.
 ///
 /// # Errors
-/// The stream cannot be read; a refusal if it no longer has the records.
+/// The stream cannot be read. A refusal if the stream no longer has the records.
 async fn from_stream(
     running: &Running,
     document: &Value,
@@ -294,8 +297,9 @@ async fn from_stream(
     Ok(Records { event: Bytes::from(mapping::event(&records, "")), sequences })
 }
 
-/// Selects the records of a batch from those between its first and its last one. They are the records that
-/// the journal names. Without the journal, they are all that pass the filter, if these are `count`.
+/// Selects the records of a batch from the records between its first and its last record. The
+/// journal names the records of the batch. Without the journal, the batch has all records that pass
+/// the filter, if their number is `count`.
 fn of_batch(
     mut records: Vec<Record>,
     batch: Option<&[String]>,
@@ -311,8 +315,8 @@ fn of_batch(
     }
     if records.len() > count {
         return Err(refused!(
-            "the stream has {} records between its first and its last one, and {count} were in the batch; \
-             the journal no longer says which",
+            "the stream has {} records between the batch's first and last record, but the batch had {count}; \
+             the journal no longer lists them",
             records.len()
         ));
     }
@@ -378,7 +382,7 @@ mod tests {
         let filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let batch = ["10", "14"].map(str::to_owned);
         let gone = ["10", "14", "18"].map(str::to_owned);
-        let more = "the stream has 3 records between its first and its last one, and 2 were in the batch; the journal no longer says which";
+        let more = "the stream has 3 records between the batch's first and last record, but the batch had 2; the journal no longer lists them";
         let cases = [
             (Some(&batch[..]), 2, Ok("10 14")),
             (Some(&gone[..]), 3, Err(GONE)),

@@ -1,7 +1,8 @@
-//! Determines why a running `weir up` cannot write its status or its journal. The status has the reason;
-//! a status that is too old shows that it cannot be written.
+//! Determines why a running `weir up` cannot write its status or its journal. The status file
+//! contains the journal's error. A status file that is too old shows that the file itself cannot be
+//! written.
 //!
-//! It does not check whether `weir up` is running.
+//! This module does not check whether `weir up` is running.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use super::{FILE, machine_ms, read};
 /// busy machine.
 const AGE_MS_MAX: i64 = 10_000;
 
-/// Returns what prevents the `weir up` of a data folder from writing, and how to fix it.
+/// Returns the reason why the `weir up` of a data folder cannot write, and its fix.
 #[must_use]
 pub fn now(directory: &Path) -> Option<String> {
     of(read(directory).as_ref(), directory, machine_ms())

@@ -1,7 +1,7 @@
 //! The status of a running system: the progress of each mapping, shard by shard.
 //!
 //! `weir up` writes it to a small file, and `weir status` and the console read the file. They therefore add no
-//! load to the system. This module shows nothing.
+//! load to the system. This module prints nothing.
 
 pub mod hindrance;
 mod targets;
@@ -24,9 +24,9 @@ use template::diagnostic::similar;
 
 /// The interval at which `weir up` writes the file.
 pub const PERIOD: Duration = Duration::from_millis(500);
-/// The time in milliseconds for which a shard counts as caught up after its end was seen. After it, the next
-/// read has had no answer for too long. It is the time of twenty reads of an idle shard on AWS, and of more
-/// here.
+/// The time in milliseconds for which a shard counts as caught up after a read reached its end. If
+/// no later read succeeds within this time, reads are probably blocked. It is the time of twenty
+/// reads of an idle shard on AWS; the local store is read more often.
 const TIP_MS_MAX: u64 = 5_000;
 
 /// The file below the data folder.
@@ -34,7 +34,7 @@ const FILE: &str = "status.json";
 
 /// Deletes the status file of an earlier run.
 pub fn forget(directory: &Path) {
-    // If the file cannot be removed, `keep` overwrites it at once.
+    // If the file cannot be removed, `keep` overwrites it immediately.
     let _ = std::fs::remove_file(directory.join(FILE));
 }
 
@@ -45,7 +45,7 @@ pub async fn keep(system: &System, directory: &Path) {
     let mut is_told = false;
     loop {
         let text = format!("{}\n", describe(system));
-        // Renaming replaces the file atomically. A failed write is repeated in the next period.
+        // Renaming replaces the file atomically. A failed write is retried in the next period.
         let written = match tokio::fs::write(&part, &text).await {
             Ok(()) => tokio::fs::rename(&part, &path).await,
             failed => failed,
@@ -54,7 +54,7 @@ pub async fn keep(system: &System, directory: &Path) {
             && !is_told
         {
             tracing::warn!(
-                "cannot write `{}`: {error}; until it can, `weir status` and `weir streams explain` show an old state",
+                "cannot write `{}`: {error}; until a write succeeds, `weir status` and `weir streams explain` show an old state",
                 path.display()
             );
         }
@@ -70,7 +70,7 @@ pub fn machine_ms() -> i64 {
 }
 
 fn describe(system: &System) -> Value {
-    // The values of the status are from between this time and the next one.
+    // The values of the status are read at `taken_ms` or later.
     let taken_ms = machine_ms();
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {
@@ -124,7 +124,7 @@ fn describe(system: &System) -> Value {
     })
 }
 
-/// Describes a name of a filter that no item has, with the existing name that was probably meant.
+/// Describes an attribute name in a filter that no item has, with the most similar existing name.
 fn unknown_name(unknown: &UnknownName) -> String {
     let meant = similar(&unknown.name, unknown.known.iter().map(String::as_str));
     let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
@@ -165,7 +165,7 @@ fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
     }
 }
 
-/// Returns the number of waiting records in the file, for each mapping that has some.
+/// Returns the number of waiting records in the status file, for each mapping with waiting records.
 pub fn waiting(directory: &Path) -> Vec<(String, u64)> {
     let status = read(directory).unwrap_or_default();
     let of_shard = |shard: &Value| {
@@ -195,7 +195,7 @@ pub fn is_disabled(status: &Value, mapping: &str) -> bool {
 /// Returns the last status of a running system, with the number of redriven records.
 ///
 /// # Errors
-/// The system has not written one yet.
+/// The system has not written a status yet.
 pub fn last(directory: &Path) -> Result<Value> {
     let mut status = read(directory).ok_or_else(|| {
         let why = hindrance::now(directory);
@@ -216,8 +216,8 @@ pub fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String
     for mapping in mappings.into_iter().flatten() {
         let own = mapping.get("mapping").and_then(Value::as_str);
         let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
-        // If the journal lacks some discarded records, the number of redriven ones is unknown and counts as
-        // 0.
+        // If the journal lacks some discarded records, the number of redriven records is unknown
+        // and counts as 0.
         let has_all = discarded(mapping) == Some(own.discarded);
         let done = if has_all { own.done } else { 0 };
         if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
@@ -226,7 +226,7 @@ pub fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String
     }
 }
 
-/// Returns the array with a name; an empty one if it is absent.
+/// Returns the array with this name; an empty array if it is absent.
 #[must_use]
 pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)

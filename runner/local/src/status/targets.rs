@@ -1,8 +1,8 @@
-//! The tables and buckets to which the functions of a template lead, as far as the template says it.
+//! The tables and buckets that the functions of a template write to, according to the template.
 //!
-//! A function finds its tables and buckets in its environment, so those that its environment names are its
-//! targets, except the buckets for failed records, and the tables whose streams invoke it. One of these is a
-//! target too if the function's policies let it write there.
+//! A function finds its tables and buckets in its environment variables, so they are its targets.
+//! Buckets for failed records are not targets. A table whose stream invokes the function is a
+//! target only if the function's policies allow it to write to the table.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn words(value: &str) -> impl Iterator<Item = &str> {
     value.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-.".contains(letter)))
 }
 
-/// Returns the place for the discarded records of a mapping; null without one.
+/// Returns the destination of a mapping's discarded records; null if it has none.
 pub(super) fn of_failures(stack: &Stack, mapping: &str) -> Value {
     let mapping = stack.mappings.iter().find(|it| it.logical_id == mapping);
     match mapping.and_then(|mapping| mapping.on_failure.as_ref()) {
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(targets("ArchiveFunction"), ["archive-bucket"]);
         assert_eq!(targets("CountersFunction"), ["totals"]);
         assert_eq!(targets("VersionsFunction"), ["movies-history"]);
-        // Both also invoke the function.
+        // The streams of both tables also invoke the function.
         assert_eq!(targets("FanOutFunction"), ["order-lines", "fan-out-jobs"]);
         let archive = stack.mappings.iter().find(|it| it.function == "ArchiveFunction").unwrap();
         assert_eq!(of_failures(&stack, &archive.logical_id)["kind"], "bucket");

@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// The endpoint is known even if no server answers.
+    /// Goal: the endpoint is known even if no server responds.
     #[tokio::test]
     async fn the_address_is_heard_from_the_first_request() {
         let heard = ObservedAddress::default();

@@ -1,7 +1,7 @@
 //! The store on which a template runs: the local store in this process, or DynamoDB.
 //!
-//! On AWS, `weir up` itself creates and changes no resource, so a missing table is an error. There, the
-//! time is that of DynamoDB's responses.
+//! On AWS, `weir up` itself creates and changes no resource, so a missing table is an error. On
+//! AWS, the time is taken from DynamoDB's responses.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

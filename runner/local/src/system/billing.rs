@@ -1,6 +1,7 @@
 //! Sets the billing mode of a table as in the template: on-demand, or with provisioned units.
 //!
-//! An index of an on-demand table is on demand, too. An index of a provisioned table has its own units.
+//! An index of an on-demand table is also on-demand. An index of a provisioned table has its own
+//! units.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{

@@ -1,8 +1,8 @@
 //! The functions of a template: builds their binaries, finds interpreters for handlers in Python and
 //! Node, and prepares each function for invocation.
 //!
-//! A binary is started for its function's first invocation. A handler in Python or Node is also loaded once
-//! at the start, to report a handler that cannot be loaded before a record needs it.
+//! A binary is started for its function's first invocation. A handler in Python or Node is also
+//! loaded once at the start, so that a broken handler is reported before a record needs it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ async fn binaries(stack: &Stack, template_folder: &Path) -> Result<BTreeMap<Stri
             "building {names} (the first build also compiles the dependencies, which takes some minutes)"
         ),
         false => {
-            tracing::info!("using {names} from the folder of weir, because there are no sources");
+            tracing::info!("using {names} from the folder of `weir`, because they have no sources");
         }
     }
     let mut progress = |line: &str| tracing::info!("  {line}");
@@ -139,7 +139,7 @@ pub(crate) fn check_handlers(functions: &BTreeMap<String, Arc<Function>>) -> Joi
     let is_script = |function: &Function| function.settings().script.is_some();
     let scripts = functions.iter().filter(|(_, function)| is_script(function));
     let scripts: Vec<_> = scripts.map(|(id, function)| (id.clone(), function.clone())).collect();
-    // One after the other, because invocations need the processor, too.
+    // Handlers are loaded sequentially, because invocations need the processor, too.
     tokio::spawn(async move {
         for (id, function) in scripts {
             if let Some(reason) = function.start_failure().await {
@@ -208,7 +208,7 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
 }
 
 /// Returns an observer that logs process events, mostly at debug level. Mappings report the events that
-/// users must know.
+/// users must see.
 fn observer() -> Observer {
     Arc::new(|event: &Event<'_>| match event {
         Event::ProgramChanged { function } => tracing::info!(

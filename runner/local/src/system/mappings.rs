@@ -26,7 +26,8 @@ use client::output::counted;
 use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status};
 use template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
-/// The maximum number of shards that wait to continue after a gap. Further shards are found again later.
+/// The maximum number of shards that wait to continue after a gap. A later status reports further
+/// shards again.
 const GAPS_MAX: usize = 16;
 /// The maximum number of a mapping's reports that wait to be shown. Further reports are counted and
 /// dropped.
@@ -63,7 +64,7 @@ pub(crate) struct RunningMapping {
     status: watch::Receiver<Status>,
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// How the mapping ended; empty while it runs.
+    /// The result of the mapping; empty while it runs.
     end: Arc<OnceLock<Result<RunEnd>>>,
 }
 
@@ -121,7 +122,7 @@ impl RunningMapping {
 
     /// Stops the mapping after its work in progress. On return, its checkpoints are on disk.
     pub(crate) async fn stop(self) {
-        // Fails if the mapping has already ended, which does not matter.
+        // The send fails if the mapping has already ended, which does not matter.
         let _ = self.shutdown.send(true);
         if self.task.await.is_err() {
             tracing::warn!("mapping `{}` did not stop cleanly", self.name);

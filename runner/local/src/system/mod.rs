@@ -52,11 +52,11 @@ const PLACES_SHOWN: usize = 2;
 pub struct Options {
     /// The data folder.
     pub directory: PathBuf,
-    /// The port of the store; 0 picks a free one.
+    /// The port of the store; 0 picks a free port.
     pub store_port: u16,
-    /// The port of the S3 endpoint; 0 picks a free one.
+    /// The port of the S3 endpoint; 0 picks a free port.
     pub object_store_port: u16,
-    /// The port of Lambda's Invoke API; 0 picks a free one.
+    /// The port of Lambda's Invoke API; 0 picks a free port.
     pub invoke_port: u16,
     /// Whether to deliver each successful batch a second time.
     pub duplicate_deliveries: bool,
@@ -180,8 +180,8 @@ impl System {
         if let Some(splits) = self.splits {
             splits.abort();
         }
-        // Stops them concurrently. Each may take as long as its current invocation, and starts no new
-        // invocation.
+        // The mappings stop concurrently. Each may take as long as its current invocation, and
+        // starts no new invocation.
         let mappings = self.mappings.into_iter().map(RunningMapping::stop);
         futures::join!(self.schedules.stop(), futures::future::join_all(mappings));
         if let Some(chaos) = self.chaos {
@@ -269,7 +269,8 @@ impl System {
         self.chaos.clone()
     }
 
-    /// Returns the reason why the journal cannot be written, and what to do about it; `None` if it can.
+    /// Returns the reason why the journal cannot be written, and its fix; `None` if it can be
+    /// written.
     #[must_use]
     pub fn journal_fault(&self) -> Option<String> {
         self.journal.as_ref().map_or_else(|fault| Some(fault.to_string()), Journal::fault)
@@ -301,8 +302,8 @@ impl System {
             .ok_or_else(|| missing("environment variable", &format!("{function}.{variable}")))
     }
 
-    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether there was
-    /// such an instance.
+    /// Kills an instance of a function during an invocation, with `kill -9`. Returns whether an
+    /// instance was killed.
     #[must_use]
     pub fn kill_working_instance(&self, function: &str) -> bool {
         let working = self.mappings.iter().any(|m| m.function() == function && m.is_invoking());
@@ -445,8 +446,8 @@ fn show_not_emulated(stack: &Stack) {
     for (reason, places) in stack.not_emulated_by_reason() {
         let first = places.get(..PLACES_SHOWN).unwrap_or(&places).join(", ");
         match places.len().saturating_sub(PLACES_SHOWN) {
-            0 => tracing::info!("not here: {reason}: {first}"),
-            more => tracing::info!("not here: {reason}: {first} and {more} more"),
+            0 => tracing::info!("not emulated: {reason}: {first}"),
+            more => tracing::info!("not emulated: {reason}: {first} and {more} more"),
         }
     }
     if !stack.not_emulated.is_empty() {

@@ -3,8 +3,8 @@
 //!
 //! If an advance of the clock skips several scheduled times, the function is invoked once for all of them. A
 //! rate counts from the start of `weir up`, and times at which `weir up` was not running are skipped. A
-//! failed invocation is retried as often as the template says. Retries that are waiting when `weir up` ends
-//! are lost.
+//! failed invocation is retried as often as the template specifies. Retries that are waiting when
+//! `weir up` ends are lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Lambda waits a minute before the second attempt of an asynchronous invocation, and two minutes before
 /// the third (AWS Lambda guide, "How Lambda handles errors and retries with asynchronous invocation").
-/// Here the waits are measured by the store's clock.
+/// `weir` measures the waits by the store's clock.
 const RETRY_WAIT_MS: i64 = 60_000;
 
 /// The maximum number of invocations of one schedule that wait for a retry. A schedule that runs every
@@ -87,15 +87,15 @@ struct Invocation {
     attempts: u32,
 }
 
-/// The failed invocations that are retried as Lambda retries asynchronous ones.
+/// The failed invocations, which are retried as Lambda retries asynchronous invocations.
 struct Retries {
     waiting: Vec<Invocation>,
     retries_max: u32,
 }
 
 impl Retries {
-    /// Keeps a failed invocation for a retry. Returns the time until then, or `None` if this was the last
-    /// attempt.
+    /// Keeps a failed invocation for a retry. Returns the time until the retry, or `None` if this
+    /// was the last attempt.
     fn failed(&mut self, mut invocation: Invocation, now_ms: i64) -> Option<i64> {
         let attempts = invocation.attempts;
         if attempts > self.retries_max || self.waiting.len() >= WAITING_MAX {

@@ -1,5 +1,5 @@
-//! Tests of a template's tables and indexes on a store in this process: they are created, found again,
-//! extended, and refused.
+//! Tests of a template's tables and indexes on a store in this process. They are created, found on
+//! a second start, extended, and refused if they cannot be changed.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveStatus};
@@ -101,7 +101,7 @@ async fn a_table_that_is_there_gets_the_global_indexes_that_it_lacks_with_its_it
     carry_out(&served.client, &tables(INDEXED)).await.unwrap();
     let weir = AttributeValue::S("Weir".to_owned());
     assert_eq!(names(&served.client, "by-director", "director", weir).await.len(), 1);
-    // A template with fewer indexes removes none.
+    // A template with fewer indexes removes no index.
     carry_out(&served.client, &tables(PLAIN)).await.unwrap();
     let seven = AttributeValue::N("7".to_owned());
     assert_eq!(names(&served.client, "by-rank", "rank", seven).await.len(), 1);
@@ -155,7 +155,7 @@ async fn a_ttl_that_the_template_no_longer_has_is_switched_off_and_another_attri
         carry_out(&served.client, &until).await.unwrap();
         let on = (TimeToLiveStatus::Enabled, Some("until".to_owned()));
         assert_eq!(time_to_live(&served.client).await, on);
-        // If TTL already is as the template says, nothing changes.
+        // If TTL is already set as in the template, nothing changes.
         carry_out(&served.client, &until).await.unwrap();
         let other = carry_out(&served.client, &with("{AttributeName: gone, Enabled: true}")).await;
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Creates the tables of a template in any store.
 //!
 //! This module never removes or replaces a table or an index: an existing table with a different key is an
-//! error. It changes billing mode, throughput and TTL to those of the template, as CloudFormation does.
+//! error. It sets billing mode, throughput and TTL as in the template, as CloudFormation does.
 
 use std::collections::BTreeMap;
 

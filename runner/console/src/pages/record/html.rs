@@ -52,7 +52,7 @@ fn summary(view: &View, table: &str) -> Markup {
             @if let Some(keys) = keys { (key(keys)) }
             @if !shard.is_empty() { " in shard " code { (shard) } }
         }
-        @if let Some(why) = &view.absence { (message::note(&format!("From the journal alone: {why}."))) }
+        @if let Some(why) = &view.absence { (message::note(&format!("From the journal only: {why}."))) }
     }
 }
 

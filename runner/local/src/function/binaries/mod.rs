@@ -1,10 +1,10 @@
 //! Builds the functions' binaries with cargo, or finds them in the folder of `weir`.
 //!
-//! A package of Weir's own workspace is built with the profile of the running `weir` and into its target
-//! folder, so that shared dependencies are compiled once. Any other package is built in its own target
-//! folder, as `cargo build` in that package does. Its binary can therefore replace no program of Weir or
-//! of another project, and `weir up` notices a rebuild by the user. An installed `weir` without a
-//! package's sources uses the binary in its own folder.
+//! A package of Weir's own workspace is built with the profile of the running `weir`, into its
+//! target folder. Shared dependencies are therefore compiled only once. Any other package is built
+//! in its own target folder, as `cargo build` in that package does. Its binary therefore cannot
+//! replace a program of Weir or of another project, and `weir up` notices a rebuild by the user. An
+//! installed `weir` without a package's sources uses the binary in its own folder.
 
 mod metadata;
 
@@ -244,8 +244,8 @@ impl Build {
 /// The package that builds a binary.
 struct Maker {
     manifest: PathBuf,
-    /// Whether the package must be built alone, because another member of its workspace has a binary of the
-    /// same name.
+    /// Whether the package must be built separately, because another member of its workspace has a
+    /// binary of the same name.
     is_alone: bool,
 }
 

@@ -38,8 +38,8 @@ fn the_target_folder_and_profile_are_those_of_the_program() {
     }
 }
 
-/// Returns a `weir` as cargo would build it into `target` of the folder, from the workspace in `checkout` of
-/// the folder.
+/// Returns a running `weir` as if cargo had built it. The workspace is `checkout` and the target
+/// folder is `target`, both below `folder`.
 fn program(folder: &Path) -> Program {
     let path = folder.join("target/debug/weir");
     fs::create_dir_all(path.with_file_name(".fingerprint")).unwrap();
@@ -95,7 +95,7 @@ async fn members_of_the_own_workspace_are_built_where_the_program_was_built() {
     assert!(error.text(false).contains("name"), "{error}");
 }
 
-/// The packages of two projects have equal names, or the names of Weir's own programs.
+/// Method: the packages of two projects have equal names, or the names of Weir's own programs.
 #[tokio::test]
 async fn other_projects_replace_neither_each_other_nor_programs_of_weir() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ async fn the_owners_own_build_compiles_nothing_again_and_replaces_the_file_that_
     assert_eq!(printed(path), "two");
 }
 
-/// The packages are separate, or members of one workspace. They are also built again.
+/// Method: the packages are separate, or members of one workspace. The test also rebuilds them.
 #[tokio::test]
 async fn binaries_of_one_name_do_not_take_each_others_place() {
     for is_workspace in [false, true] {
@@ -173,7 +173,7 @@ async fn binaries_of_one_name_do_not_take_each_others_place() {
             let said = all.each_ref().map(|wanted| printed(&built[wanted]));
             assert_eq!(said, ["one", "two"], "workspace: {is_workspace}");
         }
-        // The template may name only one of them.
+        // The template may name only one of these binaries.
         let one = &all[..1];
         let built = build_for(&program, one, &mut |_| {}).await.unwrap();
         assert_eq!(printed(&built[&all[0]]), "one", "workspace: {is_workspace}");
@@ -185,7 +185,7 @@ async fn binaries_of_one_name_do_not_take_each_others_place() {
     }
 }
 
-/// `.cargo/config.toml` sets the shared folder. It may also be Weir's own target folder.
+/// Method: `.cargo/config.toml` sets the shared folder, which may also be Weir's own target folder.
 #[tokio::test]
 async fn projects_that_share_a_target_folder_keep_their_programs() {
     for shared in ["shared", "target"] {

@@ -32,7 +32,7 @@ pub enum Error {
         wanted: String,
         /// The programs that were searched on `PATH`.
         tried: String,
-        /// What to install.
+        /// The advice about what to install.
         help: &'static str,
     },
     /// The handler's dependencies could not be installed.
@@ -81,8 +81,8 @@ impl Folders<'_> {
     }
 }
 
-/// Finds or installs everything that the handlers in Python or Node need. Returns how to start each handler,
-/// by logical id.
+/// Finds or installs everything that the handlers in Python or Node need. Returns the launch
+/// settings of each handler, by logical id.
 ///
 /// # Errors
 /// An interpreter is missing, or a package cannot be installed.

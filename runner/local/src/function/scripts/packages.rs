@@ -61,8 +61,8 @@ fn has_installed(folder: &Path) -> bool {
     entries.any(|entry| entry.path().extension().is_some_and(|ending| ending == "dist-info"))
 }
 
-/// Returns the folder of a layer that contains its modules: `python` or `nodejs` in the layer, or the layer
-/// itself if SAM would build it there.
+/// Returns the folder of a layer that contains its modules: its folder `python` or `nodejs` if that
+/// exists, otherwise the layer itself, from which SAM would build the modules.
 pub(super) fn base_of_layer(language: Language, layer: &Path) -> PathBuf {
     let base = layer.join(match language {
         Language::Python => "python",

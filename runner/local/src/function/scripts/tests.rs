@@ -1,4 +1,4 @@
-//! Handlers in Python and Node on real interpreters: their answers, their failures, and their environment.
+//! Tests of handlers in Python and Node on real interpreters: responses, failures and environment.
 //! Without an interpreter on this machine, a test prints a message and ends.
 
 use std::fs;
@@ -172,7 +172,7 @@ async fn a_handler_gets_its_event_its_context_and_its_variables() {
         assert_eq!(fixture.function.instances().len(), 1, "one instance is kept");
         assert!(fixture.has_seen("told"));
         let written: Vec<_> = fs::read_dir(here.join("src")).unwrap().collect();
-        assert_eq!(written.len(), 1, "nothing is written beside the code");
+        assert_eq!(written.len(), 1, "no file is written next to the code");
     }
 }
 
@@ -343,7 +343,8 @@ async fn a_handler_that_loads_leaves_no_process_after_the_check() {
     }
 }
 
-/// Stands for AWS's client in Python: the result is how it was started, and what the handler returned.
+/// Replaces AWS's Python client of the Runtime API. Its result is how the client was started, and
+/// the value that the handler returned.
 const PYTHON_CLIENT: &str = r#"
 import importlib, json, os, sys, urllib.request
 api = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2018-06-01/runtime/invocation/"
@@ -355,7 +356,7 @@ body = json.dumps({"arguments": sys.argv[1:], "folder": os.getcwd(), "result": r
 urllib.request.urlopen(urllib.request.Request(api + request + "/response", body)).read()
 "#;
 
-/// Stands for AWS's client in Node.
+/// Replaces AWS's Node client of the Runtime API.
 const NODE_CLIENT: &str = r"
 const api = `http://${process.env.AWS_LAMBDA_RUNTIME_API}/2018-06-01/runtime/invocation/`;
 const [module, name] = process.argv[2].split('.');
@@ -473,7 +474,7 @@ async fn modules_of_layers_and_installed_packages_are_found() {
     }
 }
 
-/// A package in a local folder needs no network.
+/// Method: the package is in a local folder, so its installation needs no network.
 #[tokio::test]
 async fn what_a_list_names_is_installed_once_and_a_failure_is_shown() {
     if is_here(NODE) && is_here(Kind { program: "npm", ..NODE }) {

@@ -1,4 +1,5 @@
-//! Tests of the endpoint through the unchanged AWS SDK for S3. [`raw`] sends what the SDK would not send.
+//! Tests of the endpoint through the unmodified AWS SDK for S3. [`raw`] sends requests that the SDK
+//! never sends.
 
 mod raw;
 
@@ -166,8 +167,8 @@ async fn a_conditional_write_decides_exactly_once() {
         assert_eq!(outcome.as_ref().unwrap_err(), "PreconditionFailed");
     }
 
-    // Eight writers each read a number, change it, and write it on condition that no other writer has changed
-    // it, 40 times.
+    // Eight writers increment a number 40 times in total. Each write has the condition that no
+    // other writer has changed the number.
     fixture.put("count", "0").await.unwrap();
     let add = || async {
         for _ in 0..5 {
@@ -303,7 +304,7 @@ async fn a_file_cannot_also_be_a_folder() {
     fixture.put("c/d/e", "").await.unwrap();
     assert_eq!(fixture.put("c/d", "").await.unwrap_err(), "InvalidRequest");
     assert_eq!(fixture.get("a").await.unwrap(), "file");
-    // An empty folder that an interrupted delete left is no obstacle.
+    // An empty folder from an interrupted delete does not prevent a later write.
     fs::create_dir_all(fixture.bucket().join("left/over")).unwrap();
     fixture.put("left", "file").await.unwrap();
     assert_eq!(fixture.keys().await, ["a", "c/d/e", "left"]);
@@ -516,7 +517,8 @@ async fn a_refused_write_leaves_nothing_behind() {
     };
     part_of(0).send().await.unwrap_err();
     part_of(2).content_md5("AAAAAAAAAAAAAAAAAAAAAA==").send().await.unwrap_err();
-    // The upload is kept, so that it can be aborted. Its object would be in the place of a folder.
+    // The completion fails, because the path of the object is a folder. The upload is kept, so that
+    // it can be aborted.
     let parts = CompletedMultipartUpload::builder().parts(part).build();
     let complete = client.complete_multipart_upload().bucket(BUCKET).key("folder");
     complete.upload_id(upload).multipart_upload(parts).send().await.unwrap_err();

@@ -49,8 +49,9 @@ async fn contents_with_trailers_are_decoded_and_checked() {
     assert!(files(&fixture.folder.path().join("s3/.tmp")).is_empty());
 }
 
-/// Goal: a request that is unusual and harmless, or wrong, is answered with 200 or a refusal, never with an
-/// internal error. Method: each body with each kind of request that has an XML body or begins an upload.
+/// Goal: the response to an unusual or invalid request is 200 or a refusal, never an internal
+/// error. Method: sends each body with each kind of request that has an XML body or begins an
+/// upload.
 #[tokio::test]
 async fn unusual_bodies_are_no_internal_errors() {
     let fixture = Fixture::start().await;
