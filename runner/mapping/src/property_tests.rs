@@ -253,7 +253,7 @@ impl World {
         let start = passing.iter().position(|sequence| *sequence == delivered[0]).unwrap();
         assert_eq!(passing[start..start + delivered.len()], delivered, "{command} leaves a gap");
         let skipped = passing[..start].iter().find(|sequence| !truth.finished.contains(*sequence));
-        assert_eq!(skipped, None, "{command} leaves out a record");
+        assert_eq!(skipped, None, "{command} skips a record");
         let first = sequences.iter().find(|one| truth.record(one).item == item).unwrap().clone();
         let before = self.invoked_in_run.insert((shard.clone(), item), first.clone());
         assert!(before.is_none_or(|before| first >= before), "{command} goes back");
@@ -311,7 +311,7 @@ impl World {
                 // The second one therefore marks the shard to be read again; a third would have no
                 // effect.
                 self.step(Input::Arrived);
-                assert!(!self.mapping.is_resting(), "it would be told again and again");
+                assert!(!self.mapping.is_resting(), "the mapping rests although it has new commands");
             }
             _ if self.pending.is_empty() => {
                 self.now.tick_ms =
@@ -353,7 +353,7 @@ impl World {
             Command::DeliverFailure { delivery, .. } => {
                 Input::FailureDelivered { delivery: *delivery }
             }
-            other => panic!("not to be carried out: {other}"),
+            other => panic!("unexpected command: {other}"),
         }
     }
 

@@ -34,7 +34,9 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
     }
     let answer: Value = match serde_json::from_slice(payload) {
         Ok(value) => value,
-        Err(error) => return Answer::Failed(format!("the answer is not JSON: {error}")),
+        Err(error) => {
+            return Answer::Failed(format!("the function's response is not JSON: {error}"));
+        }
     };
     match answer {
         Value::Null => Answer::Complete,
@@ -46,7 +48,7 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
             Some(other) => Answer::Failed(format!("batchItemFailures is not a list: {other}")),
         },
         other => Answer::Failed(format!(
-            "the answer is neither empty nor an object with batchItemFailures: {other}"
+            "the function's response is neither empty nor an object with batchItemFailures: {other}"
         )),
     }
 }
@@ -70,7 +72,7 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
         if identifier.is_number() {
             // The message does not quote a JSON number, because a parsed number has lost digits.
             let why =
-                "an itemIdentifier is a number; answer the text of the record's SequenceNumber";
+                "an itemIdentifier is a number; return the record's SequenceNumber as a string";
             return Answer::Failed(why.to_owned());
         }
         let Some(&place) = identifier.as_str().and_then(|text| places.get(text)) else {

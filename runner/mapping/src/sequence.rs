@@ -21,7 +21,7 @@ pub struct SequenceNumber(Arc<str>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a sequence number: `{text}`; a sequence number is 1 to {DIGITS_MAX} decimal digits, \
-     as the stream gave it"
+     copied from a stream record"
 )]
 pub struct InvalidSequenceNumber {
     /// The text.

@@ -254,7 +254,7 @@ impl Settings {
             return invalid("MaximumBatchingWindowInSeconds", problem, "0 to 300".to_owned());
         }
         if !(1..=PARALLELIZATION_FACTOR_MAX).contains(&self.parallelization_factor) {
-            let problem = format!("there cannot be {} lanes", self.parallelization_factor);
+            let problem = format!("{} lanes are not allowed", self.parallelization_factor);
             let remedy = format!("1 to {PARALLELIZATION_FACTOR_MAX}");
             return invalid("ParallelizationFactor", problem, remedy);
         }
@@ -265,7 +265,11 @@ impl Settings {
         }
         if self.tumbling_window_s.is_some() && self.parallelization_factor > 1 {
             let problem = "a tumbling window needs a ParallelizationFactor of 1".to_owned();
-            return invalid("TumblingWindowInSeconds", problem, "one of the two".to_owned());
+            return invalid(
+                "TumblingWindowInSeconds",
+                problem,
+                "only one of the two settings".to_owned(),
+            );
         }
         if self.retry_attempts.is_some_and(|attempts| attempts > RETRY_ATTEMPTS_MAX) {
             let problem = "more retries than Lambda allows".to_owned();

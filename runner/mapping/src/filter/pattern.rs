@@ -174,7 +174,7 @@ impl Compiler {
     fn fields(&mut self, raw: &RawValue) -> Result<Fields, Fault> {
         if self.path.len() > DEPTH_MAX {
             let problem = format!("the pattern nests deeper than {DEPTH_MAX} levels");
-            return Err(Fault::new(problem, "a pattern as deep as a DynamoDB record"));
+            return Err(Fault::new(problem, "a pattern that is no deeper than a DynamoDB record"));
         }
         if syntax::kind(raw) != syntax::Kind::Object {
             return Err(Fault::new(
@@ -318,7 +318,9 @@ fn collect_at(
         (_, Value::Array(elements)) => {
             elements.iter().for_each(|element| collect_at(element, path, describe, found));
         }
-        (None, Value::Object(_)) => found.push("an object, which no leaf matches".to_owned()),
+        (None, Value::Object(_)) => {
+            found.push("an object, but rules match only scalar values".to_owned());
+        }
         (None, scalar) => found.push(describe(scalar)),
         (Some(_), _) => {}
     }

@@ -265,7 +265,7 @@ impl Reader<'_> {
             ["dynamodb", rest @ ..] => self.expect_change(rest),
             ["userIdentity", name, ..] => Err(RemarkText::new(
                 name,
-                format!("`userIdentity` has a `type` and a `principalId`, and no `{name}`"),
+                format!("`userIdentity` has no field `{name}`, only `type` and `principalId`"),
                 r#"{"userIdentity": {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]}}"#,
             )),
             ["userIdentity"] => Err(RemarkText::new(
@@ -275,12 +275,12 @@ impl Reader<'_> {
             )),
             [name, ..] if ADDED_AFTER_FILTERING.contains(name) => Err(RemarkText::new(
                 name,
-                format!("`{name}` is added to a record only after it was filtered"),
-                "a filter without it; a mapping reads one stream",
+                format!("Lambda adds `{name}` to a record only after filtering"),
+                "a filter without this field, because a mapping reads only one stream",
             )),
             [name @ ("eventName" | "eventID" | "eventVersion"), ..] => Err(RemarkText::new(
                 name,
-                format!("`{name}` is a text"),
+                format!("`{name}` is a string"),
                 format!("{{\"{name}\": [\"…\"]}}"),
             )),
             [name, ..] => Err(RemarkText::new(
@@ -298,7 +298,7 @@ impl Reader<'_> {
         let lacking = |image: &str, view: &str| {
             RemarkText::new(
                 image,
-                format!("the stream's view type leaves `{image}` out of every record"),
+                format!("the stream's view type excludes `{image}` from every record"),
                 format!("{VIEW_TYPE}{view}` in the table"),
             )
         };
@@ -380,7 +380,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
             },
         )),
         [kind @ ("S" | "N" | "B" | "SS" | "NS" | "BS" | "BOOL" | "NULL"), next, ..] => Err(
-            RemarkText::new(next, format!("`{kind}` holds a value without fields"), wanted(kind)),
+            RemarkText::new(next, format!("a value of type `{kind}` has no fields"), wanted(kind)),
         ),
         [unknown, ..] => Err(RemarkText::new(
             unknown,
@@ -431,14 +431,14 @@ impl Scalar {
                     "PUT" | "CREATE" => "\"INSERT\"".to_owned(),
                     _ => texts.join(" or "),
                 };
-                (format!("`{name}` never has this value, only {}", texts.join(" or ")), remedy)
+                (format!("`{name}` never has this value; it is always {}", texts.join(" or ")), remedy)
             }
             (Self::NumberText, Some(Rule::Numeric(_))) => (
-                "a DynamoDB number is a text in a record, and `numeric` matches no text".to_owned(),
+                "a record contains a DynamoDB number as a string, and `numeric` never matches a string".to_owned(),
                 "[\"300\"] for single values, or compare in the function".to_owned(),
             ),
             (Self::NumberText, Some(Rule::Equals(Literal::Number(number)))) => (
-                "a DynamoDB number is a text in a record, and no text equals a JSON number"
+                "a record contains a DynamoDB number as a string, which never equals a JSON number"
                     .to_owned(),
                 format!("\"{}\"", canonical(number).unwrap_or_else(|| number.clone())),
             ),
@@ -449,22 +449,22 @@ impl Scalar {
                 ),
                 None => (
                     format!("\"{text}\" is not a number"),
-                    "a number as a text, such as \"300\"".to_owned(),
+                    "a number as a string, such as \"300\"".to_owned(),
                 ),
             },
             (Self::Text | Self::NumberText, _) => (
-                "the value here is a text, which the rule does not match".to_owned(),
+                "the value of this field is a string, which the rule does not match".to_owned(),
                 "[\"text\"]".to_owned(),
             ),
             (Self::Number, _) => (
-                "the value here is a number, which the rule does not match".to_owned(),
+                "the value of this field is a number, which the rule does not match".to_owned(),
                 "{\"numeric\": [\">\", 0]}".to_owned(),
             ),
             (Self::Bool, _) => (
-                "the value here is true or false, which the rule does not match".to_owned(),
+                "the value of this field is true or false, which the rule does not match".to_owned(),
                 "[true]".to_owned(),
             ),
-            (Self::True, _) => ("the value here is always true".to_owned(), "[true]".to_owned()),
+            (Self::True, _) => ("the value of this field is always true".to_owned(), "[true]".to_owned()),
         };
         let path = match leaf.path.as_slice() {
             [_] => String::new(),

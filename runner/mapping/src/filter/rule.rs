@@ -103,7 +103,7 @@ impl Rule {
             }
             "anything-but" => Self::read_anything_but(operand),
             "wildcard" | "cidr" => Err(Fault::new(
-                format!("`{name}` is an operator of EventBridge that Lambda filters do not have"),
+                format!("Lambda filters do not support the EventBridge operator `{name}`"),
                 "prefix or suffix",
             )),
             _ => Err(Fault::new(
@@ -272,12 +272,12 @@ impl Bound {
                 }
                 if lower.number >= upper.number {
                     return Err(Self::fault(
-                        "a numeric range is empty: its bottom is not below its top",
+                        "the numeric range is empty: its lower bound is not below its upper bound",
                     ));
                 }
                 Ok(bounds)
             }
-            _ => Err(Self::fault("numeric takes one bound, or a bottom and a top")),
+            _ => Err(Self::fault("numeric takes one bound, or a lower and an upper bound")),
         }
     }
 
@@ -366,11 +366,11 @@ impl fmt::Display for Literal {
 impl fmt::Display for TextRule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            Place::Start => "text that starts with ",
-            Place::End => "text that ends with ",
+            Place::Start => "a string that starts with ",
+            Place::End => "a string that ends with ",
             Place::Whole => "",
         };
-        let case = if self.ignore_case { " in any case" } else { "" };
+        let case = if self.ignore_case { " (ignoring case)" } else { "" };
         write!(formatter, "{place}{:?}{case}", self.text)
     }
 }

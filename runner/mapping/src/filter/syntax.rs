@@ -44,7 +44,7 @@ pub(super) fn kind(raw: &RawValue) -> Kind {
 
 /// Returns the members of an object. If a name occurs twice, the last member counts, as in Lambda.
 pub(super) fn object(raw: &RawValue) -> Result<BTreeMap<String, &RawValue>, Fault> {
-    serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not an object", "{…}"))
+    serde_json::from_str(raw.get()).map_err(|_| Fault::new("the value is not an object", "{…}"))
 }
 
 /// Returns the elements of an array.
@@ -54,5 +54,5 @@ pub(super) fn list(raw: &RawValue) -> Result<Vec<&RawValue>, Fault> {
 
 /// Returns the text of a string with its escapes resolved.
 pub(super) fn text(raw: &RawValue) -> Result<String, Fault> {
-    serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not a string", "\"text\""))
+    serde_json::from_str(raw.get()).map_err(|_| Fault::new("the value is not a string", "\"text\""))
 }

@@ -314,7 +314,10 @@ impl Lane {
                 first.function_error = None;
                 state = response::read_state(payload).filter(|_| self.window.is_some());
                 if self.window.is_some() && state.is_none() {
-                    Answer::Failed("the answer within a tumbling window has no `state`".to_owned())
+                    Answer::Failed(
+                        "the function's response has no `state`, which a tumbling window requires"
+                            .to_owned(),
+                    )
                 } else {
                     let sequences: Vec<_> =
                         first.records.iter().map(|pending| &pending.record.sequence).collect();

@@ -19,14 +19,14 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Glue::", "there is no catalog; tools read the archive's files directly"),
     ("AWS::IAM::", "permissions are not checked"),
     ("AWS::KMS::", "no data is encrypted with this key"),
-    ("AWS::Lambda::Alias", "there is one version of the function, the one that was built"),
+    ("AWS::Lambda::Alias", "the function has only the version that was built"),
     (
         "AWS::Lambda::Function",
         "the function is not run; only an AWS::Serverless::Function with a CodeUri is built and run",
     ),
     ("AWS::Lambda::LayerVersion", "functions in Python and Node read its folder"),
     ("AWS::Lambda::Permission", "permissions are not checked"),
-    ("AWS::Lambda::Version", "there is one version of the function, the one that was built"),
+    ("AWS::Lambda::Version", "the function has only the version that was built"),
     ("AWS::Logs::", "logs are written on this machine"),
     ("AWS::S3::BucketPolicy", "permissions are not checked"),
     (
@@ -48,11 +48,11 @@ const BY_TYPE: &[(&str, &str)] = &[
 /// Attributes next to a resource's type that have an effect only on AWS.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("Connectors", "permissions are not checked"),
-    ("CreationPolicy", "`weir up` waits for no signal"),
-    ("DeletionPolicy", "no resource is deleted here"),
+    ("CreationPolicy", "`weir up` does not wait for signals"),
+    ("DeletionPolicy", "resources are not deleted"),
     ("DependsOn", "tables and buckets are created before the first function starts"),
     ("UpdatePolicy", "there are no rolling updates"),
-    ("UpdateReplacePolicy", "no resource is replaced here"),
+    ("UpdateReplacePolicy", "resources are not replaced"),
 ];
 
 /// Lists a resource of a type that is not emulated.

@@ -95,7 +95,7 @@ fn check_sections(root: &Node, findings: &Findings<'_>) {
                 kind: String::new(),
                 property: String::new(),
                 at: entry.key_at,
-                instead: "it has no effect here".to_owned(),
+                instead: "this has no effect here".to_owned(),
             });
         }
         if !SECTIONS.contains(&name) {
@@ -178,7 +178,7 @@ impl References<'_, '_> {
         match &node.kind {
             Kind::Null => self.findings.error(
                 node.at,
-                "there is no value here, and CloudFormation rejects null",
+                "the value is missing, and CloudFormation rejects null",
                 "write a value, or remove the key",
             ),
             Kind::Text(_) | Kind::Unknown => {}
@@ -240,7 +240,7 @@ impl References<'_, '_> {
             }
             Intrinsic::OfRules => self.findings.error(
                 at,
-                "only the section `Rules` has this function",
+                "this function is allowed only in the section `Rules`",
                 "write a value, or a condition under `Conditions`",
             ),
             _ => {}

@@ -239,7 +239,7 @@ fn read_one<'t>(
         findings.error(
             local.at,
             format!("`Properties` must be a mapping, not {}", local.description()),
-            "write one property in a line, each with a colon",
+            "write one property per line, each with a colon",
         );
         return None;
     }
@@ -268,7 +268,7 @@ fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     if let Some(meant) = meant {
         findings.warning(
             at,
-            format!("the type `{type_name}` is unknown here: this resource is not created"),
+            format!("unknown type `{type_name}`: this resource is not created"),
             format!("write `{meant}`"),
         );
     }
@@ -307,7 +307,7 @@ fn check_attribute(attribute: &Entry, findings: &Findings<'_>) {
     };
     findings.error(
         attribute.key_at,
-        format!("a resource has no `{name}` next to its `Type`"),
+        format!("`{name}` is not allowed next to the `Type` of a resource"),
         help,
     );
 }

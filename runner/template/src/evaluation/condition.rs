@@ -145,7 +145,9 @@ impl Resolver<'_> {
         };
         self.findings.warning(
             at,
-            format!("`{unknown}` is unknown here, so this comparison counts as not equal"),
+            format!(
+                "the value of `{unknown}` is unknown here, so this comparison counts as not equal"
+            ),
             self.help_without_value(unknown),
         );
         Some(false)

@@ -116,7 +116,7 @@ fn parameter(
             findings.warning(
                 entry.key_at,
                 format!(
-                    "the parameter `{name}` has no value here, so the value that it sets is unknown"
+                    "the parameter `{name}` has no value, so every value that uses it is unknown"
                 ),
                 help_without_value(name),
             );
@@ -213,7 +213,7 @@ fn check_item(
             Ok(_) => {
                 refuse(
                     "does not match its AllowedPattern".to_owned(),
-                    format!("give a value like `{text}`"),
+                    format!("give a value that matches `{text}`"),
                 );
                 return None;
             }
@@ -221,7 +221,7 @@ fn check_item(
             // unsupported here.
             Err(error) => findings.warning(
                 pattern.at,
-                format!("this pattern cannot be checked here: {error}"),
+                format!("this pattern cannot be checked: {error}"),
                 "use groups, classes and repetitions only",
             ),
         }

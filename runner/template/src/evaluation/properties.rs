@@ -100,7 +100,10 @@ impl<'r, 't> Properties<'r, 't> {
         }
         findings.warning(
             at,
-            format!("`{reference}` is unknown here, so `{}` is omitted", self.path(name)),
+            format!(
+                "the value of `{reference}` is unknown here, so `{}` is omitted",
+                self.path(name)
+            ),
             self.resolver.help_without_value(reference),
         );
     }
@@ -192,7 +195,7 @@ impl<'r, 't> Properties<'r, 't> {
         node: &'r Node,
     ) -> Option<Properties<'r, 't>> {
         let Kind::Map(entries) = &node.kind else {
-            self.not_a("mapping", &path, node, "write one property in a line, each with a colon");
+            self.not_a("mapping", &path, node, "write one property per line, each with a colon");
             return None;
         };
         let Properties { resolver, resource, kind, .. } = *self;
@@ -221,7 +224,7 @@ impl<'r, 't> Properties<'r, 't> {
     pub(crate) fn named(&self, name: &'static str) -> &'r [Entry] {
         let Some(node) = self.node(name) else { return &[] };
         if !matches!(node.kind, Kind::Map(_)) {
-            let help = "write one name in a line, each with a colon";
+            let help = "write one name per line, each with a colon";
             self.not_a("mapping", &self.path(name), node, help);
         }
         node.entries()
@@ -276,10 +279,10 @@ impl<'r, 't> Properties<'r, 't> {
                     format!("write `{meant}`"),
                 );
             } else {
-                self.not_emulated(name, "this property is unknown here and has no effect");
+                self.not_emulated(name, "this property is unknown and has no effect");
                 self.resolver.findings.warning(
                     entry.key_at,
-                    format!("`{}` is not known as a property of {}", self.path(name), self.kind),
+                    format!("`{}` is not a known property of {}", self.path(name), self.kind),
                     "correct the name, or remove the property: AWS rejects unknown properties",
                 );
             }

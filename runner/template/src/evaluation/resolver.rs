@@ -80,7 +80,7 @@ impl<'t> Resolver<'t> {
             Kind::Null | Kind::Map(_) => {
                 self.findings.error(
                     node.at,
-                    format!("a value is needed here, not {}", node.description()),
+                    format!("expected a value, found {}", node.description()),
                     "write one value",
                 );
                 return None;
@@ -121,7 +121,7 @@ impl<'t> Resolver<'t> {
         if spent > EVALUATED_BYTES_MAX {
             self.findings.error(
                 at,
-                format!("the template's values grow beyond {EVALUATED_BYTES_MAX} bytes here"),
+                format!("the evaluated values of the template exceed {EVALUATED_BYTES_MAX} bytes"),
                 "use shorter parameters, or repeat them less often",
             );
             return None;
@@ -264,7 +264,7 @@ impl<'t> Resolver<'t> {
                     let id = resource.id;
                     self.findings.warning(
                         name.at,
-                        format!("`{reference}` is unknown here, so `{id}` gets the name `{own}`"),
+                        format!("the value of `{reference}` is unknown here, so `{id}` gets the name `{own}`"),
                         self.help_without_value(&reference),
                     );
                 }
@@ -302,7 +302,7 @@ impl<'t> Resolver<'t> {
             self.findings.error(
                 at,
                 format!(
-                    "more than {REFERENCES_DEEP_MAX} names or conditions refer to each other here"
+                    "this chain of references has more than {REFERENCES_DEEP_MAX} names or conditions"
                 ),
                 "write one of them as a plain value",
             );
@@ -388,7 +388,7 @@ impl<'t> Resolver<'t> {
             _ => (argument, &[][..]),
         };
         let Some(template) = template.as_text() else {
-            return self.wrong_arguments("!Sub", "a text such as \"${Name}\"", at);
+            return self.wrong_arguments("!Sub", "a string such as \"${Name}\"", at);
         };
         let mut parts = Vec::new();
         for piece in pieces(template) {
@@ -502,7 +502,7 @@ impl<'t> Resolver<'t> {
                     .collect();
                 self.findings.error(
                     step.at,
-                    format!("`Mappings` has no `{key}` here"),
+                    format!("this part of `Mappings` has no key `{key}`"),
                     format!("write {}", crate::diagnostic::listed(known)),
                 );
                 return None;
@@ -527,7 +527,7 @@ impl<'t> Resolver<'t> {
     pub(crate) fn wrong_arguments<T>(&self, name: &str, shape: &str, at: Span) -> Option<T> {
         self.findings.error(
             at,
-            format!("`{name}` cannot be written like this"),
+            format!("the arguments of `{name}` are not valid"),
             format!("write `{name}` with {shape}"),
         );
         None

@@ -63,7 +63,7 @@ impl Value {
             Data::Elsewhere(name) => {
                 findings.warning(
                     self.at,
-                    format!("`{name}` is known only on AWS, so it is omitted here"),
+                    format!("`{name}` is known only on AWS, so it is omitted"),
                     "use a parameter of the template for the value, and set it with `--parameter NAME=VALUE`",
                 );
                 None
@@ -71,7 +71,7 @@ impl Value {
             Data::Absent | Data::List(_) => {
                 findings.error(
                     self.at,
-                    format!("a text is needed here, not {}", self.description()),
+                    format!("expected a string, found {}", self.description()),
                     "write one value",
                 );
                 None
@@ -86,7 +86,7 @@ pub(crate) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
         at,
         format!(
             "the stream ARN of `{table}` is not known before the table exists, so it cannot be a \
-             text here"
+             string here"
         ),
         format!(
             "use it as `Stream:` of an event; elsewhere give the table's name with `!Ref {table}` \
@@ -163,8 +163,8 @@ pub(crate) fn literal<'n>(node: &'n Node, name: &str, findings: &Findings<'_>) -
     if text.is_none() {
         findings.error(
             node.at,
-            format!("{name} must be a plain text, not {}", node.description()),
-            "write the text itself",
+            format!("{name} must be a plain string, not {}", node.description()),
+            "write the string itself",
         );
     }
     text

@@ -79,12 +79,12 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
         Entrypoint::NoProgram => findings.error(
             at,
             format!("`{name}` cannot be started: {}", entrypoint::NO_PROGRAM),
-            "begin it with, for example, `#!/usr/bin/env python3`, or put a Linux program there",
+            "begin the file with a line such as `#!/usr/bin/env python3`, or replace it with a Linux program",
         ),
         Entrypoint::NoInterpreter(interpreter) => findings.warning(
             at,
             format!("`{name}` cannot be started here: its interpreter `{interpreter}` does not exist"),
-            "name an interpreter in the first line that exists on this machine and on Lambda, for example `#!/usr/bin/env python3`",
+            "in the first line, name an interpreter that exists on this machine and on Lambda, for example `#!/usr/bin/env python3`",
         ),
     }
 }
@@ -172,8 +172,7 @@ fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
         let name = bootstrap();
         return (format!("`{name}` is not executable"), Some(format!("run `chmod +x {name}`")));
     }
-    let help =
-        format!("put a program that Lambda can start there as `{}`, or build it", bootstrap());
+    let help = format!("put a program that Lambda can start at `{}`, or build it", bootstrap());
     (format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"), Some(help))
 }
 

@@ -17,7 +17,8 @@ const SERVICES: &[(&str, &str)] =
     &[("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
 
 /// What happens to a batch if its destination is not emulated.
-const INSTEAD: &str = "failure records are not sent there; a discarded batch is only logged";
+const INSTEAD: &str =
+    "no failure record is sent to this destination; a discarded batch is only logged";
 
 /// Parses the destination of a mapping of this function. For an event, SAM grants the function
 /// access to the destination only if its `Type` is given, so the access is checked.
@@ -30,12 +31,12 @@ pub(crate) fn read(
     if config.has("OnSuccess") && !config.has("OnFailure") {
         properties.resolver.findings.error(
             config.key_place("OnSuccess").unwrap_or(config.at),
-            "a mapping of a stream has no destination for success, and SAM requires one for failures",
+            "a mapping of a stream has no success destination, but SAM requires a failure destination",
             "write `OnFailure:` instead, or remove `DestinationConfig`",
         );
     }
     let on_failure = config.mapping("OnFailure");
-    config.finish(&[("OnSuccess", "a mapping of a stream has no destination for success")]);
+    config.finish(&[("OnSuccess", "a mapping of a stream has no success destination")]);
     let on_failure = on_failure?;
     let kind = on_failure.choice("Type", SERVICES);
     if !on_failure.has("Destination") {
@@ -63,7 +64,7 @@ pub(crate) fn read(
         Some(kind) if kind.value != service => properties.resolver.findings.warning(
             kind.at,
             format!(
-                "the destination is one of {name}, but for this `Type` SAM grants the function access to a different service"
+                "the destination is of type {name}, but for this `Type` SAM grants the function access to a different service"
             ),
             format!("write `Type: {name}`"),
         ),
@@ -148,7 +149,9 @@ fn of_resource(
     // Refuses only a single reference: `!Sub` or `!Join` can build an ARN from it and constant text.
     if !is_arn && is_one_reference(node) {
         let message = match attribute {
-            None => format!("`!Ref {id}` is the URL of the {what}, and a destination is an ARN"),
+            None => {
+                format!("`!Ref {id}` is the URL of the {what}, but a destination must be an ARN")
+            }
             Some(_) => format!("`!GetAtt {elsewhere}` is not the ARN of the {what}"),
         };
         findings.error(at, message, help);

@@ -9,8 +9,7 @@ use std::path::Path;
 const LINE_BYTES_MAX: usize = 256;
 
 /// The message for a file that is neither a program nor a script.
-pub const NO_PROGRAM: &str =
-    "it is neither a Linux program nor begins with `#!` and the path of an interpreter";
+pub const NO_PROGRAM: &str = "it is neither a Linux program nor a script that begins with `#!` and the path of an interpreter";
 
 /// The kind of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

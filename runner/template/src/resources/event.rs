@@ -79,7 +79,7 @@ pub(crate) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
             }
             (_, Some(settings)) if TYPES.contains(&kind) && reads_a_table(&settings) => findings.error(
                 type_node.at,
-                format!("`Stream` is the stream of a DynamoDB table, but events of type `{kind}` come from elsewhere"),
+                format!("`Stream` is a DynamoDB stream, but events of type `{kind}` have a different source"),
                 "write `Type: DynamoDB`",
             ),
             _ if TYPES.contains(&kind) => event.not_emulated(

@@ -17,12 +17,12 @@ use crate::{
 
 const NOT_EMULATED: Catalogue = &[
     ("AssumeRolePolicyDocument", "permissions are not checked"),
-    ("AutoPublishAlias", "there is one version of the function, the one that was built"),
-    ("AutoPublishAliasAllProperties", "there is one version of the function"),
-    ("AutoPublishCodeSha256", "there is one version of the function"),
+    ("AutoPublishAlias", "the function has only the version that was built"),
+    ("AutoPublishAliasAllProperties", "the function has only one version"),
+    ("AutoPublishCodeSha256", "the function has only one version"),
     ("CapacityProviderConfig", "the function runs as a process of this machine"),
     ("CodeSigningConfigArn", "signatures are not checked"),
-    ("DeadLetterQueue", "an invocation by a schedule that fails in all attempts is only logged"),
+    ("DeadLetterQueue", "a scheduled invocation that fails in all attempts is only logged"),
     ("DeploymentPreference", "the new binary replaces the old binary immediately"),
     ("Description", "descriptions are shown only on AWS"),
     ("DurableConfig", "there are no durable executions"),
@@ -35,7 +35,7 @@ const NOT_EMULATED: Catalogue = &[
     ("PermissionsBoundary", "permissions are not checked"),
     ("PropagateTags", "there are no tags"),
     ("ProvisionedConcurrencyConfig", "the runner decides how many processes run"),
-    ("PublishToLatestPublished", "there is one version of the function"),
+    ("PublishToLatestPublished", "the function has only one version"),
     ("RecursiveLoop", "loops are not detected"),
     ("Role", "permissions are not checked"),
     ("RolePath", "permissions are not checked"),
@@ -43,10 +43,10 @@ const NOT_EMULATED: Catalogue = &[
     ("SnapStart", "the function starts as a process"),
     ("SourceKMSKeyArn", "the code is not encrypted"),
     ("Tags", "the function has no tags"),
-    ("TenancyConfig", "all invocations share the processes"),
+    ("TenancyConfig", "all tenants share the function's processes"),
     ("Tracing", "no traces are recorded"),
-    ("VersionDeletionPolicy", "there is one version of the function"),
-    ("VersionDescription", "there is one version of the function"),
+    ("VersionDeletionPolicy", "the function has only one version"),
+    ("VersionDescription", "the function has only one version"),
     ("VpcConfig", "the function uses this machine's network"),
 ];
 
@@ -194,8 +194,8 @@ pub(crate) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
     };
     let retries = config.unsigned("MaximumRetryAttempts", 0..=ASYNCHRONOUS_RETRIES);
     config.finish(&[
-        ("DestinationConfig", "the result of an invocation by a schedule is only logged"),
-        ("MaximumEventAgeInSeconds", "an invocation by a schedule waits for its retries only"),
+        ("DestinationConfig", "the result of a scheduled invocation is only logged"),
+        ("MaximumEventAgeInSeconds", "only the number of retries limits a scheduled invocation"),
     ]);
     retries.unwrap_or(ASYNCHRONOUS_RETRIES)
 }
@@ -235,9 +235,7 @@ fn check_zip(properties: &Properties<'_, '_>) {
     {
         properties.resolver.findings.warning(
             at,
-            format!(
-                "the runtime `{runtime}` is not known here, and Lambda rejects unknown runtimes"
-            ),
+            format!("unknown runtime `{runtime}`; Lambda rejects unknown runtimes"),
             "write `provided.al2023`",
         );
     }

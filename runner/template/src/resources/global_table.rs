@@ -6,13 +6,13 @@
 use crate::evaluation::properties::{Catalogue, Properties};
 
 pub(crate) const NOT_EMULATED: Catalogue = &[
-    ("GlobalTableSettingsReplicationMode", "there is one replica of the table"),
-    ("GlobalTableSourceArn", "there is one replica of the table"),
-    ("GlobalTableWitnesses", "there is one replica of the table"),
-    ("MultiRegionConsistency", "there is one replica of the table"),
+    ("GlobalTableSettingsReplicationMode", "the table has only one replica"),
+    ("GlobalTableSourceArn", "the table has only one replica"),
+    ("GlobalTableWitnesses", "the table has only one replica"),
+    ("MultiRegionConsistency", "the table has only one replica"),
     ("ReadOnDemandThroughputSettings", "this throughput limit is not enforced"),
     ("ReadProvisionedThroughputSettings", "the table is on-demand here"),
-    ("Replicas", "there is one replica of the table, the one of this machine"),
+    ("Replicas", "the table has only the replica on this machine"),
     ("SSESpecification", "the table's files are not encrypted"),
     ("WarmThroughput", "the table starts with the default partitions"),
     ("WriteOnDemandThroughputSettings", "this throughput limit is not enforced"),
@@ -33,7 +33,7 @@ pub(crate) fn check(properties: &Properties<'_, '_>) {
     if is_provisioned && !properties.has("WriteProvisionedThroughputSettings") {
         properties.resolver.findings.error(
             properties.at,
-            "the table has no throughput",
+            "the table has neither provisioned throughput nor on-demand billing",
             "write `BillingMode: PAY_PER_REQUEST`, or `WriteProvisionedThroughputSettings:`",
         );
     }

@@ -142,7 +142,7 @@ fn throughput(index: &Properties<'_, '_>, table: Option<Billing>) -> Option<Bill
             if index.has("ProvisionedThroughput") {
                 index.resolver.findings.error(
                     index.key_place("ProvisionedThroughput").unwrap_or(index.at),
-                    "an index of an on-demand table has no ProvisionedThroughput",
+                    "an index of an on-demand table cannot have ProvisionedThroughput",
                     "remove it",
                 );
                 let _ = index.node("ProvisionedThroughput");
@@ -187,7 +187,7 @@ fn projection(index: &Properties<'_, '_>) -> Option<Projection> {
         ),
         (_, false) => findings.error(
             at,
-            format!("NonKeyAttributes belong to INCLUDE, not to {kind}"),
+            format!("NonKeyAttributes need the projection type INCLUDE, not {kind}"),
             "write `ProjectionType: INCLUDE`, or remove NonKeyAttributes",
         ),
         ("ALL", true) => return Some(Projection::All),

@@ -109,7 +109,7 @@ fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
         let node = filter.node("Pattern")?;
         matches!(node.kind, Kind::Text(_) | Kind::Call(..)).then(|| filter.unknown("Pattern"))?
     })?;
-    Some(format!("a pattern of its filter is `{}`, which is not known here", reference.value))
+    Some(format!("a pattern of its filter is `{}`, whose value is unknown", reference.value))
 }
 
 /// Records a mapping that does not run here. Warns of it if its function runs and the mapping is
@@ -333,7 +333,7 @@ fn check_types(properties: &Properties<'_, '_>) {
         if is_right && findings.is_quoted(node.at) {
             findings.error(
                 node.at,
-                format!("SAM requires {wanted} for `{name}`, and this is a text"),
+                format!("SAM requires {wanted} for `{name}`, but this value is a string"),
                 format!("write `{name}: {text}` without quotes"),
             );
         }
@@ -364,8 +364,10 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
     }
     let position = properties.text("StartingPosition")?;
     if properties.has("StartingPositionTimestamp") {
-        properties
-            .not_emulated("StartingPositionTimestamp", "DynamoDB streams have no such position");
+        properties.not_emulated(
+            "StartingPositionTimestamp",
+            "a DynamoDB stream cannot be read from a timestamp",
+        );
         let _ = properties.node("StartingPositionTimestamp");
     }
     match position.value.as_str() {
@@ -402,8 +404,8 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         {
             findings.error(
                 node.at,
-                "a pattern is JSON text, and this is a mapping",
-                format!("write it as JSON text, such as `Pattern: {example}`"),
+                "a pattern must be a JSON string, but this value is a mapping",
+                format!("write it as a JSON string, such as `Pattern: {example}`"),
             );
         } else if let Some(pattern) = filter.required_text("Pattern", example) {
             match FilterCriteria::compile(&[&pattern.value]) {
@@ -428,11 +430,11 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
             "filter-quota",
             criteria.at,
             format!(
-                "this mapping has {} filters, and the quota is {PATTERNS_BY_DEFAULT} unless AWS raised it",
+                "this mapping has {} filters, but the quota is {PATTERNS_BY_DEFAULT} unless AWS raised it",
                 patterns.len()
             ),
             format!(
-                "join some of them in one pattern, or ask AWS for up to {PATTERNS_MAX} and accept `filter-quota`"
+                "merge some of them into one pattern, or ask AWS for up to {PATTERNS_MAX} and accept `filter-quota`"
             ),
         );
     }
@@ -440,7 +442,7 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         findings.error(
             criteria.at,
             format!("this mapping has {} filters", patterns.len()),
-            format!("Lambda allows at most {PATTERNS_MAX}; join some of them in one pattern"),
+            format!("Lambda allows at most {PATTERNS_MAX}; merge some of them into one pattern"),
         );
     }
     patterns

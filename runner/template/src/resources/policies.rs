@@ -115,7 +115,7 @@ pub(crate) fn check(properties: &Properties<'_, '_>) {
             _ if properties.has("Role") => {}
             [_, second, ..] => properties.resolver.findings.error(
                 second.key_at,
-                "a policy of several keys is neither a document nor a policy template",
+                "a policy with several keys is neither a document nor a policy template",
                 "write one policy template in each entry of the list",
             ),
             [] => {}
@@ -174,7 +174,7 @@ pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
         if !matches!(kind, "Api" | "HttpApi") {
             findings.error(
                 event.key_at,
-                format!("a function with `TenancyConfig` does not support event of type `{kind}`"),
+                format!("a function with `TenancyConfig` does not support events of type `{kind}`"),
                 "write the event at a function without `TenancyConfig`; `Api` and `HttpApi` alone \
                  may stay",
             );

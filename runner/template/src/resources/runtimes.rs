@@ -42,7 +42,7 @@ pub(crate) fn check(resolver: &Resolver<'_>, function: &Resource<'_>) {
     if let Some((_, since, successor)) = BLOCKED.iter().find(|(name, ..)| *name == runtime) {
         resolver.findings.error(
             node.at,
-            format!("Lambda has created no function with the runtime `{runtime}` since {since}"),
+            format!("Lambda has rejected new functions with the runtime `{runtime}` since {since}"),
             format!("write `{successor}`"),
         );
     }

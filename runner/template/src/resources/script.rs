@@ -160,7 +160,7 @@ fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, 
     let folder = root.join(uri);
     if folder.is_file() {
         let help = "write the path of the code's folder, relative to the template".to_owned();
-        return (format!("`{uri}` is a file, and no archive is unpacked"), help);
+        return (format!("`{uri}` is a file, and archives are not unpacked"), help);
     }
     if !folder.is_dir() {
         let help = "set CodeUri to the path of the code's folder, relative to the template, or run `sam build` if a build creates the folder";

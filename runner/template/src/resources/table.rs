@@ -88,7 +88,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     {
         findings.error(
             properties.key_place("TimeToLiveSpecification").unwrap_or(resource.at),
-            format!("the TTL attribute `{attribute}` is a key that is not a number"),
+            format!("the TTL attribute `{attribute}` is a key attribute that is not a number"),
             "name a number attribute with seconds since 1970",
         );
     }
@@ -180,7 +180,7 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
         if properties.has("ProvisionedThroughput") {
             properties.resolver.findings.error(
                 properties.key_place("ProvisionedThroughput").unwrap_or(properties.at),
-                "an on-demand table has no ProvisionedThroughput",
+                "an on-demand table cannot have ProvisionedThroughput",
                 "remove it, or write `BillingMode: PROVISIONED`",
             );
         }
@@ -189,7 +189,7 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     if !properties.has("ProvisionedThroughput") {
         properties.resolver.findings.error(
             properties.at,
-            "the table has no throughput",
+            "the table has neither provisioned throughput nor on-demand billing",
             "write `BillingMode: PAY_PER_REQUEST`, or `ProvisionedThroughput:`",
         );
         return None;

@@ -55,7 +55,7 @@ impl Form {
         match self {
             Self::Template => (
                 TEMPLATE_DEPTH_MAX,
-                "flatten the template; CloudFormation resources need no such depth",
+                "reduce the nesting; CloudFormation resources do not need this depth",
             ),
             Self::Data => (DATA_DEPTH_MAX, "flatten it; DynamoDB allows 32 levels in an item"),
         }
@@ -295,7 +295,7 @@ impl<'input> Builder<'_, '_, 'input> {
         if self.nodes > NODES_MAX {
             self.findings.error(
                 at,
-                format!("the {} grows beyond {NODES_MAX} values here", self.form.noun()),
+                format!("the {} has more than {NODES_MAX} values", self.form.noun()),
                 match self.form {
                     Form::Template => {
                         "use fewer aliases, or split the template into several stacks"
@@ -342,7 +342,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     Kind::Text(text) if text == "<<" && self.form == Form::Template => {
                         self.findings.error(
                             node.at,
-                            "CloudFormation does not know YAML's merge key `<<`",
+                            "CloudFormation does not support YAML's merge key `<<`",
                             "write the keys explicitly, or put them under `Globals`",
                         );
                         *key = Some((text, node.at));
@@ -351,7 +351,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     _ => {
                         self.findings.error(
                             node.at,
-                            format!("a key must be a text, not {}", node.description()),
+                            format!("a key must be a string, not {}", node.description()),
                             "write a name before the colon",
                         );
                         return None;
@@ -386,9 +386,9 @@ impl<'input> Builder<'_, '_, 'input> {
                 at,
                 match self.form {
                     Form::Template => {
-                        format!("CloudFormation does not know the YAML tag `{written}`")
+                        format!("CloudFormation does not support the YAML tag `{written}`")
                     }
-                    Form::Data => format!("the YAML tag `{written}` has no meaning here"),
+                    Form::Data => format!("the YAML tag `{written}` is not supported"),
                 },
                 "remove the tag",
             );

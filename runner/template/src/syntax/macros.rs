@@ -25,7 +25,7 @@ pub(crate) fn note(argument: &Node, at: Span, findings: &Findings<'_>) {
     findings.opens();
     findings.warning(
         at,
-        format!("the additions of `{name}` are unknown here"),
+        format!("the resources that `{name}` adds are unknown"),
         "write the resources that should run here explicitly",
     );
 }
@@ -43,7 +43,7 @@ pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findi
         if has_loops {
             findings.warning(
                 *key_at,
-                format!("`{key}` is a loop, and loops are not expanded here"),
+                format!("the loop `{key}` is not expanded"),
                 "write the resources that should run here explicitly",
             );
         } else {

@@ -66,7 +66,7 @@ impl Node {
     pub fn description(&self) -> &'static str {
         match &self.kind {
             Kind::Null => "nothing",
-            Kind::Text(_) => "a text",
+            Kind::Text(_) => "a string",
             Kind::List(_) => "a list",
             Kind::Map(_) => "a mapping",
             Kind::Call(..) | Kind::Unknown => "an intrinsic function",
