@@ -1,6 +1,6 @@
-//! Facts about mappings and streams, each with a number. AWS documents them, or its recorded
-//! answers to LocalStack's tests show them. A case of `testdata` that tests a fact has its number
-//! in the comment, as in `# [P4] An empty identifier …`.
+//! Facts about mappings and streams, each with a number. AWS documents them, or AWS's recorded
+//! responses to LocalStack's tests show them. A case of `testdata` that tests a fact has the fact's
+//! number in its comment, as in `# [P4] An empty identifier …`.
 //!
 //! `parity` checks the numbers and writes the page.
 
@@ -9,12 +9,12 @@
 pub(super) enum Source {
     /// The AWS Lambda guide or the DynamoDB guide.
     Documented,
-    /// What AWS answered to LocalStack's recorded tests.
+    /// AWS's responses to LocalStack's tests, which LocalStack recorded.
     Recorded,
 }
 
-/// A fact. It has its number, AWS's behaviour, its source, and further tests besides the text
-/// cases.
+/// A fact, with its number, AWS's behaviour, its source, and tests other than the cases in text
+/// files.
 pub(super) struct Fact {
     pub(super) number: &'static str,
     pub(super) text: &'static str,

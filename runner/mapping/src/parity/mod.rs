@@ -1,9 +1,9 @@
-//! Generates docs/parity.md: each rule of mappings and streams, the cases that test it here, and
-//! the behaviour of other local tools. `UPDATE=1 cargo test -p mapping parity` writes the page.
+//! Generates docs/parity.md: each rule of mappings and streams, Weir's tests of the rule, and the
+//! behaviour of other local tools. `UPDATE=1 cargo test -p mapping parity` writes the page.
 //!
-//! Cases of `testdata` test the rules; `text_tests` and `filter` run them. The page names further
-//! tests. `tests/parity/run` observed the behaviour of other tools; the page gives the source of
-//! the rest.
+//! Cases of `testdata` test the rules; `text_tests` and `filter` run them. The page also names
+//! tests in Rust. `tests/parity/run` recorded the behaviour of MiniStack and moto; the last column
+//! gives sources for other tools.
 
 mod facts;
 
@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 use facts::{FACTS, Source};
 
-/// A rule of the page. It has its number, AWS's behaviour, the cases that test it (`file: beginning
-/// of the comment`), other tests, and the known behaviour of tools that were not probed.
+/// A rule of the page, with its number and AWS's behaviour. Its tests are cases
+/// (`file: beginning of the comment`) and tests in Rust. `others` describes tools that were not
+/// probed.
 struct Rule {
     number: &'static str,
     text: &'static str,
@@ -185,7 +186,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns a case's comment without the numbers of the facts at its beginning.
+/// Returns the comment of a case without the fact numbers at its beginning.
 fn without_numbers(line: &str) -> Option<&str> {
     let mut rest = line.strip_prefix("# ")?;
     while let Some((_, behind)) = rest.strip_prefix('[').and_then(|it| it.split_once("] ")) {
@@ -194,8 +195,8 @@ fn without_numbers(line: &str) -> Option<&str> {
     Some(rest)
 }
 
-/// For each fact's number, returns the files of `testdata` that test it and the number of cases in
-/// each.
+/// Returns, for each fact's number, the files of `testdata` that test the fact and the number of
+/// cases in each file.
 fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut found: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for folder in ["machine", "filter"] {
@@ -217,7 +218,7 @@ fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>>
     found
 }
 
-/// Returns the page's second table: every fact with the cases that have its number.
+/// Returns the second table of the page: each fact with its cases and tests.
 fn facts_table(testdata: &Path) -> String {
     let mut held = cases_by_number(testdata);
     let mut table = String::from(FACTS_HEAD);
@@ -245,14 +246,14 @@ fn facts_table(testdata: &Path) -> String {
     table
 }
 
-/// Returns a link to an existing test.
+/// Returns a link to a test. Panics if the test does not exist.
 fn link_to_test(file: &str, piece: &str) -> String {
     let text = fs::read_to_string(root().join(file)).unwrap();
     assert!(text.contains(piece), "{file}: {piece}");
     format!("[{}](../{file})", file.rsplit('/').next().unwrap())
 }
 
-/// Returns the observations of each probed tool, by rule.
+/// Returns the recorded behaviour of each probed tool, by rule.
 fn seen() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let text = fs::read_to_string(root().join("tests/parity/seen.tsv")).unwrap();
     let mut seen: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
