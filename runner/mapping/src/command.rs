@@ -49,7 +49,7 @@ pub enum Input {
     },
     /// Records may have arrived in any shard of the stream.
     Arrived,
-    /// The checkpoints requested by `Save` or `Checkpoint` are durable, including the positions of
+    /// The checkpoints requested by `Save` are durable, including the positions of
     /// all shards.
     Saved,
     /// A requested read returned a page.

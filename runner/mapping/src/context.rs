@@ -35,7 +35,7 @@ pub(super) struct Context<'a> {
     pub(super) now: Now,
     pub(super) stopping: bool,
     pub(super) totals: &'a mut Totals,
-    /// The first attribute name of a pattern that a filtered record did not have.
+    /// The attribute name of a pattern that the first filtered record did not have.
     pub(super) unknown_name: &'a mut Option<UnknownName>,
     pub(super) ids: &'a mut u64,
     pub(super) commands: &'a mut Vec<Command>,

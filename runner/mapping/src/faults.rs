@@ -26,8 +26,8 @@ pub enum InvocationFault {
     /// The first records of the batch are delivered, and then the entire batch, as if batches had
     /// other boundaries.
     Split {
-        /// A random number that determines the split of a batch of `n` records: after record `1 +
-        /// draw % (n - 1)`.
+        /// A random number that determines the split of a batch of `n` records. The first part has
+        /// `1 + draw % (n - 1)` records.
         draw: u64,
     },
     /// The function starts after a delay.

@@ -28,7 +28,7 @@ pub struct Mapping {
     settings: Settings,
     lineage: Lineage,
     totals: Totals,
-    /// The first attribute name of a pattern that a filtered record did not have.
+    /// The attribute name of a pattern that the first filtered record did not have.
     unknown_name: Option<UnknownName>,
     ids: u64,
     stopping: bool,

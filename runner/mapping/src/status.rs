@@ -28,7 +28,7 @@ pub struct Status {
     pub shards: Vec<ShardStatus>,
     /// The counts since the start of the run.
     pub totals: Totals,
-    /// The first attribute name of a pattern that a filtered record did not have.
+    /// The attribute name of a pattern that the first filtered record did not have.
     pub unknown_name: Option<UnknownName>,
 }
 

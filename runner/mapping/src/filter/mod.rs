@@ -7,8 +7,8 @@
 //! were recorded on AWS:
 //!
 //! - The record is a tree, and operators apply only to its leaves. `{"a": [{"exists": true}]}`
-//!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`), and `{"a":
-//!   [{"exists": false}]}` always matches.
+//!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`).
+//!   `{"a": [{"exists": false}]}` always matches.
 //! - `numeric` matches JSON numbers, never a DynamoDB `N`, which is a string;
 //!   `ApproximateCreationDateTime` is a number.
 //! - Numbers are equal when their notations are equal: 300, 300.0 and 3.0e2 differ.

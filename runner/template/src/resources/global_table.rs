@@ -1,7 +1,7 @@
 //! The additional properties of an `AWS::DynamoDB::GlobalTable`.
 //!
-//! On this machine, only the replica of this region exists, as one table. This table is on demand, because
-//! AWS scales the throughput of a provisioned global table automatically.
+//! On this machine, a global table is a single table: the replica of the stack's region. It is
+//! always on-demand, because AWS scales the throughput of a provisioned global table automatically.
 
 use crate::evaluation::properties::{Catalogue, Properties};
 
@@ -19,13 +19,13 @@ pub(crate) const NOT_EMULATED: Catalogue = &[
     ("WriteProvisionedThroughputSettings", "the table is on-demand here"),
 ];
 
-/// Checks what CloudFormation requires only of global tables.
+/// Checks CloudFormation's additional requirements for global tables.
 pub(crate) fn check(properties: &Properties<'_, '_>) {
     if !properties.has("Replicas") {
         properties.missing("Replicas", "[{Region: !Ref AWS::Region}]");
     }
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
-    // CloudFormation's default is PROVISIONED.
+    // The default in CloudFormation is PROVISIONED.
     let is_provisioned = match properties.has("BillingMode") {
         true => properties.choice("BillingMode", &modes).is_some_and(|mode| !mode.value),
         false => true,
