@@ -210,7 +210,8 @@ impl<'a> Reading<'a, '_> {
         for resource in &self.existing {
             // An `AWS::Lambda::Function` does not describe how the function is built.
             if resource.type_name == "AWS::Lambda::Function" {
-                let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
+                let reason = "only functions of type `AWS::Serverless::Function` are built and run"
+                    .to_owned();
                 let help = "declare the function as `AWS::Serverless::Function`; accept `not-run-here` on it if it runs on AWS only";
                 self.not_run(resource, resource.at, reason, Some(help.to_owned()), stack);
             }
@@ -300,7 +301,7 @@ impl<'a> Reading<'a, '_> {
                     "`{function}` already reads {stream}, through the mapping `{}` in line {}: Lambda rejects a second mapping (409 ResourceConflictException)",
                     first.logical_id, first.at.line
                 ),
-                "merge the filters of both into one FilterCriteria, which passes every record that matches any of them; or map a different function",
+                "merge the filters of both into one FilterCriteria, which matches every record that matches one of them; or use a different function",
             );
         }
     }

@@ -362,7 +362,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
         [] => Err(RemarkText::new(
             name,
             format!(
-                "an attribute is an object of its type and value, and a rule on `{name}` itself matches no value"
+                "an attribute is an object such as {{\"S\": \"text\"}}, so a rule directly on `{name}` never matches"
             ),
             wanted(kind.unwrap_or("S")),
         )),

@@ -98,7 +98,7 @@ pub(super) const FACTS: &[Fact] = &[
     documented("W2", "The last invocation of a window receives its state and no records; the state is then discarded"),
     documented("W3", "A state larger than 1 MB ends its window early"),
     documented("W4", "The end of a shard closes its window, and its child shards begin new windows"),
-    documented("W5", "If the last invocation of a window fails, the mapping stops reading the shard"),
+    documented("W5", "If the last invocation of a window fails, processing of the shard stops"),
     documented("S1", "A child shard is read from its beginning, after its parent is fully processed"),
     documented("S2", "Only a page without a next iterator ends a shard, and that page may have records"),
     documented("S3", "Shard listings lag: a closed shard without a child is listed again, and a shard that is listed before it is readable is not a gap"),

@@ -242,7 +242,7 @@ pub(crate) fn check_mapping(
             "item-order",
             place("ParallelizationFactor"),
             format!(
-                "order is kept for each item only: items with one `{}` and different `{sort_key}` \
+                "order is kept only within each item: items with the same `{}` but different `{sort_key}` \
                  are processed concurrently",
                 table.partition_key
             ),

@@ -71,7 +71,7 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
                 kind: String::new(),
                 property: String::new(),
                 at: entry.key_at,
-                instead: "resources of this kind are not created here".to_owned(),
+                instead: "resources of this type are not created".to_owned(),
             });
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn without_ignored<'n>(
             findings.error(
                 item.at,
                 format!(
-                    "`IgnoreGlobals` names `{name}`, which the globals of this kind do not have"
+                    "`IgnoreGlobals` contains `{name}`, but the globals of this type have no such property"
                 ),
                 format!("write {}", listed(known())),
             );

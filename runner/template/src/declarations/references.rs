@@ -95,7 +95,7 @@ fn check_sections(root: &Node, findings: &Findings<'_>) {
                 kind: String::new(),
                 property: String::new(),
                 at: entry.key_at,
-                instead: "this has no effect here".to_owned(),
+                instead: "this section has no effect on this machine".to_owned(),
             });
         }
         if !SECTIONS.contains(&name) {

@@ -148,7 +148,7 @@ impl Resolver<'_> {
         self.findings.warning(
             at,
             format!(
-                "the value of `{unknown}` is unknown here, so this comparison counts as not equal"
+                "the value of `{unknown}` is unknown on this machine, so this comparison counts as not equal"
             ),
             self.help_without_value(unknown),
         );

@@ -102,7 +102,7 @@ impl<'r, 't> Properties<'r, 't> {
         findings.warning(
             at,
             format!(
-                "the value of `{reference}` is unknown here, so `{}` is omitted",
+                "the value of `{reference}` is unknown on this machine, so `{}` is omitted",
                 self.path(name)
             ),
             self.resolver.help_without_value(reference),

@@ -268,7 +268,7 @@ impl<'t> Resolver<'t> {
                     let id = resource.id;
                     self.findings.warning(
                         name.at,
-                        format!("the value of `{reference}` is unknown here, so `{id}` gets the name `{own}`"),
+                        format!("the value of `{reference}` is unknown on this machine, so `{id}` gets the name `{own}`"),
                         self.help_without_value(&reference),
                     );
                 }
@@ -469,7 +469,7 @@ impl<'t> Resolver<'t> {
             None => {
                 self.findings.error(
                     index_at,
-                    format!("there is no element `{index}` in this list of {count}"),
+                    format!("the list has no element `{index}`, only {count} elements"),
                     "count from 0",
                 );
                 None

@@ -83,7 +83,7 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
         ),
         Entrypoint::NoInterpreter(interpreter) => findings.warning(
             at,
-            format!("`{name}` cannot be started here: its interpreter `{interpreter}` does not exist"),
+            format!("`{name}` cannot be started: its interpreter `{interpreter}` does not exist"),
             "in the first line, name an interpreter that exists on this machine and on Lambda, for example `#!/usr/bin/env python3`",
         ),
     }
@@ -115,7 +115,7 @@ fn reason_not_here(
         not_here(properties.key_place(name).unwrap_or(resource.at), reason)
     };
     if properties.has("InlineCode") {
-        return because("InlineCode", "code written in the template is not run");
+        return because("InlineCode", "code in the template is not run");
     }
     if origin::is_image(properties) {
         let named = ["PackageType", "ImageUri", "ImageConfig"];
@@ -125,7 +125,7 @@ fn reason_not_here(
     if let Some((at, runtime)) =
         origin::runtime(properties).filter(|(_, it)| !it.starts_with("provided"))
     {
-        let reason = format!("no function for `{runtime}` is run here");
+        let reason = format!("functions for the runtime `{runtime}` are not supported");
         let help = "write the function for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
                     build` makes, or in Python or Node; or let another program run it, such as `sam \
                     local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS only";

@@ -157,10 +157,13 @@ fn not_run(
             lint::NOT_RUN_HERE,
             properties.key_place("FunctionName").unwrap_or(resource.at),
             format!(
-                "`{}` invokes no function here: `{name}` is not a function that runs here",
+                "`{}` invokes no function: `{name}` is not a function that runs on this machine",
                 resource.id
             ),
-            format!("{meant}; accept `not-run-here` on `{}` if it is for AWS only", resource.id),
+            format!(
+                "{meant}; accept `not-run-here` on `{}` if it is meant only for AWS",
+                resource.id
+            ),
         );
     }
     let note = NotRun {
@@ -169,7 +172,7 @@ fn not_run(
         function: function.map_or(name, |function| &function.resource).to_owned(),
         stream: None,
         reason: function.map_or_else(
-            || format!("`{name}` is not run here"),
+            || format!("`{name}` does not run on this machine"),
             |function| function.reason.clone(),
         ),
         accepted: function.is_some_and(|function| function.accepted)

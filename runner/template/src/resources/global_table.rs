@@ -11,12 +11,12 @@ pub(crate) const NOT_EMULATED: Catalogue = &[
     ("GlobalTableWitnesses", "the table has only one replica"),
     ("MultiRegionConsistency", "the table has only one replica"),
     ("ReadOnDemandThroughputSettings", "this throughput limit is not enforced"),
-    ("ReadProvisionedThroughputSettings", "the table is on-demand here"),
+    ("ReadProvisionedThroughputSettings", "the table is on-demand on this machine"),
     ("Replicas", "the table has only the replica on this machine"),
     ("SSESpecification", "the table's files are not encrypted"),
     ("WarmThroughput", "the table starts with the default partitions"),
     ("WriteOnDemandThroughputSettings", "this throughput limit is not enforced"),
-    ("WriteProvisionedThroughputSettings", "the table is on-demand here"),
+    ("WriteProvisionedThroughputSettings", "the table is on-demand on this machine"),
 ];
 
 /// Checks CloudFormation's additional requirements for global tables.

@@ -26,10 +26,10 @@ const NOT_EMULATED: Catalogue = &[
     ("ContributorInsightsSpecification", "no metrics are collected per key"),
     ("OnDemandThroughput", "this throughput limit is not enforced"),
     ("ReadOnDemandThroughputSettings", "this throughput limit is not enforced"),
-    ("ReadProvisionedThroughputSettings", "the index is on-demand here"),
+    ("ReadProvisionedThroughputSettings", "the index is on-demand on this machine"),
     ("WarmThroughput", "the index starts with the default partitions"),
     ("WriteOnDemandThroughputSettings", "this throughput limit is not enforced"),
-    ("WriteProvisionedThroughputSettings", "the index is on-demand here"),
+    ("WriteProvisionedThroughputSettings", "the index is on-demand on this machine"),
 ];
 
 /// Returns the valid indexes of a table, and true if all indexes are valid. Invalid indexes are

@@ -128,9 +128,10 @@ fn not_run(
     // A disabled mapping does not run on AWS either.
     let is_disabled = properties.boolean("Enabled") == Some(false);
     if !is_disabled && !stack.not_run.iter().any(is_absent) {
-        let message = format!("`{function}` is not invoked by `{logical_id}` here: {reason}");
+        let message =
+            format!("`{logical_id}` does not invoke `{function}` on this machine: {reason}");
         let help = format!(
-            "{help}; accept `not-run-here` on `{}` if it is for AWS only",
+            "{help}; accept `not-run-here` on `{}` if it is meant only for AWS",
             properties.resource
         );
         lint::warn(properties, lint::NOT_RUN_HERE, *at, message, help);
@@ -215,7 +216,9 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
         Data::Stream(table) => {
             let found = tables.iter().find(|found| found.logical_id == table);
             if found.is_none() && !findings.has_errors() {
-                return Source::Elsewhere(format!("the table `{table}` is not created here"));
+                return Source::Elsewhere(format!(
+                    "the table `{table}` is not created on this machine"
+                ));
             }
             // After an error, the table may be missing because it is invalid.
             if !findings.has_errors() && found.is_some_and(|found| found.stream.is_none()) {
@@ -458,7 +461,7 @@ fn response_types(properties: &Properties<'_, '_>) -> bool {
             properties,
             "whole-batch",
             properties.at,
-            "without ReportBatchItemFailures one failing record makes its whole batch fail and be retried",
+            "without ReportBatchItemFailures, one failing record causes a retry of the entire batch",
             "write `FunctionResponseTypes: [ReportBatchItemFailures]`, and return the records to retry",
         );
         return false;

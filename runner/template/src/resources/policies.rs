@@ -176,8 +176,8 @@ pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
             findings.error(
                 event.key_at,
                 format!("a function with `TenancyConfig` does not support events of type `{kind}`"),
-                "write the event at a function without `TenancyConfig`; `Api` and `HttpApi` alone \
-                 may stay",
+                "move the event to a function without `TenancyConfig`; only `Api` and `HttpApi` \
+                 events are allowed",
             );
         }
     }

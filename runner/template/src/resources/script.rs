@@ -186,7 +186,7 @@ fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, 
         return (reason, help.to_owned());
     }
     let help = format!(
-        "write `Handler: FILE.FUNCTION` and the folder of FILE as CodeUri: `{handler}` is in `{wanted}`"
+        "set Handler to `FILE.FUNCTION` and CodeUri to the folder of FILE; `{handler}` is expected in `{wanted}`"
     );
     (format!("`{}`, the file of the handler `{handler}`, does not exist", place(&wanted)), help)
 }

@@ -108,7 +108,7 @@ fn parse_form(form: Form, text: &str, findings: &Findings<'_>) -> Option<Node> {
         if matches!(event, Event::DocumentStart(_)) && root.is_some() {
             findings.error(
                 place(span),
-                format!("a second document begins here; a {noun} is one document"),
+                format!("a {noun} must be a single document, but a second document begins here"),
                 "remove the line `---` and everything after it, or move that document to its own file",
             );
             return None;
@@ -166,7 +166,7 @@ fn mark_dashes(text: &str) -> Option<String> {
 fn syntax_help(findings: &Findings<'_>, at: Span) -> &'static str {
     let line = findings.source_line(at.line);
     if line.chars().take_while(|letter| letter.is_whitespace()).any(|letter| letter == '\t') {
-        "indent with spaces; YAML allows no tab there"
+        "indent with spaces; YAML does not allow tabs in the indentation"
     } else {
         "check indentation, quotes and brackets of this line and of the lines before it"
     }

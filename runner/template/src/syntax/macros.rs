@@ -26,7 +26,7 @@ pub(crate) fn note(argument: &Node, at: Span, findings: &Findings<'_>) {
     findings.warning(
         at,
         format!("the resources that `{name}` adds are unknown"),
-        "write the resources that should run here explicitly",
+        "write explicitly the resources that should run on this machine",
     );
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findi
             findings.warning(
                 *key_at,
                 format!("the loop `{key}` is not expanded"),
-                "write the resources that should run here explicitly",
+                "write explicitly the resources that should run on this machine",
             );
         } else {
             findings.error(
