@@ -221,7 +221,7 @@ fn functions_that_do_not_run_are_reported_only_by_errors() {
     assert_eq!(one.why_not_run().matches("error: ").count(), one.shown.len());
 }
 
-/// Returns a template with a stream, a function with `properties` that reads the stream, and
+/// Returns a template with a table that has a stream, a function with `properties`, and
 /// further `resources`.
 fn with_function(properties: &str, resources: &str) -> String {
     format!(
