@@ -276,8 +276,7 @@ mod tests {
         let node = "Runtime: nodejs22.x, CodeUri: code, Handler: ";
         let esbuild = "    Metadata: {BuildMethod: esbuild}\n";
         let built = ".aws-sam/build/F";
-        /// A test case: files, additional attributes of the resource, its properties, and the
-        /// expected folder or message.
+        /// Files, further attributes, properties, and the expected folder or message.
         type Case<'c> = (&'c [&'c str], &'c str, &'c str, Result<&'c str, &'c str>);
         let cases: &[Case<'_>] = &[
             (&["code/app.py"], "", &format!("{python}app.run"), Ok("code")),
