@@ -211,7 +211,7 @@ fn what_keeps_a_handler_from_running_is_named_before_it_starts() {
         ),
         ("Runtime: nodejs22.x, Handler: a.b, CodeUri: gone", "the folder `gone` does not exist"),
         ("Runtime: nodejs22.x, Handler: typed.run", "`typed.ts` is TypeScript"),
-        ("Runtime: java21, Handler: a.B", "no function for `java21` is run here"),
+        ("Runtime: java21, Handler: a.B", "functions for the runtime `java21` are not supported"),
         ("Handler: app.run", "`Runtime` is missing"),
     ] {
         let folder = tempfile::tempdir().unwrap();

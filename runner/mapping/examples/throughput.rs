@@ -1,8 +1,8 @@
 //! Measures how many records a mapping delivers to a function that does nothing, on one core.
 //!
 //! `cargo run --release -p mapping --example throughput -- [RECORDS] [LANES] [BATCH]` (1,000,000
-//! records, 1 lane, batches of 100). It measures pages, the filter, batches, the JSON of events,
-//! and checkpoints. It uses no network, no disk and no other process.
+//! records, 1 lane, batches of 100). The measurement covers pages, the filter, batches, the JSON of
+//! events, and checkpoints. It uses no network, no disk and no other process.
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock and its arguments")]
 

@@ -1,7 +1,8 @@
-//! Tests that a mapping soon reads records that were announced, whatever else it does.
+//! Tests that a mapping reads announced records within a bounded time, even while it is busy.
 //!
 //! The simulated world has a clock and no failures. Records arrive at any time. A read takes time,
-//! and sees the shard as it is at one moment of that time. `property_tests` covers failures.
+//! and returns the content that the shard has at one moment during the read. `property_tests`
+//! covers failures.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +15,15 @@ use super::*;
 const READ_MS: u64 = 50;
 /// Maximum duration of a read.
 const READ_TAKES_MS: u64 = 30;
-/// The time within which an announced record must be read. A read that is already running may see
-/// the shard before the record arrives. The next read begins after the minimum time, or after that
-/// read's answer.
+/// The maximum time in milliseconds until an announced record is read. A running read may have seen
+/// the shard before the record arrived. The next read begins after the minimum time between reads,
+/// or when the running read ends, whichever is later.
 const SOON_MS: u64 = READ_MS + 2 * READ_TAKES_MS;
 
 /// A running read.
 struct Reading {
     shard: ShardId,
-    /// When the read sees the shard's content, and when it answers.
+    /// The times when the read sees the shard's content and when it returns.
     sees: u64,
     answers: u64,
     records: Vec<Record>,
@@ -35,13 +36,13 @@ struct World {
     /// The arrival times of each shard's records, in order.
     came: BTreeMap<ShardId, Vec<u64>>,
     read: BTreeMap<ShardId, usize>,
-    /// Whether the mapping was notified and then further records arrived.
+    /// True if the mapping was notified and further records arrived after the notification.
     is_told: bool,
-    /// Number of notifications of the mapping.
+    /// The number of notifications sent to the mapping.
     tellings: usize,
     reads: Vec<Reading>,
-    /// For each read: its duration, and the moment in it when it sees the content. The list
-    /// repeats.
+    /// For each read: its duration, and the moment during the read when it sees the content. The
+    /// tests repeat the list from its beginning.
     paces: Vec<(u64, u64)>,
     next_pace: usize,
     slowest: u64,
@@ -103,7 +104,8 @@ impl World {
         }
     }
 
-    /// Runs everything that happens in this millisecond.
+    /// Simulates all events of the current millisecond. `comes` lists the shards in which records
+    /// arrive.
     fn pass(&mut self, comes: &[usize]) {
         for index in comes {
             let shards = self.came.len();
@@ -161,7 +163,7 @@ proptest! {
         for (shard, came) in &world.came {
             prop_assert_eq!(world.read[shard], came.len(), "{} has unread records", shard);
         }
-        // Each read may cause one notification, and so may the records that arrive before the first
+        // At most one notification per read, and one for the records that arrive before the first
         // read.
         prop_assert!(world.tellings <= world.next_pace, "{} tellings", world.tellings);
         prop_assert!(world.slowest <= SOON_MS, "one took {} ms", world.slowest);

@@ -1,25 +1,26 @@
-//! The pause before a retry: growing, bounded, jittered.
+//! The pause before a retry: an exponential back-off with a maximum and jitter.
 //!
 //! The caller counts the attempts.
 
-/// A doubling delay with a cap.
+/// An exponential back-off: the delay doubles at each retry, up to a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackOff {
     /// The delay before the first retry, in milliseconds.
     pub base_ms: u64,
-    /// The longest delay in milliseconds, before the jitter is added.
+    /// The maximum delay in milliseconds, without the jitter.
     pub cap_ms: u64,
-    /// The maximum jitter, in percent of the delay. It spreads the retries of shards that failed
-    /// together.
+    /// The maximum jitter, in percent of the delay. The jitter prevents simultaneous retries of
+    /// shards that failed together.
     pub spread_percent: u64,
 }
 
 impl BackOff {
-    /// Returns the delay before retry number `attempt` (the first is 1): `base · 2^(attempt-1)`, at
-    /// most the cap, plus a jitter that depends only on `seed` and `attempt`.
+    /// Returns the delay in milliseconds before retry number `attempt` (counted from 1). It is
+    /// `base · 2^(attempt-1)`, at most the cap, plus a jitter that depends only on `seed` and
+    /// `attempt`.
     #[must_use]
     pub fn delay_ms(&self, attempt: u32, seed: u64) -> u64 {
-        // 20 doublings exceed every realistic cap, and the power does not overflow.
+        // After 20 doublings the delay exceeds every realistic cap. The limit prevents an overflow.
         let doublings = attempt.saturating_sub(1).min(20);
         let delay = self.base_ms.saturating_mul(1_u64 << doublings).min(self.cap_ms);
         let spread = mix(seed ^ u64::from(attempt)) % (self.spread_percent + 1);
@@ -27,7 +28,7 @@ impl BackOff {
     }
 }
 
-/// Returns the FNV-1a hash of a text, which seeds a shard's jitter.
+/// Returns the FNV-1a hash of a string. The hash is the seed of a shard's jitter.
 #[must_use]
 pub fn seed_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -35,7 +36,7 @@ pub fn seed_of(text: &str) -> u64 {
     })
 }
 
-/// Applies the last step of splitmix64: similar inputs give unrelated outputs.
+/// Applies the finalizer of splitmix64, so that similar inputs give unrelated outputs.
 #[must_use]
 pub fn mix(input: u64) -> u64 {
     let mut value = input.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Checks every file of `testdata/<folder>`. `start` creates a runner for each file. The runner
-/// gets the inputs of the file's cases in order and returns their outputs.
+/// Runs all cases in the files of `testdata/<folder>` and compares their outputs. `start` creates a
+/// runner for each file. The runner gets the inputs of the file's cases in order and returns their
+/// outputs.
 pub(super) fn check<R: FnMut(&str) -> String>(folder: &str, start: impl Fn() -> R) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(folder);
     let mut files: Vec<PathBuf> =

@@ -8,12 +8,14 @@ use super::id::ShardId;
 use super::sequence::SequenceNumber;
 use super::tumbling::OpenWindow;
 
-/// The checkpoints of one mapping on one stream label: a consistent cut over all its shards.
+/// The checkpoints of one mapping for one stream label. They are a consistent cut over all shards
+/// of the stream.
 ///
 /// If a child shard has progress in these checkpoints, its parent is closed in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoints {
-    /// When the mapping first saw its stream, in milliseconds of the store's time.
+    /// The time when the mapping first listed its stream, in milliseconds since 1970 on the store's
+    /// clock.
     pub created_ms: i64,
     /// Every shard that the mapping knows, including those finished in the last day.
     pub shards: BTreeMap<ShardId, ShardCheckpoint>,
@@ -22,7 +24,7 @@ pub struct Checkpoints {
 /// The checkpoint of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardCheckpoint {
-    /// The shard that must be finished before this one.
+    /// The shard that must be finished before this shard is read.
     pub parent: Option<ShardId>,
     /// The position up to which the shard is done.
     pub position: CheckpointPosition,
@@ -40,10 +42,10 @@ pub enum CheckpointPosition {
     Latest,
     /// Every record up to this one (inclusive) is done or discarded.
     After(SequenceNumber),
-    /// The whole shard is done. The checkpoint is kept as a tombstone, so that the shard is not
-    /// read again while the stream still lists it.
+    /// The shard is done to its end. The checkpoint is kept as a tombstone, so that the shard is
+    /// not read again while the stream still lists it.
     Closed {
-        /// When the shard was done, in milliseconds of the store's time.
+        /// The time when the shard was done, in milliseconds since 1970 on the store's clock.
         at_ms: i64,
     },
 }

@@ -1,6 +1,5 @@
-//! The inputs, commands and events of the mapping.
-//!
-//! Their only behaviour is the text form for logs and test cases.
+//! The inputs, commands and events of the mapping. Their only behaviour is their text form for logs
+//! and test cases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,30 +11,30 @@ use super::record::{Delivery, Record};
 use super::sequence::SequenceNumber;
 use super::tumbling::{Window, WindowInvocation};
 
-/// Maximum number of characters of a window's state in a text.
+/// The maximum number of characters of a window's state in the text form of a command.
 const STATE_CHARACTERS_SHOWN: usize = 64;
 
-/// The two clocks' times at an input.
+/// The current time on two clocks, passed with each input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// The store's time in milliseconds since 1970, for the age of records and the life of
-    /// tombstones. It may be frozen or jump.
+    /// The store's time in milliseconds since 1970, used for the age of records and of tombstones.
+    /// This clock may stop or jump.
     pub time_ms: i64,
-    /// The monotonic time in milliseconds since a fixed moment, for polls, batching windows and
-    /// back-off.
+    /// The monotonic time in milliseconds since a fixed moment, used for polls, batching windows
+    /// and back-off.
     pub tick_ms: u64,
 }
 
 /// An input of the mapping.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// Time has passed.
+    /// Time has passed; the input has no other content.
     Tick,
-    /// The stream's shards were listed, all pages.
+    /// The complete list of the stream's shards, from all pages of `DescribeStream`.
     Described {
         /// Whether the stream still accepts new records.
         enabled: bool,
-        /// Its shards, in any order.
+        /// The stream's shards, in any order.
         shards: Vec<ShardDescription>,
     },
     /// The stream's shards could not be listed.
@@ -50,7 +49,8 @@ pub enum Input {
     },
     /// Records may have arrived in any shard of the stream.
     Arrived,
-    /// The requested checkpoints are durable, including the positions of all shards.
+    /// The checkpoints requested by `Save` are durable, including the positions of
+    /// all shards.
     Saved,
     /// A requested read returned a page.
     Page {
@@ -58,37 +58,37 @@ pub enum Input {
         shard: ShardId,
         /// The page's records in ascending order. The page of an open shard may be empty.
         records: Vec<Record>,
-        /// Whether the shard has ended: there is no next iterator. The records of this page still
-        /// count.
+        /// True if the shard has ended, because the page has no next iterator. The records of this
+        /// page must still be delivered.
         end: bool,
     },
     /// A requested read failed.
     ReadFailed {
-        /// The shard of the read.
+        /// The shard that could not be read.
         shard: ShardId,
-        /// The failure.
+        /// The cause of the failure.
         failure: ReadFailure,
     },
     /// A requested invocation has ended.
     Invoked {
-        /// The attempt.
+        /// The attempt that has ended.
         batch: BatchId,
         /// The result of the attempt.
         outcome: InvokeOutcome,
     },
     /// The destination has stored a failure record.
     FailureDelivered {
-        /// The delivery.
+        /// The delivery that succeeded.
         delivery: DeliveryId,
     },
     /// The destination has not stored a failure record.
     FailureNotDelivered {
-        /// The delivery.
+        /// The delivery that failed.
         delivery: DeliveryId,
-        /// The reason.
+        /// The reason of the destination.
         reason: String,
     },
-    /// The operator continues after a gap, without the lost records.
+    /// The operator accepts a gap: the mapping continues without the lost records.
     AcceptGap {
         /// The shard with the gap.
         shard: ShardId,
@@ -97,23 +97,23 @@ pub enum Input {
     Stop,
 }
 
-/// A shard, as the stream lists it.
+/// A shard in a listing of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardDescription {
-    /// Its id.
+    /// The shard's id.
     pub id: ShardId,
-    /// The shard that this one continues. It may no longer be listed.
+    /// The parent shard, which this shard continues. The parent may no longer be listed.
     pub parent: Option<ShardId>,
     /// Whether the shard accepts no more records.
     pub closed: bool,
 }
 
-/// Why a read failed.
+/// The cause of a failed read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadFailure {
     /// The iterator is older than 15 minutes.
     IteratorExpired,
-    /// The position is older than the stream's 24 hours.
+    /// The records at the position are older than the stream's retention of 24 hours.
     Trimmed {
         /// The stream's message.
         reason: String,
@@ -126,40 +126,40 @@ pub enum ReadFailure {
     },
     /// A temporary failure: a throttled call, an unreachable stream, or an error of the stream.
     Unavailable {
-        /// The message.
+        /// The error message of the stream or of the client.
         reason: String,
     },
 }
 
-/// How one invocation ended.
+/// The result of one invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvokeOutcome {
     /// The function succeeded. The value is its response as JSON text.
     Ok(bytes::Bytes),
-    /// The function was invoked and failed, crashed or ran out of time.
+    /// The function was invoked, but it failed, crashed or timed out.
     FunctionError {
-        /// As in `X-Amz-Function-Error`: `Unhandled` or `Handled`.
+        /// The value of `X-Amz-Function-Error`: `Unhandled` or `Handled`.
         kind: String,
-        /// A description for people.
+        /// An error message for people.
         message: String,
-        /// The error as JSON text, if there is one.
+        /// The function's error as JSON text; empty if there is none.
         payload: bytes::Bytes,
     },
     /// The function was not reached, because the call was throttled or the function did not start.
-    /// This uses up no retry.
+    /// Such an attempt does not count as a retry.
     NotInvoked(String),
 }
 
-/// Where a read starts.
+/// The start position of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// At the iterator that the last page returned.
+    /// At the iterator that the previous page returned.
     Iterator,
     /// At the oldest record of the shard.
     TrimHorizon,
     /// After the newest record of the shard.
     Latest,
-    /// At the record that follows this one.
+    /// At the record that directly follows this record.
     After(SequenceNumber),
 }
 
@@ -170,7 +170,7 @@ pub enum Command {
     Describe,
     /// Read one page; reply with `Page` or `ReadFailed`. At most one read per shard is in flight.
     Read {
-        /// The shard.
+        /// The shard to read.
         shard: ShardId,
         /// The start position.
         from: ReadFrom,
@@ -180,55 +180,55 @@ pub enum Command {
     Invoke {
         /// The shard that the records are from.
         shard: ShardId,
-        /// This attempt.
+        /// The id of this attempt.
         batch: BatchId,
-        /// The attempt's number for these records; the first is 1.
+        /// The number of this attempt for these records, counted from 1.
         attempt: u32,
-        /// The records in ascending order. Only the last invocation of a window has none.
+        /// The records in ascending order. The list is empty only in the last invocation of a
+        /// window.
         records: Vec<Arc<Delivery>>,
         /// The tumbling window that the records belong to, if the mapping has windows.
         window: Option<Box<WindowInvocation>>,
     },
-    /// Every record of the shard up to this position is done: make the mapping's checkpoints
-    /// durable soon.
+    /// Save the mapping's checkpoints soon. Every record of the shard up to this position is done.
     Checkpoint {
-        /// The shard.
+        /// The shard whose position has changed.
         shard: ShardId,
         /// The new position.
         position: CheckpointPosition,
     },
-    /// Make the mapping's checkpoints durable soon, and reply with `Saved`. The mapping sends this after
-    /// it has first seen its stream, and after a window has ended.
+    /// Save the mapping's checkpoints soon, and reply with `Saved`. The mapping sends this command
+    /// after the first listing of its stream, and after a window has ended.
     Save,
     /// Store a failure record; reply with `FailureDelivered` or `FailureNotDelivered`.
     DeliverFailure {
         /// The shard that the records are from.
         shard: ShardId,
-        /// This delivery.
+        /// The id of this delivery.
         delivery: DeliveryId,
-        /// The object to store, with its key.
+        /// The failure record and its object key.
         object: Arc<FailureObject>,
     },
-    /// Notify observers.
+    /// Pass an event to the observers.
     Report(Event),
     /// Send `Tick` at this tick, unless another input comes earlier. Replaces the previous request.
-    /// Without this command, the mapping waits for no timer.
+    /// If a step returns no `Wake`, the mapping needs no timer.
     Wake {
-        /// In milliseconds, as [`Now::tick_ms`].
+        /// The tick in milliseconds, on the clock of [`Now::tick_ms`].
         tick_ms: u64,
     },
 }
 
-/// An event for observers. Nothing depends on events.
+/// An event for observers. The mapping's behaviour does not depend on events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Records of one page did not pass the filter.
     Filtered {
         /// The shard.
         shard: ShardId,
-        /// How many records.
+        /// The number of records that did not pass.
         count: usize,
-        /// The first of them.
+        /// The first record that did not pass.
         first: SequenceNumber,
         /// The last record that did not pass. Records before it may have passed.
         last: SequenceNumber,
@@ -237,30 +237,30 @@ pub enum Event {
     Succeeded {
         /// The shard.
         shard: ShardId,
-        /// The attempt.
+        /// The successful attempt.
         batch: BatchId,
-        /// How many records.
+        /// The number of records in the attempt.
         count: usize,
     },
-    /// The same records will be delivered again, as an injected fault.
+    /// As an injected fault, the records of a successful attempt will be delivered again.
     Duplicating {
         /// The shard.
         shard: ShardId,
-        /// The attempt that was successful.
+        /// The successful attempt.
         batch: BatchId,
     },
     /// An attempt failed, or succeeded only partly.
     Failed {
         /// The shard.
         shard: ShardId,
-        /// The attempt.
+        /// The failed attempt.
         batch: BatchId,
-        /// How many records at the batch's start are done nevertheless.
+        /// The number of records at the start of the batch that are done despite the failure.
         done: usize,
         /// The reason.
         reason: String,
     },
-    /// The failed records are split.
+    /// The failed records are split into two parts.
     Split {
         /// The shard.
         shard: ShardId,
@@ -278,34 +278,34 @@ pub enum Event {
     Discarded {
         /// The shard.
         shard: ShardId,
-        /// The first record.
+        /// The first discarded record.
         first: SequenceNumber,
-        /// The last record.
+        /// The last discarded record.
         last: SequenceNumber,
-        /// How many records.
+        /// The number of discarded records.
         count: usize,
         /// The reason.
         condition: Condition,
-        /// The key of the failure record. `None` if there is no destination, or if it was
-        /// unreachable until the records expired.
+        /// The key of the stored failure record. `None` if there is no destination, or if the
+        /// destination was unreachable until the records expired.
         key: Option<String>,
     },
-    /// The function has processed the whole window, and its state is dropped.
+    /// The function has processed the window to its end. The window's state is discarded.
     WindowEnded {
         /// The shard.
         shard: ShardId,
         /// The window.
         window: Window,
     },
-    /// The last invocation of a window failed until its retries or its age ran out. The window's
-    /// state is lost.
+    /// The last invocation of a window failed until its retries were exhausted or its maximum age
+    /// was exceeded. The window's state is lost.
     WindowDiscarded {
         /// The shard.
         shard: ShardId,
         /// The window.
         window: Window,
     },
-    /// The failure destination could not be reached, so the shard waits.
+    /// The failure destination is unreachable. The shard waits until it is reachable.
     DestinationUnavailable {
         /// The shard.
         shard: ShardId,
@@ -329,7 +329,7 @@ pub enum Event {
     Gap {
         /// The shard.
         shard: ShardId,
-        /// The last record that was read or is done; `None` if there is none.
+        /// The last record that was read or is done; `None` if there is no such record.
         after: Option<SequenceNumber>,
         /// The stream's message.
         reason: String,
@@ -339,12 +339,12 @@ pub enum Event {
         /// The shard.
         shard: ShardId,
     },
-    /// A shard is done to its end.
+    /// Every record of an ended shard is done or discarded.
     ShardDone {
         /// The shard.
         shard: ShardId,
     },
-    /// The stream is disabled, and all its records are done.
+    /// The stream is disabled, and every record of it is done or discarded.
     StreamEnded,
 }
 
@@ -356,7 +356,7 @@ impl fmt::Display for Window {
 
 impl fmt::Display for WindowInvocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A state may have megabytes; its beginning is enough to recognize it.
+        // A state may have megabytes. Its beginning is enough to recognize it.
         let state: String = self.open.state.chars().take(STATE_CHARACTERS_SHOWN).collect();
         write!(formatter, "window {} state {state}", self.open.window)?;
         let last = if self.is_final { " final" } else { "" };

@@ -1,25 +1,25 @@
-//! The shared state of one step of the mapping.
-//!
-//! Only the counts outlive the step.
+//! The data that the parts of the mapping share during one step. Only the counts persist after the
+//! step.
 
 use super::command::{Command, Event, Now};
 use super::filter::UnknownName;
 use super::id::{BatchId, DeliveryId};
 use super::settings::Settings;
 
-/// Counts over the life of one run of the mapping. A record that is delivered again after a restart counts
-/// again.
+/// Counts since the start of one run of the mapping. A record that is delivered again after a
+/// restart is counted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Records read from shards.
     pub read: u64,
     /// Records that did not pass the filter.
     pub filtered: u64,
-    /// Requested invocations.
+    /// Invocations that the mapping requested.
     pub invocations: u64,
-    /// Invocations with a function error, or with a response that names failures.
+    /// Invocations that ended with a function error, or with a response that reports failed
+    /// records.
     pub failures: u64,
-    /// Invocations that never reached the function.
+    /// Invocations that did not reach the function.
     pub not_invoked: u64,
     /// Records that the function has processed.
     pub done: u64,
@@ -29,13 +29,13 @@ pub struct Totals {
     pub gaps: u64,
 }
 
-/// The shared inputs and outputs of one step.
+/// The inputs and outputs that all parts of the mapping share during one step.
 pub(super) struct Context<'a> {
     pub(super) settings: &'a Settings,
     pub(super) now: Now,
     pub(super) stopping: bool,
     pub(super) totals: &'a mut Totals,
-    /// The name that the first filtered record lacks.
+    /// The attribute name of a pattern that the first filtered record did not have.
     pub(super) unknown_name: &'a mut Option<UnknownName>,
     pub(super) ids: &'a mut u64,
     pub(super) commands: &'a mut Vec<Command>,

@@ -1,5 +1,5 @@
-//! Failure records of discarded records, with the form and the key that Lambda uses for S3. The
-//! messages for SQS and SNS are the same without the payload.
+//! Failure records for discarded records, in the format and with the object key that Lambda uses
+//! for S3. The messages for SQS and SNS are the same, but without the payload.
 //!
 //! `lane::discard` decides which records are discarded, and the caller stores the object.
 //!
@@ -18,26 +18,27 @@ use super::id::ShardId;
 use super::record::{self, Delivery};
 use super::settings::Settings;
 
-/// Why records were discarded.
+/// The reason why records were discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The number of failed attempts exceeds `MaximumRetryAttempts`.
     RetryAttemptsExhausted,
-    /// The records are older than `MaximumRecordAgeInSeconds`, or older than the time for which the
-    /// stream keeps them.
+    /// The records are older than `MaximumRecordAgeInSeconds`, or older than the stream's
+    /// retention.
     RecordAgeExceeded,
 }
 
-/// What the failure destination stores.
+/// The object that is stored in the failure destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureObject {
-    /// `aws/lambda/<mapping>/<shard>/YYYY/MM/DD/YYYY-MM-DDTHH.MM.SS-<UUID>`, in UTC.
+    /// The object key: `aws/lambda/<mapping>/<shard>/YYYY/MM/DD/YYYY-MM-DDTHH.MM.SS-<UUID>`, in
+    /// UTC.
     pub key: String,
-    /// The failure record as JSON text. For S3 it has the whole event in its `payload`.
+    /// The failure record as JSON text. For S3 its `payload` contains the entire event.
     pub body: String,
 }
 
-/// Discarded records and the facts about their attempts.
+/// Discarded records, with the data about their attempts.
 pub(super) struct DiscardedRecords<'a> {
     pub(super) shard: &'a ShardId,
     /// The discarded records, at least one.
@@ -45,11 +46,11 @@ pub(super) struct DiscardedRecords<'a> {
     pub(super) condition: Condition,
     /// The number of invocations of the function with these records.
     pub(super) invocations: u32,
-    /// `X-Amz-Function-Error` of the last attempt, if it had one.
+    /// The `X-Amz-Function-Error` of the last attempt; `None` if the function returned no error.
     pub(super) function_error: Option<&'a str>,
-    /// The store's time when the records were discarded, in milliseconds.
+    /// The store's time when the records were discarded, in milliseconds since 1970.
     pub(super) time_ms: i64,
-    /// The members of the records' event besides `Records`.
+    /// The members of the event other than `Records`, as JSON text.
     pub(super) members: &'a str,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Display for Condition {
 }
 
 impl DiscardedRecords<'_> {
-    /// Returns the object that keeps these records.
+    /// Returns the failure record of these records, and its object key.
     pub(super) fn object(&self, settings: &Settings) -> FailureObject {
         FailureObject { key: self.key(settings), body: self.document(settings).to_string() }
     }
@@ -126,8 +127,8 @@ impl DiscardedRecords<'_> {
         document
     }
 
-    /// Returns an identifier in the form of a UUID. It is always the same for the same records and
-    /// the same reason.
+    /// Returns an identifier in the form of a UUID. The same records and the same purpose always
+    /// give the same identifier.
     fn identity(&self, settings: &Settings, purpose: &str) -> String {
         let mut hash = Md5::new();
         let sequences = self.records.iter().map(|record| record.sequence.as_str());
@@ -148,15 +149,16 @@ impl DiscardedRecords<'_> {
     }
 }
 
-/// Returns a record's creation time, to the second, in the form that Lambda uses for DynamoDB.
+/// Returns a record's creation time with a resolution of one second, in the format that Lambda uses
+/// for DynamoDB.
 fn arrival(record: Option<&Arc<Delivery>>) -> Option<String> {
     let seconds = record?.creation_s?;
     let time = utc(seconds.saturating_mul(1000));
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Converts a time. A time beyond the calendar becomes 1970, so that the failure record is not
-/// lost.
+/// Converts milliseconds since 1970 to a date and time in UTC. A time outside the calendar becomes
+/// 1970, so that the failure record is not lost.
 fn utc(time_ms: i64) -> jiff::Zoned {
     Timestamp::from_millisecond(time_ms).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC)
 }

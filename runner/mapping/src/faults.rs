@@ -1,34 +1,36 @@
-//! The plan of faults: which fault occurs at which call. The seed determines the plan.
+//! The plan of injected faults: it determines which fault occurs at which call.
 //!
-//! Pure: no clock, no randomness, no counting. The same seed gives the same faults at the same calls of the
-//! same mapping.
+//! The plan has no clock, no randomness and no counters. The same seed gives the same faults at the
+//! same calls of the same mapping.
 
 use crate::{mix, seed_of};
 
 /// The maximum delay of a slow function in milliseconds, inclusive.
 pub const SLOW_MS_MAX: u64 = 300;
-/// The maximum age of a late redelivery in batches, inclusive.
+/// The maximum number of batches between a delivery and its late redelivery, inclusive.
 pub const LATE_BATCHES_MAX: usize = 4;
 
-/// A fault of one invocation. On AWS, none of them loses a record.
+/// A fault of one invocation. None of these faults loses a record on AWS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvocationFault {
     /// The batch is delivered twice.
     Duplicate,
-    /// The function has done its work, but the poller crashes before it gets the response.
+    /// The function has processed the batch, but the poller crashes before it receives the
+    /// response.
     Crash,
     /// An old batch is delivered again, after newer batches.
     Late {
-        /// The age of the batch in batches, from 1 to [`LATE_BATCHES_MAX`].
+        /// The number of batches since the first delivery, from 1 to [`LATE_BATCHES_MAX`].
         back: usize,
     },
-    /// The beginning of the batch is delivered first, then the whole batch, as if batches had other
-    /// boundaries.
+    /// The first records of the batch are delivered, and then the entire batch, as if batches had
+    /// other boundaries.
     Split {
-        /// Determines where a batch of `n` records is split: after `1 + draw % (n - 1)`.
+        /// A random number that determines the split of a batch of `n` records. The first part has
+        /// `1 + draw % (n - 1)` records.
         draw: u64,
     },
-    /// The function starts late.
+    /// The function starts after a delay.
     Slow {
         /// The delay in milliseconds, from 1 to [`SLOW_MS_MAX`].
         ms: u64,
@@ -37,7 +39,7 @@ pub enum InvocationFault {
     Throttle,
 }
 
-/// The faults of one mapping.
+/// The plan of faults for one mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     seed: u64,
@@ -50,8 +52,8 @@ impl Plan {
         Self { seed: mix(seed ^ seed_of(mapping_id)) }
     }
 
-    /// Returns the fault of the invocation with this number, if it has one. 36 of 100 invocations have a
-    /// fault.
+    /// Returns the fault of the invocation with this number; `None` if the invocation has no fault.
+    /// 36 % of the invocations have a fault.
     #[must_use]
     pub fn invocation(&self, number: u64) -> Option<InvocationFault> {
         let draw = mix(self.seed.wrapping_add(number.wrapping_mul(2)));
@@ -70,7 +72,8 @@ impl Plan {
         }
     }
 
-    /// Returns whether the iterator expires at the read with this number, as in 6 of 100 reads.
+    /// Returns true if the iterator expires at the read with this number. This happens in 6 % of
+    /// the reads.
     #[must_use]
     pub fn iterator_expires(&self, number: u64) -> bool {
         mix(self.seed.wrapping_add(number.wrapping_mul(2) + 1)) % 100 < 6

@@ -1,9 +1,9 @@
-//! The ids of what the mapping names: shards, attempts and deliveries.
+//! The ids of shards, attempts and deliveries.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A shard's id, as the stream names it.
+/// A shard's id from the stream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(Arc<str>);
 
@@ -16,13 +16,13 @@ pub struct BatchId(pub u64);
 pub struct DeliveryId(pub u64);
 
 impl ShardId {
-    /// Returns a shard id with this text.
+    /// Returns a shard id with this value.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// Returns the text of the id.
+    /// Returns the id as a string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

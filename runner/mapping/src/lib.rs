@@ -1,10 +1,11 @@
-//! The event source mapping as a pure state machine. It decides which records of a stream a
-//! function receives, when and how often, and what happens when the function fails.
+//! An event source mapping as a pure state machine. It decides which records of a stream a function
+//! receives, when and how often the records are delivered, and what happens when the function
+//! fails.
 //!
-//! The crate has no clock, I/O, randomness or async. The poller of the crate `local` sends inputs
-//! and carries out commands.
+//! The crate has no clock, I/O, randomness or async. The poller in the crate `local` sends inputs
+//! and executes commands.
 //!
-//! Guarantees, whatever fails:
+//! Guarantees, even after failures:
 //!
 //! - Each record that passes the filter is delivered until the function has processed it or it is
 //!   discarded. A discarded record is stored in the failure destination, if there is one.

@@ -1,5 +1,5 @@
-//! Tracks the shards of the stream and their parents: the existing shards, the shards that may be read,
-//! and the shards that can be forgotten.
+//! Tracks the shards of the stream and their parents. It decides which shards may be read and which
+//! shards can be removed.
 //!
 //! `shard` handles the records.
 
@@ -13,22 +13,22 @@ use super::record::RETENTION_MS;
 use super::settings::StartingPosition;
 use super::shard::{Phase, Shard};
 
-/// All shards that the mapping knows.
+/// All known shards of the stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lineage {
     pub(super) shards: BTreeMap<ShardId, Shard>,
-    /// When the mapping first saw its stream; `None` before then.
+    /// The time when the mapping first listed its stream; `None` before this listing.
     created_ms: Option<i64>,
     pub(super) described: bool,
     pub(super) enabled: bool,
-    /// Whether the start positions of the shards are not durable yet. They must be durable before a
-    /// read: after a restart, `LATEST` would be a later position, and records written before it
-    /// would be missed.
+    /// True if the start positions of the shards are not durable yet. They must be durable before
+    /// the first read. Otherwise, `LATEST` would be a later position after a restart, and the
+    /// mapping would miss records.
     pub(super) unsaved: bool,
 }
 
 impl Lineage {
-    /// Restores the shards from the checkpoints. Without checkpoints the mapping is new.
+    /// Restores the shards from the checkpoints. `None` creates the state of a new mapping.
     pub(super) fn restore(checkpoints: Option<Checkpoints>) -> Self {
         let Some(checkpoints) = checkpoints else { return Self::default() };
         let created_ms = checkpoints.created_ms;
@@ -54,7 +54,7 @@ impl Lineage {
         self.created_ms.unwrap_or_default()
     }
 
-    /// Applies a listing of all shards. `number` is the listing's number.
+    /// Applies a complete listing of the shards. `number` is the number of the listing.
     pub(super) fn describe(
         &mut self,
         number: u64,
@@ -70,7 +70,7 @@ impl Lineage {
         }
         (self.described, self.enabled) = (true, enabled);
         let listed: BTreeSet<ShardId> = listing.iter().map(|shard| shard.id.clone()).collect();
-        // A parent that is the shard itself is ignored, because the shard would wait for itself.
+        // A shard that is its own parent has no parent, because it would otherwise wait for itself.
         let parents: BTreeSet<ShardId> = listing
             .iter()
             .filter_map(|shard| shard.parent.clone().filter(|parent| *parent != shard.id))
@@ -83,8 +83,8 @@ impl Lineage {
         }
         let time_ms = context.now.time_ms;
         self.shards.retain(|id, shard| match shard.phase {
-            // A listed shard keeps its tombstone; without it, the shard would count as new and be
-            // read again.
+            // The tombstone of a listed shard is kept. Without it, the shard would count as new and
+            // would be read again.
             Phase::Done { at_ms } => listed.contains(id) || time_ms - at_ms < RETENTION_MS,
             _ => true,
         });
@@ -97,8 +97,8 @@ impl Lineage {
         }
     }
 
-    /// Adds a new shard. `LATEST` applies only to shards that exist when the mapping is created. Of
-    /// these shards, the closed ones are `skipped`.
+    /// Adds a new shard. `LATEST` applies only to shards that exist when the mapping is created.
+    /// Those shards that are already closed are `skipped`.
     fn add(
         &mut self,
         description: ShardDescription,
@@ -128,7 +128,8 @@ impl Lineage {
         self.shards.insert(id, shard);
     }
 
-    /// Starts the shards whose parent is done or no longer known. Returns true if it started any.
+    /// Starts the shards whose parent is done or unknown. Returns true if at least one shard was
+    /// started.
     pub(super) fn start_children(&mut self) -> bool {
         if !self.described || self.unsaved {
             return false;
@@ -150,7 +151,7 @@ impl Lineage {
         any
     }
 
-    /// Returns true if a finished shard must have a child that is not listed yet.
+    /// Returns true if a finished shard has no listed child, although it must have a child.
     pub(super) fn lacks_child(&self) -> bool {
         self.enabled && self.shards.values().any(is_childless)
     }
@@ -160,13 +161,13 @@ impl Lineage {
         self.described && !self.enabled && self.is_done()
     }
 
-    /// Returns true if every known shard is done.
+    /// Returns true if all known shards are done.
     pub(super) fn is_done(&self) -> bool {
         self.shards.values().all(Shard::is_done)
     }
 }
 
-/// Returns true if the shard is done and listed, and none of its children is listed.
+/// Returns true if the shard is done and listed, but has no listed child.
 pub(super) fn is_childless(shard: &Shard) -> bool {
     shard.is_done() && shard.listed && !shard.has_child
 }

@@ -1,6 +1,6 @@
-//! The mapping as one state machine: an input goes in, commands come out.
+//! The state machine of a mapping. It takes one input at a time and returns commands.
 //!
-//! No clock, random numbers or I/O: the same inputs give the same commands.
+//! It uses no clock, no random numbers and no I/O: the same inputs give the same commands.
 
 use super::back_off::{self, BackOff};
 use super::checkpoint::Checkpoints;
@@ -12,23 +12,23 @@ use super::settings::Settings;
 use super::shard::Shard;
 use super::status::{ShardStatus, Status};
 
-/// The limit on waiting JSON bytes in all shards together. Above it, only shards without waiting
-/// records are read. A mapping of many shards therefore needs a few times this memory, including
-/// its attempts in flight.
+/// The limit in bytes for the JSON of waiting records in all shards together. Above this limit,
+/// only shards without waiting records are read. A mapping of many shards, with its attempts in
+/// flight, can therefore need several times this memory.
 pub const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The first pause before a listing that looks for a missing child. It is also the shortest pause
-/// before a listing that confirms that a shard is gone. In milliseconds; `DescribeStream` allows 10
-/// calls a second for an account.
+/// The first delay in milliseconds before a listing that looks for a missing child shard. It is
+/// also the minimum delay before a listing that confirms that a shard is gone. `DescribeStream`
+/// allows 10 calls per second and account.
 const CHILD_POLL_MS: u64 = 200;
 
-/// One event source mapping.
+/// An event source mapping.
 #[derive(Debug, Clone)]
 pub struct Mapping {
     settings: Settings,
     lineage: Lineage,
     totals: Totals,
-    /// The name that the first filtered record lacks.
+    /// The attribute name of a pattern that the first filtered record did not have.
     unknown_name: Option<UnknownName>,
     ids: u64,
     stopping: bool,
@@ -36,16 +36,18 @@ pub struct Mapping {
     /// Number of requested listings.
     listings: u64,
     next_describe: u64,
-    /// When the last listing was requested.
+    /// The tick at which the last listing was requested.
     described_at: u64,
-    /// The tick since which the store reports that the stream does not exist.
+    /// The tick at which the store first reported the stream as missing; `None` while the stream
+    /// exists.
     missing_since: Option<u64>,
     gone: Option<String>,
-    /// The number of listings that had been requested when all known shards became done.
+    /// The number of listings requested before all known shards were done; `None` while a shard is
+    /// not done.
     done_at: Option<u64>,
-    /// The number of listings that had been requested when the last reply to a listing arrived.
+    /// The number of listings requested when the last reply arrived.
     listed_at: u64,
-    /// Number of consecutive listings that failed or lacked a child.
+    /// The number of consecutive listings that failed or did not contain an expected child shard.
     describe_tries: u32,
     lacked_child: bool,
     unavailable: Option<String>,
@@ -53,8 +55,9 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Returns a mapping that resumes from its checkpoints; without checkpoints it is new. The mapping does
-    /// nothing before the first [`step`](Self::step), which may be a [`Tick`](Input::Tick).
+    /// Returns a mapping that resumes from its checkpoints; without checkpoints it is new. The
+    /// mapping does nothing before the first [`step`](Self::step). The first input may be a
+    /// [`Tick`](Input::Tick).
     #[must_use]
     pub fn new(settings: Settings, checkpoints: Option<Checkpoints>) -> Self {
         Self {
@@ -79,8 +82,9 @@ impl Mapping {
         }
     }
 
-    /// Resumes from checkpoints, as after a crash of the poller. The counts go on, and so do the numbers
-    /// of batches and deliveries, because the observer sees the same mapping before and after it.
+    /// Resumes from checkpoints, as after a crash of the poller. The counts and the numbers of
+    /// batches and deliveries continue, because observers see the same mapping before and after the
+    /// restart.
     pub fn restart(&mut self, checkpoints: Option<Checkpoints>) {
         *self = Self {
             totals: self.totals,
@@ -90,14 +94,14 @@ impl Mapping {
         };
     }
 
-    /// Returns its settings.
+    /// Returns the mapping's settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Handles one input and performs all steps that have become possible. The caller must carry out the
-    /// commands in order. A [`Wake`](Command::Wake) is always the last one.
+    /// Handles one input and performs all steps that have become possible. The caller must execute
+    /// the commands in order. A [`Wake`](Command::Wake) is always the last command.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Command> {
         let mut commands = Vec::new();
         self.take_in(now, input, &mut commands);
@@ -148,8 +152,8 @@ impl Mapping {
                     shard.accept_read_failure(failure, known, &mut context);
                 }
             }
-            // At most one shard owns this attempt or delivery. If the attempt or delivery is outdated, no
-            // shard does.
+            // At most one shard owns this attempt or delivery. An outdated attempt or delivery
+            // belongs to no shard.
             Input::Invoked { batch, outcome } => {
                 shards
                     .values_mut()
@@ -174,7 +178,7 @@ impl Mapping {
         }
     }
 
-    /// Schedules the next listing: after the usual interval, or soon if a child is missing.
+    /// Schedules the next listing: after the usual interval, or earlier if a child is missing.
     fn plan_describe(&mut self, now: Now) {
         (self.describing, self.listed_at) = (false, self.listings);
         (self.unavailable, self.missing_since) = (None, None);
@@ -207,8 +211,9 @@ impl Mapping {
             ids: &mut self.ids,
             commands,
         };
-        // The children of a finished shard start in the next turn, and may be done at once. Each
-        // turn starts at least one shard, so there are at most as many turns as shards.
+        // The children of a finished shard start in the next iteration, and may be done
+        // immediately. Each iteration starts at least one shard, so the number of iterations is at
+        // most the number of shards.
         let mut first = true;
         while self.lineage.start_children() || first {
             first = false;
@@ -228,8 +233,8 @@ impl Mapping {
         }
     }
 
-    /// Requests a listing if one is due. Returns when the next listing is due without further
-    /// input.
+    /// Requests a listing if it is due. Returns the tick at which the next listing is due; `None`
+    /// while a listing is running or no further listing is needed.
     fn advance_listing(&mut self, now: Now, commands: &mut Vec<Command>) -> Option<u64> {
         if self.lineage.lacks_child() && !self.lacked_child {
             self.next_describe = now.tick_ms;
@@ -248,7 +253,7 @@ impl Mapping {
         let lacks_last = is_worked_off && self.done_at == Some(self.listings);
         let mut shards = self.lineage.shards.values();
         let lacks_shard = shards.any(|shard| shard.needs_listing(self.listings));
-        // If the last listing failed, the next one waits for the back-off instead.
+        // After a failed listing, the back-off determines the time of the next listing.
         if (lacks_last || lacks_shard) && self.unavailable.is_none() {
             let earliest = self.described_at.saturating_add(CHILD_POLL_MS).max(now.tick_ms);
             self.next_describe = self.next_describe.min(earliest);
@@ -265,8 +270,8 @@ impl Mapping {
         None
     }
 
-    /// Returns everything that must survive a restart; `None` before the stream was seen for the
-    /// first time.
+    /// Returns the state that must survive a restart; `None` before the first listing of the
+    /// stream.
     #[must_use]
     pub fn checkpoints(&self) -> Option<Checkpoints> {
         self.lineage.checkpoints()
@@ -278,31 +283,31 @@ impl Mapping {
         !self.lineage.shards.values().any(|shard| shard.work.is_in_flight())
     }
 
-    /// Returns true if [`Arrived`](Input::Arrived) would make the mapping read sooner.
+    /// Returns true if an [`Arrived`](Input::Arrived) input would make the mapping read earlier.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.lineage.shards.values().any(Shard::is_resting)
     }
 
-    /// Returns true if the stream was disabled and all its records are done.
+    /// Returns true if the stream is disabled and all its records are done or discarded.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Returns true if the mapping cannot read before [`Saved`](Input::Saved).
+    /// Returns true if the mapping must receive [`Saved`](Input::Saved) before it can read.
     #[must_use]
     pub fn waits_for_save(&self) -> bool {
         self.lineage.unsaved
     }
 
-    /// Returns the store's message about a missing stream, once the stream counts as gone.
+    /// Returns the store's message about the missing stream if the stream counts as gone.
     #[must_use]
     pub fn gone(&self) -> Option<&str> {
         self.gone.as_deref()
     }
 
-    /// Returns the status. `time_ms` is the store's time.
+    /// Returns the mapping's status. `time_ms` is the store's time in milliseconds since 1970.
     #[must_use]
     pub fn status(&self, time_ms: i64) -> Status {
         let shards = self.lineage.shards.values().map(|shard| ShardStatus {

@@ -1,5 +1,5 @@
-//! The checkpoint of a shard whose records may be finished in any order. The checkpoint is the last
-//! record before which every record is finished.
+//! The progress of a shard whose records may be finished in any order. The checkpoint is the last
+//! record up to which all records are finished.
 //!
 //! `lane` decides when a record is finished.
 
@@ -7,21 +7,21 @@ use std::collections::VecDeque;
 
 use super::sequence::SequenceNumber;
 
-/// The records of a shard from the first unfinished one on.
+/// The records of a shard, beginning with the first unfinished record.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
     entries: VecDeque<Entry>,
-    /// The place of the first entry. A record's place is its number among the records accepted
-    /// since the start.
+    /// The place of the first entry. A record's place is its sequential number among the records
+    /// accepted since the start.
     first_place: u64,
-    /// The last finished record before which every record is finished.
+    /// The last record up to which all records are finished.
     checkpoint: Option<SequenceNumber>,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
-    /// The checkpoint when this record and all earlier ones are done. It is the record itself, or
-    /// the last of the filtered records that directly follow it.
+    /// The checkpoint when this record and all earlier records are finished. It is this record
+    /// itself, or the last of the filtered records that directly follow this record.
     finishes: SequenceNumber,
     finished: bool,
 }
@@ -35,7 +35,8 @@ impl Progress {
         self.checkpoint.as_ref()
     }
 
-    /// Returns the number of records from the first unfinished one on, whether finished or not.
+    /// Returns the number of records from the first unfinished record to the last record, including
+    /// finished records.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -47,8 +48,8 @@ impl Progress {
         place
     }
 
-    /// Adds a record that did not pass the filter. Such a record is done as soon as every earlier record is
-    /// done. Returns true if this is already the case.
+    /// Adds a record that did not pass the filter. The record is done as soon as all earlier
+    /// records are done. Returns true if it is done immediately.
     pub(super) fn skip_filtered(&mut self, sequence: SequenceNumber) -> bool {
         match self.entries.back_mut() {
             Some(before) => {
@@ -62,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// Marks records as finished. Returns true if the checkpoint has moved.
+    /// Marks records as finished. Returns true if the checkpoint has advanced.
     pub(super) fn finish(&mut self, places: impl IntoIterator<Item = u64>) -> bool {
         for place in places {
             let index = place.checked_sub(self.first_place);

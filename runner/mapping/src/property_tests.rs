@@ -1,7 +1,7 @@
 //! Checks the mapping's guarantees with random streams, functions, destinations and restarts.
 //!
-//! `World` simulates everything outside of the mapping. It delivers pages, makes invocations fail
-//! in every way, and kills and restarts the mapping. It checks the guarantees after each step.
+//! `World` simulates everything outside of the mapping. It delivers pages, simulates every kind of
+//! failed invocation, and kills and restarts the mapping. It checks the guarantees after each step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,18 +22,19 @@ struct Scenario {
     duplicate: bool,
     record_age_s: Option<i64>,
     lanes: usize,
-    /// Length of the tumbling windows. Only a mapping with one lane has them.
+    /// The length of the tumbling windows in seconds; `None` without windows. Only mappings with
+    /// one lane have windows.
     tumbling_s: Option<u32>,
-    /// The random choices of the world, in order. When they are used up, nothing fails any more.
+    /// The random choices of the world, in order. After the last choice, nothing fails.
     choices: Vec<u16>,
 }
 
 #[derive(Debug, Clone)]
 struct ShardPlan {
-    /// A number that is reduced to the index of an earlier shard, the parent. The first two shards
-    /// have no parent.
+    /// A random number, which is reduced to the index of the parent among the earlier shards. The
+    /// first two shards have no parent.
     parent: usize,
-    /// For each record: whether it passes the filter, and its item.
+    /// For each record: true if it passes the filter, and its item.
     records: Vec<(bool, u8)>,
 }
 
@@ -74,7 +75,7 @@ struct World {
     choices: VecDeque<u16>,
     /// The last durable checkpoints.
     durable: Option<Checkpoints>,
-    /// The first record of the last attempt for each item, since the last restart.
+    /// For each item, the first record of the last attempt since the last restart.
     invoked_in_run: BTreeMap<(ShardId, u8), SequenceNumber>,
 }
 
@@ -91,9 +92,10 @@ struct ShardTruth {
     records: Vec<RecordTruth>,
     /// The iterator's position.
     iterator: usize,
-    /// Records that the function has processed, and records that were discarded.
+    /// Records that the function has processed or the mapping has discarded.
     finished: BTreeSet<SequenceNumber>,
-    /// Records that a window's last invocation has aggregated, and records that need no window.
+    /// Records that the last invocation of a window has aggregated, and records that belong to no
+    /// window.
     aggregated: BTreeSet<SequenceNumber>,
 }
 
@@ -165,7 +167,7 @@ impl World {
         self.check_checkpoints();
     }
 
-    /// Applies an event to the expectations: discarded records need no invocation any more.
+    /// Updates the expectations after an event. A discarded record needs no further invocation.
     fn note(&mut self, event: Event) {
         match event {
             Event::Discarded { shard, first, last, count, .. } => {
@@ -197,9 +199,9 @@ impl World {
         }
     }
 
-    /// Checks that a shard is read and delivered only when its parent is finished. For each item, the
-    /// records that pass the filter must be delivered in order and without a gap, and never in two
-    /// attempts at once.
+    /// Checks that a shard is read and delivered only when its parent is finished. For each item,
+    /// the records that pass the filter must be delivered in order, without a gap, and never in two
+    /// simultaneous attempts.
     fn check_command(&mut self, command: &Command) {
         let (Command::Read { shard, .. } | Command::Invoke { shard, .. }) = command else { return };
         let truth = &self.shards[shard];
@@ -239,8 +241,8 @@ impl World {
     ) {
         let truth = &self.shards[shard];
         let one_lane = self.mapping.settings().parallelization_factor == 1;
-        // With one lane the order applies to all records of the shard, not only to those of the
-        // item.
+        // With one lane, the order applies to all records of the shard. With several lanes, it
+        // applies to the records of each item.
         let counts = |record: &RecordTruth| one_lane || record.item == item;
         let passing: Vec<_> = truth
             .records
@@ -253,15 +255,15 @@ impl World {
         let start = passing.iter().position(|sequence| *sequence == delivered[0]).unwrap();
         assert_eq!(passing[start..start + delivered.len()], delivered, "{command} leaves a gap");
         let skipped = passing[..start].iter().find(|sequence| !truth.finished.contains(*sequence));
-        assert_eq!(skipped, None, "{command} leaves out a record");
+        assert_eq!(skipped, None, "{command} skips a record");
         let first = sequences.iter().find(|one| truth.record(one).item == item).unwrap().clone();
         let before = self.invoked_in_run.insert((shard.clone(), item), first.clone());
         assert!(before.is_none_or(|before| first >= before), "{command} goes back");
     }
 
-    /// Checks that the records are in their window, and that the window's state does not have them
-    /// yet. This also holds after a restart, because the state and the checkpoint are saved
-    /// together.
+    /// Checks that the records belong to the window of the invocation, and that the window's state
+    /// does not contain them yet. The state and the checkpoint are saved together, so this is also
+    /// true after a restart.
     fn check_window(&self, shard: &ShardId, sequences: &[SequenceNumber], told: &WindowInvocation) {
         let truth = &self.shards[shard];
         let seen = seen(&told.open.state);
@@ -297,7 +299,7 @@ impl World {
         }
     }
 
-    /// Makes one event happen outside of the mapping.
+    /// Simulates one event outside of the mapping.
     fn turn(&mut self) {
         match self.choose(20) {
             1 => self.restart(),
@@ -311,7 +313,10 @@ impl World {
                 // The second one therefore marks the shard to be read again; a third would have no
                 // effect.
                 self.step(Input::Arrived);
-                assert!(!self.mapping.is_resting(), "it would be told again and again");
+                assert!(
+                    !self.mapping.is_resting(),
+                    "a third notification would still have an effect"
+                );
             }
             _ if self.pending.is_empty() => {
                 self.now.tick_ms =
@@ -327,7 +332,8 @@ impl World {
         }
     }
 
-    /// Kills the process. Nothing in flight is answered, although it may still take effect.
+    /// Kills and restarts the mapping. Running invocations and deliveries get no response, but may
+    /// still take effect.
     fn restart(&mut self) {
         let settings = self.mapping.settings().clone();
         self.mapping = Mapping::new(settings, self.durable.clone());
@@ -353,12 +359,12 @@ impl World {
             Command::DeliverFailure { delivery, .. } => {
                 Input::FailureDelivered { delivery: *delivery }
             }
-            other => panic!("not to be carried out: {other}"),
+            other => panic!("unexpected command: {other}"),
         }
     }
 
-    /// Returns a listing. It may lack the newest shards, because listings are eventually
-    /// consistent.
+    /// Returns a listing of the shards. It may lack the newest shards, because listings are
+    /// eventually consistent.
     fn describe(&mut self) -> Input {
         let hide_leaves = self.choose(4) == 1;
         let parents: BTreeSet<_> =
@@ -374,7 +380,8 @@ impl World {
                 closed: parents.contains(id),
             })
             .collect();
-        // A listing that lacks shards has an enabled stream, so the mapping must list again.
+        // If the listing lacks shards, the stream is reported as enabled, so that the mapping lists
+        // it again.
         Input::Described { enabled: hide_leaves, shards }
     }
 
@@ -418,7 +425,7 @@ impl World {
         let choice = self.choose(6);
         let failed_from = match choice {
             1 => return InvokeOutcome::NotInvoked("busy".to_owned()),
-            // The failing function may have processed any part of the batch.
+            // The function may have processed any part of the batch before it failed.
             2 => return unhandled(),
             3 if !records.is_empty() => Some(usize::from(self.choose(u16::MAX)) % records.len()),
             4 if self.mapping.settings().report_batch_item_failures => {
@@ -451,7 +458,7 @@ impl World {
     }
 }
 
-/// Returns the records that a window's state has aggregated.
+/// Returns the records that are aggregated in a window's state.
 fn seen(state: &str) -> BTreeSet<SequenceNumber> {
     let state: serde_json::Value = serde_json::from_str(state).unwrap();
     let seen = state["seen"].as_array().into_iter().flatten();
@@ -496,8 +503,8 @@ proptest! {
     fn every_record_is_done_or_given_up_in_order(scenario in scenarios()) {
         let mut world = World::new(&scenario);
         world.step(Input::Tick);
-        // This is far more turns than there are choices and retries. A mapping that is unfinished
-        // then hangs.
+        // This limit is far above the number of choices and retries. A mapping that is not finished
+        // after it hangs.
         for _ in 0..20_000 {
             if world.mapping.is_over() && world.choices.is_empty() {
                 break;

@@ -1,4 +1,4 @@
-//! The records that passed the filter and are in no batch yet.
+//! The queue of records that passed the filter and are not in a batch yet.
 //!
 //! `lane` decides when a batch is due.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::record::{self, Delivery, EVENT_BYTES_MAX};
 
-/// A record that waits for its function.
+/// A record that waits for delivery to the function.
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub(super) record: Arc<Delivery>,
@@ -22,8 +22,8 @@ pub(super) struct BatchLimits {
     pub(super) records: usize,
     /// Maximum bytes of the event.
     pub(super) event_bytes: usize,
-    /// The batch takes only records made before this second; `None` for no limit. A record without a creation
-    /// time is always taken.
+    /// The batch contains only records created before this second; `None` for no limit. Records
+    /// without a creation time are always allowed.
     pub(super) end_s: Option<i64>,
 }
 
@@ -57,14 +57,15 @@ impl Queue {
         self.records.front()
     }
 
-    /// Returns true if the next batch is full.
+    /// Returns true if the queue contains enough records for a full batch.
     pub(super) fn holds_full_batch(&self, batch_size: usize) -> bool {
         self.len() >= batch_size
             || record::event_bytes(self.len(), self.json_bytes) >= EVENT_BYTES_MAX
     }
 
-    /// Takes the next batch within the limits. It takes at least one record if there is one,
-    /// because a record must be delivered whatever its size.
+    /// Removes the next batch from the queue and returns it. The batch respects the limits, but
+    /// contains at least one record of a non-empty queue, because even an oversized record must be
+    /// delivered.
     pub(super) fn take_batch(&mut self, limits: BatchLimits) -> Vec<Pending> {
         let (mut count, mut batch_bytes) = (0, 0);
         let fits = |pending: &&Pending| match (limits.end_s, pending.record.creation_s) {

@@ -1,4 +1,4 @@
-//! Stream records before their delivery, and the event in which a function receives them.
+//! Stream records before delivery, and the event that contains them.
 //!
 //! `lane` decides when a record is delivered.
 
@@ -13,44 +13,44 @@ use super::sequence::SequenceNumber;
 /// payload").
 pub const EVENT_BYTES_MAX: usize = 6 * 1024 * 1024;
 
-/// How long a stream keeps a record (DynamoDB), in milliseconds.
+/// The time for which a DynamoDB stream keeps a record, in milliseconds.
 pub const RETENTION_MS: i64 = 24 * 60 * 60 * 1000;
 
 const EVENT_HEAD: &str = r#"{"Records":["#;
 const LIST_END: &str = "]";
 const EVENT_END: &str = "}";
 
-/// One record of a page, as it was read from a shard.
+/// One record of a page from a shard.
 #[derive(Debug, Clone)]
 pub struct Record {
     /// The record's sequence number in the shard.
     pub sequence: SequenceNumber,
-    /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down). `None` if the stream did
-    /// not return the time; the record then has no age.
+    /// The time of the change, in whole seconds since 1970 (DynamoDB rounds down). `None` if the
+    /// stream did not return the time. A record without this time never expires by age.
     pub creation_s: Option<i64>,
     keys: Option<Box<str>>,
     json: Box<str>,
     parsed: OnceLock<Value>,
 }
 
-/// A record that passed the filter, as text. The text needs a fraction of the memory of the parsed
-/// record.
+/// A record that passed the filter, as JSON text. The text needs only a fraction of the memory of
+/// the parsed record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The record's sequence number in the shard.
     pub sequence: SequenceNumber,
     /// The creation time, as in [`Record::creation_s`].
     pub creation_s: Option<i64>,
-    /// The item's key in DynamoDB JSON. It only serves to choose the lane, and is `None`
-    /// afterwards.
+    /// The item's key in DynamoDB JSON. It is used only to choose the lane, and is `None` after
+    /// this choice.
     pub keys: Option<Box<str>>,
     /// The record as JSON text.
     pub json: Box<str>,
 }
 
 impl Record {
-    /// Returns a record. `json` is the text that Lambda delivers, including `eventSourceARN`, and
-    /// `keys` is the text of the item's key.
+    /// Returns a record. `json` is the JSON text that Lambda delivers, including `eventSourceARN`.
+    /// `keys` is the JSON text of the item's key.
     #[must_use]
     pub fn new(
         sequence: SequenceNumber,
@@ -61,7 +61,7 @@ impl Record {
         Self { sequence, creation_s, keys, json, parsed: OnceLock::new() }
     }
 
-    /// Returns a record from its JSON in Lambda's event. `creation_s` is in seconds since 1970.
+    /// Creates a record from its JSON in a Lambda event. `creation_s` is in seconds since 1970.
     #[must_use]
     pub fn of_event(sequence: SequenceNumber, creation_s: Option<i64>, event: &Value) -> Self {
         let keys = event.pointer("/dynamodb/Keys").map(|keys| text_of(keys).into_boxed_str());
@@ -74,8 +74,8 @@ impl Record {
         &self.json
     }
 
-    /// Returns the parsed record, or null if it nests deeper than any item of DynamoDB. The record
-    /// is parsed only on demand, because most mappings never need this.
+    /// Returns the parsed record, or null if its nesting exceeds DynamoDB's limit. The record is
+    /// parsed on demand, because most mappings never need the parsed form.
     #[must_use]
     pub fn event(&self) -> &Value {
         self.parsed.get_or_init(|| serde_json::from_str(&self.json).unwrap_or_default())
@@ -97,41 +97,44 @@ impl From<Record> for Delivery {
 }
 
 impl Delivery {
-    /// Returns a number that is the same for every record of one item: a hash of all its keys, in
-    /// any order. All records without keys count as one item. A mapping with one lane does not need
-    /// the number.
+    /// Returns a hash of the item's key, independent of the order of the key attributes. All
+    /// records of an item have the same hash. All records without keys count as one item. A mapping
+    /// with one lane does not need the hash.
     #[must_use]
     pub fn item(&self) -> u64 {
         let keys = self.keys.as_deref().and_then(|keys| serde_json::from_str::<Value>(keys).ok());
-        // The sum does not depend on the order of the keys.
+        // The order of the attributes does not change the sum.
         keys.iter().filter_map(Value::as_object).flatten().fold(0, |sum, (name, value)| {
             let text = format!("{name}\0{}", text_of(value));
             sum.wrapping_add(back_off::mix(back_off::seed_of(&text)))
         })
     }
 
-    /// Returns the record's age in milliseconds at `time_ms`; `None` without a creation time.
+    /// Returns the record's age in milliseconds at `time_ms`; `None` if the record has no creation
+    /// time.
     #[must_use]
     pub fn age_ms(&self, time_ms: i64) -> Option<i64> {
         self.creation_s.map(|seconds| time_ms.saturating_sub(seconds.saturating_mul(1000)))
     }
 }
 
-/// Returns a value as JSON text. `Display` writes it in small pieces, at twice the cost.
+/// Returns a value as JSON text. This function is about twice as fast as `Display`, which writes
+/// many small pieces.
 fn text_of(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// Returns the length in bytes of an [`event`] of this many records with this many bytes of JSON,
-/// without further members.
+/// Returns the length in bytes of an [`event`] with this number of records and this total length of
+/// their JSON. Further members of the event are not included.
 #[must_use]
 pub fn event_bytes(records: usize, json_bytes: usize) -> usize {
     let frame = EVENT_HEAD.len() + LIST_END.len() + EVENT_END.len();
     frame + json_bytes + records.saturating_sub(1)
 }
 
-/// Returns the event of one invocation: `{"Records":[…]}`, in the given order. `members` are those
-/// of a [window](super::WindowInvocation::members) and follow the list; empty without a window.
+/// Returns the event of one invocation: `{"Records":[…]}`, in the given order. `members` is the
+/// JSON text of the [window's members](super::WindowInvocation::members), which follows the list.
+/// It is empty without a window.
 #[must_use]
 pub fn event(records: &[Arc<Delivery>], members: &str) -> String {
     let json_bytes = records.iter().map(|record| record.json.len()).sum();

@@ -1,6 +1,6 @@
-//! Interprets a function's response to a batch: the truth table of `ReportBatchItemFailures`.
+//! Interprets a function's response to a batch, according to `ReportBatchItemFailures`.
 //!
-//! `lane` retries and splits batches.
+//! `lane` retries and splits the batches.
 //!
 //! Sources: AWS Lambda guide, "Configuring partial batch response with DynamoDB and Lambda", and
 //! LocalStack's tests, recorded on AWS (the only source for an identifier that is not in the batch, and
@@ -12,21 +12,21 @@ use serde_json::Value;
 
 use super::sequence::SequenceNumber;
 
-/// The meaning of a response for its batch.
+/// The result of a batch, according to the function's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Every record is done.
     Complete,
-    /// The records before this index are done; the remaining records must be retried.
+    /// The records before this index are done. The remaining records must be retried.
     From(usize),
-    /// No record is done, because the response is invalid for this reason.
+    /// No record is done, because the response is invalid. The value is the reason.
     Failed(String),
 }
 
 /// Interprets the response of a function that succeeded.
 ///
-/// Without `reporting` (the mapping lacks `ReportBatchItemFailures`) any response is success. `batch`
-/// holds the sequence numbers that were delivered, in order.
+/// `reporting` is true if the mapping has `ReportBatchItemFailures`; without it, every response
+/// means success. `batch` contains the sequence numbers of the delivered records, in order.
 #[must_use]
 pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -> Answer {
     if !reporting || payload.trim_ascii().is_empty() {
@@ -34,7 +34,9 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
     }
     let answer: Value = match serde_json::from_slice(payload) {
         Ok(value) => value,
-        Err(error) => return Answer::Failed(format!("the answer is not JSON: {error}")),
+        Err(error) => {
+            return Answer::Failed(format!("the function's response is not JSON: {error}"));
+        }
     };
     match answer {
         Value::Null => Answer::Complete,
@@ -46,13 +48,13 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
             Some(other) => Answer::Failed(format!("batchItemFailures is not a list: {other}")),
         },
         other => Answer::Failed(format!(
-            "the answer is neither empty nor an object with batchItemFailures: {other}"
+            "the function's response is neither empty nor an object with batchItemFailures: {other}"
         )),
     }
 }
 
-/// Returns the `state` of a response within a tumbling window, as JSON text; `None` if the response
-/// lacks it.
+/// Returns the `state` in a response, as JSON text; `None` if the response has no `state`. A
+/// response within a tumbling window must have a `state`.
 #[must_use]
 pub(super) fn read_state(payload: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(payload).ok()?;
@@ -68,9 +70,9 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
             return Answer::Failed(format!("a batch item failure lacks itemIdentifier: {failure}"));
         };
         if identifier.is_number() {
-            // The message does not quote a JSON number, because a parsed number has lost digits.
+            // The message does not quote the number, because parsing may have rounded it.
             let why =
-                "an itemIdentifier is a number; answer the text of the record's SequenceNumber";
+                "an itemIdentifier is a number; return the record's SequenceNumber as a string";
             return Answer::Failed(why.to_owned());
         }
         let Some(&place) = identifier.as_str().and_then(|text| places.get(text)) else {
@@ -78,8 +80,8 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
                 "itemIdentifier {identifier} is not the sequence number of a record in the batch"
             ));
         };
-        // Records are in the order of their sequence numbers, so the lowest index belongs to the
-        // lowest sequence number.
+        // The records are in the order of their sequence numbers, so the lowest index belongs to
+        // the lowest sequence number.
         lowest = Some(lowest.map_or(place, |known| known.min(place)));
     }
     lowest.map_or(Answer::Complete, Answer::From)

@@ -1,7 +1,7 @@
-//! Sequence numbers of stream records: stored as text, ordered as numbers.
+//! Sequence numbers of stream records. They are stored as strings and ordered as numbers.
 //!
-//! A sequence number has up to 40 digits, more than any machine integer or a DynamoDB `N`, so it is
-//! never converted to a number.
+//! A sequence number has up to 40 digits, more than a machine integer or a DynamoDB `N` can
+//! represent, so it is never converted to a number.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,19 +12,19 @@ pub const DIGITS_MAX: usize = 40;
 
 /// The position of a record in its shard.
 ///
-/// The order is numeric (`9` before `10`). Two texts of the same number, such as `7` and `007`, are
-/// different sequence numbers, with no sequence number between them.
+/// The order is numeric (`9` before `10`). Two notations of the same number, such as `7` and `007`,
+/// are different sequence numbers, and no sequence number is between them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(Arc<str>);
 
-/// A text that is not a sequence number.
+/// A string that is not a sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a sequence number: `{text}`; a sequence number is 1 to {DIGITS_MAX} decimal digits, \
-     as the stream gave it"
+     copied from a stream record"
 )]
 pub struct InvalidSequenceNumber {
-    /// The text.
+    /// The invalid string.
     pub text: String,
 }
 
@@ -32,7 +32,7 @@ impl SequenceNumber {
     /// Parses a sequence number: 1 to 40 (inclusive) decimal digits.
     ///
     /// # Errors
-    /// When the text has a different form.
+    /// Returns an error if the string has a different form.
     pub fn parse(text: &str) -> Result<Self, InvalidSequenceNumber> {
         let digits_only = text.bytes().all(|byte| byte.is_ascii_digit());
         if text.is_empty() || text.len() > DIGITS_MAX || !digits_only {
@@ -41,7 +41,7 @@ impl SequenceNumber {
         Ok(Self(text.into()))
     }
 
-    /// Returns the text exactly as the stream returned it.
+    /// Returns the sequence number exactly as the stream returned it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,36 +1,36 @@
-//! The settings of one event source mapping, with their defaults and bounds.
+//! The settings of an event source mapping, with their defaults and bounds.
 //!
-//! The crate `template` parses templates.
+//! The crate `template` parses templates into these settings.
 
 use super::back_off::BackOff;
 use super::filter::FilterCriteria;
 
-/// The largest batch size that can be set (Lambda API), inclusive.
+/// The maximum batch size (Lambda API), inclusive.
 pub const BATCH_SIZE_MAX: usize = 10_000;
-/// The longest batching window (Lambda API), in milliseconds, inclusive.
+/// The maximum batching window (Lambda API), in milliseconds, inclusive.
 pub const BATCHING_WINDOW_MS_MAX: u64 = 300_000;
-/// The most retries that can be set (Lambda API), inclusive.
+/// The maximum number of retries (Lambda API), inclusive.
 pub const RETRY_ATTEMPTS_MAX: u32 = 10_000;
-/// The largest number of concurrent batches of one shard (Lambda API), inclusive.
+/// The maximum number of concurrent batches per shard (Lambda API), inclusive.
 pub const PARALLELIZATION_FACTOR_MAX: usize = 10;
-/// The longest tumbling window (Lambda API), in seconds, inclusive.
+/// The maximum length of a tumbling window (Lambda API), in seconds, inclusive.
 pub const TUMBLING_WINDOW_S_MAX: u32 = 900;
-/// The shortest and the longest record age that can be set (Lambda API), in milliseconds, inclusive.
+/// The minimum and maximum values of the record age (Lambda API), in milliseconds, inclusive.
 pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 
-/// Time between two reads of a shard in DynamoDB, in milliseconds: Lambda reads four times a
-/// second, and DynamoDB allows five from all readers together.
+/// The minimum time between two reads of a shard in DynamoDB, in milliseconds. Lambda reads four
+/// times per second; DynamoDB allows five reads per second for all readers of the shard together.
 const DYNAMODB_READ_MS: u64 = 250;
-/// Minimum time between two reads of a shard of a local store, in milliseconds. It is also the idle
-/// interval if the store does not announce records.
+/// The minimum time between two reads of a shard in a local store, in milliseconds. It is also the
+/// idle interval if the store does not announce new records.
 const LOCAL_READ_MS: u64 = 100;
-/// The idle interval if the store announces records, in milliseconds. An announcement is lost if
-/// the store's leader dies right after the write; this interval finds such records. Every shard is
-/// read at least this often.
+/// The idle interval if the store announces new records, in milliseconds. An announcement is lost
+/// if the store's leader crashes directly after the write. The mapping finds such records because
+/// it reads every shard at least once per interval.
 const TOLD_IDLE_MS: u64 = 1_000;
 
-/// Where a new mapping starts to read the shards that exist when it is created.
-/// Shards that appear later are always read from their beginning.
+/// The position at which a new mapping starts to read the existing shards. Shards that appear later
+/// are always read from their beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum StartingPosition {
@@ -41,7 +41,7 @@ pub enum StartingPosition {
 }
 
 impl StartingPosition {
-    /// Returns the name in templates.
+    /// Returns the name of the position in templates.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,101 +53,107 @@ impl StartingPosition {
 
 /// The settings of one event source mapping.
 ///
-/// [`Settings::new`] gives Lambda's defaults; the fields are public to be overwritten, and
-/// [`Settings::check`] must pass before they are used.
+/// [`Settings::new`] returns Lambda's defaults. The caller may overwrite the public fields, and
+/// must call [`Settings::check`] before it uses the settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The mapping's UUID. Its checkpoints and failure objects are named after it.
+    /// The mapping's UUID, which is part of the names of its checkpoints and failure objects.
     pub mapping_id: String,
-    /// The function's ARN, as failure records name it.
+    /// The function's ARN in failure records.
     pub function_arn: String,
-    /// The ARN of the stream, with its label.
+    /// The stream's ARN, including the label.
     pub stream_arn: String,
-    /// Where a new mapping starts.
+    /// The position at which a new mapping starts to read.
     pub starting_position: StartingPosition,
     /// Maximum number of records in one batch: 1 to [`BATCH_SIZE_MAX`].
     pub batch_size: usize,
-    /// How long a batch waits to become full, in milliseconds: 0 to [`BATCHING_WINDOW_MS_MAX`].
+    /// The maximum time that a batch waits for further records, in milliseconds: 0 to
+    /// [`BATCHING_WINDOW_MS_MAX`].
     pub batching_window_ms: u64,
     /// Number of concurrent batches of one shard: 1 to [`PARALLELIZATION_FACTOR_MAX`]. Records of
-    /// one item (partition and sort key) stay in order; two items of one partition may overtake
-    /// each other.
+    /// one item (partition and sort key) stay in order. Records of different items may be delivered
+    /// in a different order, even within one partition.
     pub parallelization_factor: usize,
     /// The length of tumbling windows in seconds: 1 to [`TUMBLING_WINDOW_S_MAX`]; `None` without
-    /// windows. Needs a parallelization factor of 1.
+    /// windows. Windows need a parallelization factor of 1.
     pub tumbling_window_s: Option<u32>,
-    /// Whether to split a batch in two when the function fails on it.
+    /// True if a batch is split in two after a function error.
     pub bisect_on_function_error: bool,
     /// Maximum number of retries of a failed batch. `None` retries the batch until its records expire.
     pub retry_attempts: Option<u32>,
-    /// Maximum age of a record in milliseconds; older records are discarded. `None`: records are
-    /// discarded when they expire.
+    /// Maximum age of a record in milliseconds. Older records are discarded. With `None`, records
+    /// are discarded when they are older than the stream's retention.
     pub record_age_ms: Option<i64>,
-    /// `ReportBatchItemFailures`: whether the function's response names the records to retry.
+    /// `ReportBatchItemFailures`: true if the function's response reports the records to retry.
     pub report_batch_item_failures: bool,
-    /// Which records the function receives.
+    /// The filter, which decides which records the function receives.
     pub filter: FilterCriteria,
-    /// Whether discarded records go to a destination. The checkpoint waits for the destination.
+    /// True if failure records of discarded records are stored in a destination. The checkpoint
+    /// does not advance before they are stored.
     pub has_failure_destination: bool,
-    /// Whether failure records contain the whole event, as for S3 but not for SQS and SNS.
+    /// True if failure records contain the entire event. This is so for S3, but not for SQS and
+    /// SNS.
     pub failure_payload: bool,
-    /// The tolerated difference between the clocks of the mapping and the stream, in milliseconds.
-    /// A record counts as newer than the mapping if it is older by at most this much.
+    /// The maximum difference between the clocks of the mapping and the stream, in milliseconds. A
+    /// record counts as written after the mapping's creation if it is older than the mapping by at
+    /// most this time.
     pub clock_margin_ms: i64,
-    /// The polling and retry intervals, which are specific to this runner.
+    /// The polling and retry intervals of this runner.
     pub pace: Pace,
     /// Injected faults.
     pub faults: Faults,
 }
 
-/// How fast a mapping polls and retries.
+/// The polling and retry intervals of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How long a shard waits after an empty read, unless records are announced, in milliseconds.
-    /// Lambda polls 4 times a second.
+    /// The time between an empty read of a shard and the next read, in milliseconds. An
+    /// announcement of records causes an earlier read. Lambda polls 4 times per second.
     pub idle_poll_ms: u64,
-    /// Minimum time between two reads of a shard, in milliseconds; it does not apply after a full
-    /// page. DynamoDB allows five `GetRecords` a second and shard from all readers together. A
-    /// local store has no limit.
+    /// The minimum time between two reads of a shard, in milliseconds. It does not apply after a
+    /// full page. DynamoDB allows five `GetRecords` calls per second and shard for all readers
+    /// together. A local store has no limit.
     pub read_ms: u64,
     /// The interval between listings while no shard has ended, in milliseconds.
     pub describe_ms: u64,
-    /// How long a stream or a shard must be missing continuously before it counts as gone, in
-    /// milliseconds. DynamoDB's listings are eventually consistent, and the credentials of another
-    /// account do not show the table. The responses of a local store are final.
+    /// The time for which a stream or a shard must be continuously missing before it counts as
+    /// gone, in milliseconds. DynamoDB's listings are eventually consistent. A table may also seem
+    /// to be missing because the credentials belong to a different account. The responses of a
+    /// local store are always current.
     pub missing_ms: u64,
-    /// Timeout of one call to the stream, including the SDK's attempts, in milliseconds. After it,
-    /// the stream counts as unavailable and the call is retried.
+    /// The timeout of one call to the stream, including retries by the SDK, in milliseconds. After
+    /// a timeout, the stream counts as unavailable and the call is retried.
     pub call_ms: u64,
     /// Back-off between the attempts of a batch. Lambda does not document its own back-off.
     pub retry: BackOff,
-    /// Back-off between the attempts to reach the stream or the failure destination.
+    /// Back-off between attempts to reach the stream or the failure destination.
     pub unreachable: BackOff,
 }
 
 /// Injected faults, for tests and demonstrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// Invoke the function again with each successful batch.
+    /// After each successful batch, the function is invoked again with the same batch.
     pub duplicate_delivery: bool,
 }
 
-/// A setting out of its bounds.
+/// A setting that is out of its bounds, or conflicts with another setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}; write instead: {remedy}")]
 pub struct InvalidSetting {
     /// The setting's name in the Lambda API.
     pub name: &'static str,
-    /// What is wrong.
+    /// A description of the problem.
     pub problem: String,
-    /// What to write instead.
+    /// The value to write instead.
     pub remedy: String,
 }
 
 impl Default for Pace {
-    /// Returns a pace for one developer at one machine. A change reaches its function within about 100
-    /// ms. A failed batch is retried after 100 ms, 200 ms, … up to 30 s. A missing stream is retried for
-    /// five minutes: far longer than the lag of DynamoDB's listings, and enough to correct a profile.
+    /// Returns the pace for a developer's machine. The function receives a change within about 100
+    /// ms. A failed batch is retried after 100 ms, 200 ms, … up to 30 s. A missing stream is
+    /// retried for five minutes. This time is far longer than the lag of DynamoDB's listings, and
+    /// enough to correct a profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
         let unreachable = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
@@ -156,7 +162,7 @@ impl Default for Pace {
             read_ms: 0,
             describe_ms: 10_000,
             missing_ms: 300_000,
-            // Three attempts of ten seconds, and the pauses between them.
+            // The SDK makes up to three attempts of ten seconds, with pauses between them.
             call_ms: 45_000,
             retry,
             unreachable,
@@ -165,24 +171,24 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Returns the pace for a local store, whose responses are final. The store allows any number of
-    /// reads, but a busy shard would then be read again for every few records. Each read, invocation and
-    /// checkpoint costs more than these records. The limit delays a record no more than the idle
+    /// Returns the pace for a local store, whose responses are always current. The store does not
+    /// limit the number of reads. The minimum time between reads avoids a read, an invocation and a
+    /// checkpoint for every few records of a busy shard. It delays a record by at most the idle
     /// interval.
     #[must_use]
     pub fn of_local_store() -> Self {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
     }
 
-    /// Returns the pace for a local store that announces records (see [`Input::Arrived`](super::Input)).
-    /// An idle shard is read when it has new records; a busy shard is read as often as in any local
-    /// store.
+    /// Returns the pace for a local store that announces records (see
+    /// [`Input::Arrived`](super::Input)). An idle shard is read when new records are announced. A
+    /// busy shard is read as often as in other local stores.
     #[must_use]
     pub fn of_told_store() -> Self {
         Self { idle_poll_ms: TOLD_IDLE_MS, ..Self::of_local_store() }
     }
 
-    /// Returns the pace for a DynamoDB stream: Lambda's polling rate.
+    /// Returns the pace for a DynamoDB stream, with Lambda's polling rate.
     #[must_use]
     pub fn of_dynamodb() -> Self {
         Self { idle_poll_ms: DYNAMODB_READ_MS, read_ms: DYNAMODB_READ_MS, ..Self::default() }
@@ -222,14 +228,15 @@ impl Settings {
         self.stream_arn.rsplit_once("/stream/").map_or("", |(_, label)| label)
     }
 
-    /// Returns the name of the table from the stream's ARN; empty if the ARN has a different form.
+    /// Returns the table's name from the stream's ARN; an empty string if the ARN has a different
+    /// form.
     #[must_use]
     pub fn table(&self) -> &str {
         let rest = self.stream_arn.split_once(":table/").map(|(_, rest)| rest);
         rest.and_then(|rest| rest.split('/').next()).unwrap_or_default()
     }
 
-    /// Checks every bound.
+    /// Checks that all settings are within their bounds.
     ///
     /// # Errors
     /// Returns the first setting that is out of its bounds.
@@ -254,7 +261,7 @@ impl Settings {
             return invalid("MaximumBatchingWindowInSeconds", problem, "0 to 300".to_owned());
         }
         if !(1..=PARALLELIZATION_FACTOR_MAX).contains(&self.parallelization_factor) {
-            let problem = format!("there cannot be {} lanes", self.parallelization_factor);
+            let problem = format!("{} lanes are not allowed", self.parallelization_factor);
             let remedy = format!("1 to {PARALLELIZATION_FACTOR_MAX}");
             return invalid("ParallelizationFactor", problem, remedy);
         }
@@ -265,7 +272,11 @@ impl Settings {
         }
         if self.tumbling_window_s.is_some() && self.parallelization_factor > 1 {
             let problem = "a tumbling window needs a ParallelizationFactor of 1".to_owned();
-            return invalid("TumblingWindowInSeconds", problem, "one of the two".to_owned());
+            return invalid(
+                "TumblingWindowInSeconds",
+                problem,
+                "only one of the two settings".to_owned(),
+            );
         }
         if self.retry_attempts.is_some_and(|attempts| attempts > RETRY_ATTEMPTS_MAX) {
             let problem = "more retries than Lambda allows".to_owned();

@@ -1,6 +1,7 @@
-//! One shard of the stream: reads it to its end, filters the records, and passes them to its lanes.
+//! One shard of the stream. A shard is read to its end, its records are filtered, and the matching
+//! records go to its lanes.
 //!
-//! `lineage` decides which shard may start. `work` handles batches and attempts.
+//! `lineage` decides which shards may start. `work` handles batches and attempts.
 
 use super::back_off;
 use super::checkpoint::{CheckpointPosition, ShardCheckpoint};
@@ -13,50 +14,52 @@ use super::sequence::SequenceNumber;
 use super::settings::StartingPosition;
 use super::work::Work;
 
-/// The number of records of a full page (`GetRecords`, DynamoDB API reference).
+/// The number of records in a full page of `GetRecords` (DynamoDB API reference).
 const PAGE_RECORDS_MAX: usize = 1_000;
-/// The size in bytes of JSON from which a page counts as full. DynamoDB ends a page at 1 MB by its
-/// own measure, which is close to the size of the text.
+/// The minimum size of a full page, in bytes of JSON. DynamoDB ends a page at 1 MB of its own size
+/// measure, which is close to the size of the JSON text.
 const PAGE_BYTES_FULL: usize = 750_000;
 
-/// How long a stream keeps each record: 24 hours, less one hour because clocks may differ.
-/// Source: DynamoDB developer guide, "Change data capture for DynamoDB Streams".
+/// The time for which a stream certainly keeps each record, in milliseconds. It is the retention of
+/// 24 hours minus one hour for differences between clocks. Source: DynamoDB developer guide,
+/// "Change data capture for DynamoDB Streams".
 const KEPT_MS: i64 = 23 * 3600 * 1000;
 
 /// The state of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Its parent is not done.
+    /// The parent shard is not done yet.
     Waiting,
     /// The shard is being read and processed.
     Reading,
-    /// Every record is done. The shard is kept as a tombstone.
+    /// Every record is done or discarded. The shard is kept as a tombstone.
     Done {
-        /// When the shard was done, in milliseconds of the store's time.
+        /// The store's time when the shard was done, in milliseconds since 1970.
         at_ms: i64,
     },
-    /// Records are lost. The shard is blocked until the gap is accepted.
+    /// Records are lost. The shard is blocked until the operator accepts the gap.
     Gap,
 }
 
-/// One shard.
+/// One shard of the stream, with its read position and its work.
 #[derive(Debug, Clone)]
 pub(super) struct Shard {
     pub(super) id: ShardId,
     pub(super) parent: Option<ShardId>,
     pub(super) phase: Phase,
     pub(super) work: Work,
-    /// The starting position that the checkpoint has while no record is done.
+    /// The starting position in the checkpoint while no record is done.
     origin: StartingPosition,
-    /// The position to read from until the first record was read.
+    /// The position of the first read. After the first record, the position of the last record is
+    /// used.
     start: StartingPosition,
-    /// Records made before this second are skipped: a `LATEST` mapping did not exist yet when they
-    /// were made.
+    /// Records created before this second are skipped, in seconds since 1970. They are older than a
+    /// mapping that starts at `LATEST`.
     not_before_s: Option<i64>,
-    /// Whether to read from the oldest record and ignore the checkpoint.
+    /// True if the next read starts at the oldest record and ignores the checkpoint.
     restart: bool,
     pub(super) last_read: Option<SequenceNumber>,
-    /// Whether the poller has the iterator that follows the last page.
+    /// True if the poller has the iterator that follows the last page.
     has_iterator: bool,
     reading: bool,
     read_issued: u64,
@@ -64,10 +67,10 @@ pub(super) struct Shard {
     read_issued_ms: i64,
     /// The store's time when the last successful read was requested.
     page_issued_ms: Option<i64>,
-    /// Every record made before this second was read.
+    /// All records created before this time were read, in seconds since 1970.
     reached_s: i64,
     next_read: u64,
-    /// Whether records may have arrived since the last read was requested.
+    /// True if records may have arrived since the last read was requested.
     may_have_new_records: bool,
     /// Number of consecutive failed reads.
     failures: u32,
@@ -75,9 +78,10 @@ pub(super) struct Shard {
     expired: u32,
     missing: Option<Missing>,
     ended: bool,
-    /// When the last read was requested, if it reached the end of the shard's records; otherwise `None`.
+    /// The tick at which the last read was requested, if that read reached the end of the available
+    /// records; otherwise `None`.
     pub(super) tip_requested_at: Option<u64>,
-    /// Whether the last listing contained the shard.
+    /// True if the last listing contained the shard.
     pub(super) listed: bool,
     pub(super) has_child: bool,
 }
@@ -85,10 +89,11 @@ pub(super) struct Shard {
 /// A shard that the stream reports as missing.
 #[derive(Debug, Clone)]
 struct Missing {
-    /// The tick since which the shard is missing. A successful read resets this, as does a listing that
-    /// contains the shard.
+    /// The tick at which the shard was first reported as missing. A successful read, or a listing
+    /// that contains the shard, ends this state.
     since: u64,
-    /// Number of requested listings when a read last found the shard missing.
+    /// The number of listings that had been requested when a read last reported the shard as
+    /// missing.
     listings: u64,
     /// The stream's message.
     reason: String,
@@ -125,8 +130,9 @@ impl Shard {
         }
     }
 
-    /// Restores a shard from its checkpoint. After a restart, `LATEST` would be a different position.
-    /// The shard is therefore read from its beginning, without the records made before `created_ms`.
+    /// Restores a shard from its checkpoint. After a restart, `LATEST` would be a later position.
+    /// Such a shard is therefore read from its beginning, and the records created before
+    /// `created_ms` are skipped.
     pub(super) fn restore(id: ShardId, checkpoint: ShardCheckpoint, created_ms: i64) -> Self {
         let mut shard = Self::new(id, checkpoint.parent, StartingPosition::TrimHorizon);
         match checkpoint.position {
@@ -162,7 +168,7 @@ impl Shard {
         self.ended
     }
 
-    /// Does everything that is possible now. `has_room` is true if the mapping's memory limit
+    /// Performs all steps that are possible now. `has_room` is true if the mapping's memory limit
     /// allows a read.
     pub(super) fn advance(&mut self, has_room: bool, context: &mut Context<'_>) {
         if !matches!(self.phase, Phase::Reading | Phase::Gap) {
@@ -204,7 +210,8 @@ impl Shard {
         context.commands.push(Command::Read { shard: self.id.clone(), from });
     }
 
-    /// Returns when the shard has something to do without further input.
+    /// Returns the tick at which the shard can continue without further input; `None` if it needs
+    /// input.
     pub(super) fn deadline(&self, has_room: bool, context: &Context<'_>) -> Option<u64> {
         if !matches!(self.phase, Phase::Reading | Phase::Gap) || context.stopping {
             return None;
@@ -213,7 +220,7 @@ impl Shard {
         [read, self.work.deadline(context)].into_iter().flatten().min()
     }
 
-    /// Accepts a page. Records that were read before are skipped.
+    /// Processes a page. Records that were already read are skipped.
     pub(super) fn accept_page(
         &mut self,
         records: Vec<Record>,
@@ -229,8 +236,8 @@ impl Shard {
         self.ended = end;
         self.page_issued_ms = Some(self.read_issued_ms);
         if is_empty {
-            // Only earlier seconds are complete: further records of this second may have been
-            // written after the read.
+            // Only the seconds before the read are complete, because further records of the current
+            // second may have been written after the read.
             self.reached_s = self.reached_s.max(self.read_issued_ms.div_euclid(1000));
         }
         self.tip_requested_at = (is_empty || end).then_some(self.read_issued);
@@ -266,8 +273,9 @@ impl Shard {
         }
     }
 
-    /// Returns when to read again. A full page certainly has a successor, which is read at once.
-    /// After other pages, the next read waits for the minimum time between reads.
+    /// Returns the tick of the next read. After a full page, the next read follows immediately,
+    /// because further records are certain. After other pages, the minimum time between reads
+    /// applies.
     fn after_page(&self, records: &[Record], context: &Context<'_>) -> u64 {
         let (now, pace) = (context.now.tick_ms, &context.settings.pace);
         if records.is_empty() && !self.may_have_new_records {
@@ -280,8 +288,8 @@ impl Shard {
         now.max(self.read_issued.saturating_add(pace.read_ms))
     }
 
-    /// Returns true if an announcement would make the shard read sooner, because its last read found all
-    /// records.
+    /// Returns true if an announcement of records would cause an earlier read, because the last
+    /// read found all records.
     pub(super) fn is_resting(&self) -> bool {
         self.phase == Phase::Reading
             && !self.ended
@@ -289,8 +297,9 @@ impl Shard {
             && self.tip_requested_at.is_some()
     }
 
-    /// Handles an announcement of records: the shard waits only for the minimum time between reads.
-    /// A running read may be too early for these records.
+    /// Handles an announcement of records. The next read waits only for the minimum time between
+    /// reads. It is needed even if a read is running, because that read may not see the announced
+    /// records.
     pub(super) fn wake(&mut self, context: &Context<'_>) {
         if self.is_resting() {
             let earliest = self.read_issued.saturating_add(context.settings.pace.read_ms);
@@ -307,8 +316,8 @@ impl Shard {
         !is_old && context.settings.filter.passes(record)
     }
 
-    /// Handles a failed read. `known` has the mapping's creation time and the number of listings
-    /// requested so far.
+    /// Handles a failed read. `known` contains the mapping's creation time and the number of
+    /// listings requested until now.
     pub(super) fn accept_read_failure(
         &mut self,
         failure: ReadFailure,
@@ -321,14 +330,14 @@ impl Shard {
         let had_iterator = self.has_iterator;
         (self.reading, self.has_iterator, self.tip_requested_at) = (false, false, None);
         if self.start == StartingPosition::Latest && self.last_read.is_none() {
-            // The position of the newest record is lost with the iterator. A new `LATEST` could
-            // skip records, so the shard is read from its beginning.
+            // An expired iterator loses the position of the newest record. A new `LATEST` iterator
+            // could skip records, so the shard is read from its beginning.
             self.start = StartingPosition::TrimHorizon;
             self.not_before_s = Some(created_ms.div_euclid(1000));
         }
         match failure {
-            // The first expired iterator is replaced at once. Further consecutive expired iterators need
-            // back-off.
+            // The first expired iterator is replaced immediately. Further consecutive expired
+            // iterators are replaced after a back-off.
             ReadFailure::IteratorExpired if self.expired == 0 => {
                 self.expired = 1;
                 self.next_read = context.now.tick_ms;
@@ -336,19 +345,19 @@ impl Shard {
             ReadFailure::IteratorExpired => {
                 self.read_later("each of its iterators has expired".to_owned(), context);
             }
-            // The oldest record may have been trimmed between the creation of the iterator and the read.
-            // The shard may have newer records, so it is read again.
+            // The stream may have trimmed the oldest record between the creation of the iterator
+            // and the read. The shard is read again, because it may have newer records.
             ReadFailure::Trimmed { reason } if self.restart => self.read_later(reason, context),
             ReadFailure::Unavailable { reason } => self.read_later(reason, context),
-            // A shard may be listed before it can be read. Only a later listing proves that it is
-            // gone.
+            // A shard may be listed before it is readable. Only a later listing proves that the
+            // shard is gone.
             ReadFailure::ShardGone { reason } => {
                 let since = self.missing.as_ref().map_or(context.now.tick_ms, |it| it.since);
                 self.missing = Some(Missing { since, listings, reason: reason.clone() });
                 self.read_later(reason, context);
             }
-            // Some stores reject an old iterator although the shard is complete. A new iterator
-            // from the same position shows whether records are lost.
+            // Some stores reject an old iterator although no records are lost. A new iterator from
+            // the same position shows if records are lost.
             ReadFailure::Trimmed { .. } if had_iterator && self.may_prove_loss(context) => {
                 self.next_read = context.now.tick_ms;
             }
@@ -356,9 +365,9 @@ impl Shard {
         }
     }
 
-    /// Returns true if a read with a new iterator certainly fails when records are lost. With a position, the
-    /// read fails, because the stream rejects a position whose next record is trimmed. Without a position, no
-    /// record can be lost within a day of the last page.
+    /// Returns true if a read with a new iterator can prove that records are lost. With a position,
+    /// the stream rejects the read if the record after this position is trimmed. Without a
+    /// position, no record can be lost within a day of the last page.
     fn may_prove_loss(&self, context: &Context<'_>) -> bool {
         let has_position = self.last_read.is_some() || self.work.checkpoint().is_some();
         let is_recent =
@@ -373,12 +382,13 @@ impl Shard {
         context.report(Event::Gap { shard: self.id.clone(), after, reason });
     }
 
-    /// Returns true if a read found the shard missing and no listing has been requested since then.
+    /// Returns true if a read has reported the shard as missing and no listing was requested after
+    /// that read.
     pub(super) fn needs_listing(&self, listings: u64) -> bool {
         self.missing.as_ref().is_some_and(|missing| missing.listings == listings)
     }
 
-    /// Records whether listing number `listing` contains the shard.
+    /// Updates the shard after listing number `listing`.
     pub(super) fn note_listing(
         &mut self,
         is_listed: bool,
@@ -396,7 +406,7 @@ impl Shard {
             return;
         }
         if self.restart {
-            // The operator accepted the gap, and the shard has nothing left to read.
+            // The operator accepted the gap, and the shard has no further records.
             self.ended = true;
         } else {
             self.lose(missing.reason.clone(), context);
@@ -411,7 +421,7 @@ impl Shard {
         context.report(Event::ShardUnavailable { shard: self.id.clone(), reason });
     }
 
-    /// Continues after a gap, from the oldest record that exists.
+    /// Continues after a gap, at the oldest record that still exists.
     pub(super) fn accept_gap(&mut self, context: &Context<'_>) {
         if self.phase == Phase::Gap {
             self.phase = Phase::Reading;

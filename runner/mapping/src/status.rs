@@ -13,62 +13,63 @@ use super::shard::Phase;
 pub struct Status {
     /// The mapping's UUID.
     pub mapping_id: String,
-    /// The ARN of its stream.
+    /// The ARN of the mapping's stream.
     pub stream_arn: String,
-    /// Whether its shards are known.
+    /// True if the stream has been listed at least once.
     pub described: bool,
-    /// Whether the stream accepts new records.
+    /// True if the stream accepts new records.
     pub stream_enabled: bool,
-    /// Whether the mapping reads nothing yet, because the start positions of its shards are not durable.
+    /// True if the mapping cannot read yet, because the start positions of its shards are not
+    /// durable.
     pub unsaved: bool,
-    /// Why the stream cannot be listed; `None` if the stream can be listed.
+    /// The reason why the stream cannot be listed; `None` if it can be listed.
     pub unavailable: Option<String>,
-    /// Every known shard, by id.
+    /// All known shards, ordered by id.
     pub shards: Vec<ShardStatus>,
-    /// Counts since the run began.
+    /// The counts since the start of the run.
     pub totals: Totals,
-    /// The attribute that the filter names and the first filtered record lacks.
+    /// The attribute name of a pattern that the first filtered record did not have.
     pub unknown_name: Option<UnknownName>,
 }
 
 /// The state of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardStatus {
-    /// Its id.
+    /// The shard's id.
     pub id: ShardId,
-    /// The shard that this one continues.
+    /// The parent shard, which this shard continues.
     pub parent: Option<ShardId>,
-    /// Its state.
+    /// The shard's phase.
     pub phase: Phase,
     /// The last record that was read.
     pub last_read: Option<SequenceNumber>,
-    /// The last record that is done, including all before it.
+    /// The last record up to which all records are done or discarded.
     pub checkpoint: Option<SequenceNumber>,
-    /// Whether the last read found no more records, or the shard's end.
+    /// True if the last read found no further records, or the end of the shard.
     pub at_tip: bool,
-    /// When the last read was requested, if it found no more records; as
+    /// The tick at which the last read was requested, if it found no further records; as in
     /// [`Now::tick_ms`](super::Now::tick_ms).
     pub tip_tick_ms: Option<u64>,
-    /// Number of records in the running invocation.
+    /// Number of records in running invocations.
     pub in_flight: usize,
     /// Number of records that were read and are neither done nor discarded, including those in
     /// flight.
     pub waiting: usize,
     /// Number of failed attempts for the current records.
     pub failed_attempts: u32,
-    /// Whether the last read failed.
+    /// True if the last read failed.
     pub unreachable: bool,
     /// The age of the oldest waiting record, in milliseconds of the store's time; 0 if there is
     /// none.
     pub lag_ms: i64,
-    /// Whether the shard is done and its child is not known yet.
+    /// True if the shard is done and its child is not known yet.
     pub lacks_child: bool,
 }
 
 impl Status {
     /// Returns true if every record that was in the stream at `tick_ms` is done or discarded. Each
-    /// shard must be done, or a read requested at `tick_ms` or later must have found its end, and
-    /// no record may wait.
+    /// shard must either be done, or have no waiting records and a read that was requested at
+    /// `tick_ms` or later and found no further records.
     #[must_use]
     pub fn is_drained_after(&self, tick_ms: u64) -> bool {
         self.described
@@ -81,7 +82,7 @@ impl Status {
             })
     }
 
-    /// Returns the shards that are blocked at a gap.
+    /// Returns the shards that are blocked by a gap.
     pub fn gaps(&self) -> impl Iterator<Item = &ShardStatus> {
         self.shards.iter().filter(|shard| shard.phase == Phase::Gap)
     }

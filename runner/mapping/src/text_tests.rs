@@ -6,22 +6,22 @@
 //! settings [batch=N] [window=MS] [retries=N] [age=S] [bisect] [report] [destination] [latest]
 //!          [duplicate] [filter=INSERT] [lanes=N] [tumbling=S] [missing=MS] [read=MS] [margin=S]
 //!                                          a new mapping; the clocks start at 0
-//! at TICK                                  the tick clock, then a tick
-//! time SECONDS                             the store's clock, without an input
+//! at TICK                                  sets the tick clock, then sends a tick
+//! time SECONDS                             sets the store's clock, without an input
 //! described [disabled] SHARD[<PARENT][!] … a listing; `!` is a closed shard
-//! describe-failed | stream-missing         the stream could not be listed; it is not there
-//! arrived                                  records may have come
+//! describe-failed | stream-missing         the stream cannot be listed | does not exist
+//! arrived                                  records may have arrived
 //! saved                                    checkpoints are durable
 //! page SHARD [SEQ[@SECONDS][#ITEM][=BYTES][~] …] [end]
 //!                                          a page; `~` is a record that does not pass the filter
 //! read-failed SHARD expired|trimmed|gone|unavailable
-//! ok BATCH [ANSWER]                        the function has answered, with nothing or with JSON
-//! ok-large BATCH                           it has answered with a state of over 1 MB
-//! error BATCH | throttled BATCH            it has failed; it was not reached
-//! delivered D | refused D                  the destination has, or has not, stored
+//! ok BATCH [ANSWER]                        the function returned nothing, or JSON
+//! ok-large BATCH                           the function returned a state of over 1 MB
+//! error BATCH | throttled BATCH            the function failed | was not reached
+//! delivered D | refused D                  the failure record was stored | was not stored
 //! accept-gap SHARD | stop
 //! restart                                  a new mapping from the checkpoints of this one
-//! status                                   shows the shards, and whether all is drained
+//! status                                   shows the shards, and if all are drained
 //! failure                                  shows the last failure record without its payload
 //! ```
 

@@ -1,4 +1,4 @@
-//! Tumbling windows: the window of a record, and the facts about it in an invocation.
+//! Tumbling windows: the window of a record, and the window's data in an invocation.
 //!
 //! `lane` decides when a window ends and what happens to its state.
 //!
@@ -6,15 +6,15 @@
 //! guide is silent:
 //!
 //! - Windows start at multiples of their length since 1970.
-//! - A record that is older than the open window counts in the open window.
+//! - A record that is older than the open window belongs to the open window.
 //! - A window ends when a record of a later window was read, or when its shard ends. It also ends
-//!   when a read finds no more records and was requested after the window's end, by the store's
+//!   when a read finds no further records and was requested after the window's end on the store's
 //!   clock.
-//! - The last invocation of a window has no records. Its response must have a `state` too.
+//! - The last invocation of a window has no records. Its response must also have a `state`.
 //! - When the last invocation fails, it is retried like a batch, and the shard waits. When its
-//!   retries are used up, or the window exceeds the maximum record age, the window's state is
-//!   dropped and the loss is reported.
-//! - When a state exceeds 1 MB, the last invocation of its window follows at once.
+//!   retries are exhausted, or the window exceeds the maximum record age, the window's state is
+//!   discarded and the loss is reported.
+//! - When a state exceeds 1 MB, the last invocation of its window follows immediately.
 
 use std::sync::Arc;
 
@@ -25,45 +25,46 @@ use serde_json::json;
 use super::id::ShardId;
 use super::settings::Settings;
 
-/// The largest state that a window may pass on (Lambda guide), in bytes of JSON, inclusive.
+/// The maximum size of a window's state (Lambda guide), in bytes of JSON, inclusive.
 pub const STATE_BYTES_MAX: usize = 1024 * 1024;
-/// Upper bound of the bytes of the members' names and fixed values, and of a shard's id of at most
-/// 65 characters.
+/// The maximum number of bytes of the members' names and fixed values, including a shard id of at
+/// most 65 characters.
 const MEMBERS_BYTES: usize = 512;
-/// The state at a window's beginning.
+/// The state of a new window.
 const STATE_AT_START: &str = "{}";
 
-/// A window of time, in whole seconds since 1970.
+/// A tumbling window, in whole seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// The first second.
+    /// The first second of the window.
     pub start_s: i64,
     /// The exclusive end of the window.
     pub end_s: i64,
 }
 
-/// An open window, and the function's state for it.
+/// An open window with its current state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenWindow {
     /// The window.
     pub window: Window,
-    /// The function's last `state`, as JSON text.
+    /// The `state` of the function's last response, as JSON text.
     pub state: Arc<str>,
 }
 
-/// The window of one invocation.
+/// The window's data in one invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowInvocation {
     /// The window and its state before this invocation.
     pub open: OpenWindow,
-    /// Whether this is the window's last invocation.
+    /// True if this is the window's last invocation.
     pub is_final: bool,
-    /// Whether this is the last invocation because the state has become too large.
+    /// True if this is the window's last invocation because the state is too large.
     pub is_terminated_early: bool,
 }
 
 impl Window {
-    /// Returns the window that contains a second. `length_s` is its length, at least one second.
+    /// Returns the window that contains a time in seconds since 1970. `length_s` is the window's
+    /// length, at least one second.
     #[must_use]
     pub fn containing(second: i64, length_s: u32) -> Self {
         let length = i64::from(length_s.max(1));
@@ -79,7 +80,7 @@ impl OpenWindow {
         Self { window, state: STATE_AT_START.into() }
     }
 
-    /// Returns the maximum size in bytes of the event without its records.
+    /// Returns the maximum size of the event without its records, in bytes.
     #[must_use]
     pub fn event_bytes(&self, settings: &Settings) -> usize {
         self.state.len() + settings.stream_arn.len() + MEMBERS_BYTES
@@ -93,7 +94,8 @@ impl OpenWindow {
 }
 
 impl WindowInvocation {
-    /// Returns the members of the event besides `Records`, as JSON text: `,"window":{…},"state":…`.
+    /// Returns the members of the event other than `Records`, as JSON text:
+    /// `,"window":{…},"state":…`.
     #[must_use]
     pub fn members(&self, shard: &ShardId, stream_arn: &str) -> String {
         let Window { start_s, end_s } = self.open.window;
@@ -109,7 +111,7 @@ impl WindowInvocation {
     }
 }
 
-/// Formats a second in ISO 8601. A second beyond the calendar becomes 1970.
+/// Formats seconds since 1970 in ISO 8601. A time outside the calendar becomes 1970.
 fn utc(second: i64) -> String {
     let time = Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH);
     time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -135,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Compares each member of the event with the documented event.
+    /// Compares each member of the event with AWS's documented example.
     #[test]
     fn the_event_has_the_documented_shape() {
         let sequence = SequenceNumber::parse("111").unwrap();

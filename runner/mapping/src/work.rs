@@ -1,7 +1,8 @@
 //! The work of one shard: its lanes, and their combined progress.
 //!
 //! A record belongs to the lane of its item (partition and sort key). The records of one item
-//! therefore stay in order, while two items may overtake each other, even in one partition.
+//! therefore stay in order. Records of different items may be delivered in a different order, even
+//! within one partition.
 
 use std::sync::Arc;
 
@@ -15,18 +16,18 @@ use super::sequence::SequenceNumber;
 use super::settings::Settings;
 use super::tumbling::OpenWindow;
 
-/// The read-ahead limit for each lane, in bytes of waiting JSON. One full event for each lane means
-/// that a lane has its next batch ready when an invocation ends. The page that crosses the limit is
-/// still accepted.
+/// The read-ahead limit of each lane, in bytes of waiting JSON. The limit is one full event, so
+/// that a lane has its next batch when an invocation ends. A page that exceeds the limit is still
+/// accepted.
 const READ_AHEAD_BYTES: usize = EVENT_BYTES_MAX;
-/// The read-ahead limit for each lane in records: one page of `GetRecords`, or one batch if that is
-/// larger.
+/// The read-ahead limit of each lane, in records: one page of `GetRecords`, or one batch if a batch
+/// is larger.
 const READ_AHEAD_RECORDS: usize = 1_000;
 
-/// The work of one shard.
+/// The lanes of one shard, and their combined progress.
 #[derive(Debug, Clone)]
 pub(super) struct Work {
-    /// The lanes; at least one.
+    /// The lanes, at least one.
     lanes: Vec<Lane>,
     progress: Progress,
 }
@@ -36,7 +37,7 @@ impl Work {
         Self { lanes: vec![Lane::new(0, window)], progress: Progress::new(checkpoint) }
     }
 
-    /// Returns the last finished record before which every record is finished.
+    /// Returns the last record up to which all records are finished.
     pub(super) fn checkpoint(&self) -> Option<&SequenceNumber> {
         self.progress.checkpoint()
     }
@@ -66,8 +67,7 @@ impl Work {
         self.lanes.iter().map(Lane::waiting).sum()
     }
 
-    /// Returns the number of failed attempts for the current records, in the lane with the most of
-    /// them.
+    /// Returns the maximum number of failed attempts of the current records, over all lanes.
     pub(super) fn failed_attempts(&self) -> u32 {
         self.lanes.iter().map(Lane::failed_attempts).max().unwrap_or(0)
     }
@@ -89,13 +89,14 @@ impl Work {
         let records_max = READ_AHEAD_RECORDS.max(settings.batch_size).saturating_mul(lanes);
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
         let bytes_max = READ_AHEAD_BYTES.saturating_mul(lanes);
-        // While one lane is blocked, other lanes may finish this many records ahead of it.
+        // While one lane is blocked, the other lanes may finish up to this number of records ahead
+        // of it.
         self.progress.len() < records_max.saturating_mul(2)
             && (queued == 0
                 || (has_room && queued < records_max && self.queued_bytes() < bytes_max))
     }
 
-    /// Accepts a record that passed the filter.
+    /// Adds a record that passed the filter to the lane of its item.
     pub(super) fn accept(&mut self, mut record: Delivery, context: &Context<'_>) {
         let factor = context.settings.parallelization_factor.max(1);
         for number in self.lanes.len()..factor {
@@ -110,12 +111,13 @@ impl Work {
         }
     }
 
-    /// Adds a record that did not pass the filter. Returns true if the checkpoint has moved.
+    /// Adds a record that did not pass the filter. Returns true if the checkpoint has advanced.
     pub(super) fn skip_filtered(&mut self, sequence: SequenceNumber) -> bool {
         self.progress.skip_filtered(sequence)
     }
 
-    /// Returns when a lane has work to do without further input; `None` if no lane has any.
+    /// Returns the tick at which a lane can continue without further input; `None` if all lanes
+    /// need input.
     pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
         self.lanes.iter().filter_map(|lane| lane.deadline(context)).min()
     }
@@ -140,8 +142,9 @@ impl Work {
         self.lanes.iter_mut().any(|lane| lane.invoked(batch, outcome, &mut context))
     }
 
-    /// Handles the result of a delivery. `refused` is the reason why the destination did not store the
-    /// failure record. Returns true if the delivery belongs to this shard.
+    /// Handles the result of a delivery. `refused` is `None` if the destination has stored the
+    /// failure record, otherwise the reason for the failure. Returns true if the delivery belongs
+    /// to this shard.
     pub(super) fn delivered(
         &mut self,
         shard: &ShardId,

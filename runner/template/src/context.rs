@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// The facts that the evaluation of a template needs and the template does not contain.
+/// The values that the evaluation of a template needs but the template does not contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
     /// `AWS::Region`, the region in ARNs.
@@ -11,18 +11,18 @@ pub struct Context {
     pub account_id: String,
     /// `AWS::StackName`.
     pub stack_name: String,
-    /// Values for the template's parameters, in place of their defaults.
+    /// Values of the template's parameters. They replace the defaults.
     pub parameters: BTreeMap<String, String>,
-    /// The template's folder, to inspect `CodeUri`. Without a folder, no files are inspected, and
-    /// every function for `provided` counts as a Cargo package.
+    /// The template's folder, in which `CodeUri` is inspected. With `None`, no files are inspected,
+    /// and every function with a `provided` runtime counts as a Cargo package.
     pub folder: Option<PathBuf>,
-    /// Whether another runtime runs all functions, in any language.
+    /// True if a different runtime executes all functions, in any language.
     pub invoked_elsewhere: bool,
 }
 
 impl Default for Context {
-    /// Returns the region `us-east-1`, the account `000000000000`, the stack `weir`, no parameters,
-    /// no folder.
+    /// Returns the region `us-east-1`, the account `000000000000`, the stack `weir`, no parameters
+    /// and no folder.
     fn default() -> Context {
         Context {
             region: "us-east-1".to_owned(),

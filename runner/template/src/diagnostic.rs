@@ -1,5 +1,5 @@
-//! Diagnostics of a template: the file, the source line, the problem, and what to write instead.
-//! This module collects and formats them.
+//! Collects and formats the diagnostics of a template. A diagnostic contains the file, the source
+//! line, the problem, and what to write instead.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,18 +10,18 @@ use std::{
 use crate::not_emulated::NotEmulated;
 pub use crate::span::Span;
 
-/// Maximum number of findings to show. The reader fixes these first; the remaining ones are only
-/// counted.
+/// Maximum number of findings that are shown. Further findings are only counted.
 const ERRORS_SHOWN_MAX: usize = 50;
 
-/// Maximum number of findings in memory, because a hostile text may have a million mistakes.
+/// Maximum number of findings in memory. The limit protects against a malicious template with
+/// millions of errors.
 const FINDINGS_MAX: usize = 1_000;
 
-/// Maximum length of a shown source line, so that it fits a terminal. For a longer line, an excerpt
-/// around the place is shown.
+/// Maximum number of characters of a source line that are shown, so that the line fits into a
+/// terminal. For a longer line, an excerpt around the place of the finding is shown.
 const SOURCE_LINE_CHARS_MAX: usize = 120;
 
-/// Maximum number of letters in which a suggested name differs.
+/// Maximum number of letters that differ between a name and a suggested name.
 const SIMILAR_DISTANCE_MAX: usize = 2;
 
 /// The severity of a finding.
@@ -33,38 +33,38 @@ pub enum Severity {
     Warning,
 }
 
-/// One finding in a template, formatted like those of cargo and rustc.
+/// A finding in a template. Its output has the format of the diagnostics of cargo and rustc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The severity.
+    /// The severity of the finding.
     pub severity: Severity,
     /// The name of the check, for `Metadata.Weir.Accept`; `None` if the finding cannot be accepted.
     pub check: Option<&'static str>,
-    /// The template's name as the caller gave it.
+    /// The template's file name, as given by the caller.
     pub file: String,
-    /// The line, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
     /// Width of the underline in characters, at least 1.
     pub width: usize,
-    /// The line itself, without its end.
+    /// The source line without its line break.
     pub source_line: String,
-    /// What is wrong.
+    /// A description of the problem.
     pub message: String,
-    /// What to write instead.
+    /// Advice on what to write instead.
     pub help: String,
 }
 
-/// Returns the excerpt of a source line, and the place of the underline. An ellipsis stands where the line
-/// was cut.
+/// Returns the excerpt of a source line, and the start and width of the underline in it. An
+/// ellipsis marks each end that was cut off.
 fn visible_part(line: &str, column: usize, width: usize) -> (String, usize, usize) {
     let before = column.saturating_sub(1);
     let length = line.chars().count();
     let start = if length <= SOURCE_LINE_CHARS_MAX {
         0
     } else {
-        // Keep some text before the place as context.
+        // The excerpt begins some characters before the finding, so that its context is visible.
         before.saturating_sub(SOURCE_LINE_CHARS_MAX / 3)
     };
     let last = start.saturating_add(SOURCE_LINE_CHARS_MAX).saturating_sub(1);
@@ -75,7 +75,7 @@ fn visible_part(line: &str, column: usize, width: usize) -> (String, usize, usiz
     let shown: String = part
         .map(|(place, character)| match character {
             _ if is_cut(place) => '…',
-            // A tab has no fixed width. With a space, the underline stays below its text.
+            // A tab has no fixed width. A space keeps the underline aligned.
             '\t' => ' ',
             character => character,
         })
@@ -106,18 +106,18 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All findings of a template that cannot be run, by line.
+/// All findings of a template that cannot be run, ordered by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics {
-    /// The findings to show, at most 50.
+    /// The findings that are shown, at most 50.
     pub shown: Vec<Diagnostic>,
-    /// The number of further findings.
+    /// The number of findings that are not shown.
     pub more: usize,
 }
 
 impl Diagnostics {
-    /// Returns the errors without the warnings, and at the end the number of both. The end of a
-    /// text is what a terminal still shows.
+    /// Returns the errors without the warnings, followed by the number of errors and warnings. The
+    /// numbers come last, because a terminal shows the end of its output.
     #[must_use]
     pub fn why_not_run(&self) -> String {
         let is_error = |found: &&Diagnostic| found.severity == Severity::Error;
@@ -159,7 +159,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// The template's text, and its findings so far.
+/// The findings in a template, with the template's text.
 pub struct Findings<'t> {
     file: &'t str,
     text: &'t str,
@@ -171,7 +171,7 @@ pub struct Findings<'t> {
 }
 
 impl<'t> Findings<'t> {
-    /// Returns an empty collection for the text of `file`.
+    /// Creates an empty collection of findings for the text of `file`.
     pub fn new(file: &'t str, text: &'t str) -> Findings<'t> {
         Findings {
             file,
@@ -198,7 +198,8 @@ impl<'t> Findings<'t> {
         self.add(severity, None, at, message.into(), help.into());
     }
 
-    /// Reads a part that has no effect here. Its errors become warnings.
+    /// Reads a part of the template that has no effect on this machine. Errors in it become
+    /// warnings.
     pub(super) fn of_what_stops_nothing<T>(&self, read: impl FnOnce() -> T) -> T {
         let before = self.stops_nothing.replace(true);
         let read = read();
@@ -206,7 +207,7 @@ impl<'t> Findings<'t> {
         read
     }
 
-    /// Records that AWS may add names to the template that this crate does not know.
+    /// Sets a flag: AWS may add names to the template that this crate does not know.
     pub(super) fn opens(&self) {
         self.is_open.set(true);
     }
@@ -256,8 +257,8 @@ impl<'t> Findings<'t> {
             message,
             help,
         };
-        // The same mistake may be found more than once, for example a mistake in Globals for each
-        // function.
+        // The same error may be found several times, for example once per function if the error is
+        // in the globals.
         let mut diagnostics = self.diagnostics.borrow_mut();
         if !diagnostics.contains(&diagnostic) {
             diagnostics.push(diagnostic);
@@ -272,8 +273,9 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Reads a part that does not run here, only for its errors and warnings. Its settings are not
-    /// listed as not emulated, and a value that only AWS knows is no error.
+    /// Reads a part of the template that does not run on this machine, only to find its errors and
+    /// warnings. Its settings are not listed as not emulated. A value that is known only on AWS is
+    /// not an error.
     pub(super) fn of_what_does_not_run<T>(&self, read: impl FnOnce() -> T) -> T {
         let listed = self.not_emulated.borrow().len();
         let before = self.runs_on_aws.replace(true);
@@ -283,29 +285,30 @@ impl<'t> Findings<'t> {
         read
     }
 
-    /// Returns true while a part that runs only on AWS is read.
+    /// Returns true while a part is read that runs only on AWS.
     pub(super) fn runs_on_aws(&self) -> bool {
         self.runs_on_aws.get()
     }
 
-    /// Returns the text of a line without its end. Lines count from 1; a line that does not exist
-    /// is empty.
+    /// Returns a source line without its line break. Lines are counted from 1. A line that does not
+    /// exist is empty.
     pub fn source_line(&self, line: usize) -> &'t str {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
     }
 
-    /// Returns the texts of the lines from a line on, each without its end. Lines count from 1.
+    /// Returns the source lines beginning with a line, without their line breaks. Lines are counted
+    /// from 1.
     pub fn lines_from(&self, line: usize) -> impl Iterator<Item = &'t str> {
         self.text.lines().skip(line.saturating_sub(1))
     }
 
-    /// Returns the number of lines.
+    /// Returns the number of source lines.
     pub(super) fn lines(&self) -> usize {
         self.text.lines().count()
     }
 
-    /// Returns true if a plain scalar with this text is at this place. A quoted scalar begins with
-    /// a quote there, a block with its indicator, and an alias with its name.
+    /// Returns true if a plain scalar with this text begins at this place. At the place of a quoted
+    /// scalar, a block scalar or an alias, the source has a different text.
     pub(super) fn is_plain(&self, at: Span, text: &str) -> bool {
         let line = self.source_line(at.line);
         let before = at.column.saturating_sub(1);
@@ -319,7 +322,7 @@ impl<'t> Findings<'t> {
         matches!(first, Some('"' | '\''))
     }
 
-    /// Returns true if no more findings are kept.
+    /// Returns true if the maximum number of findings in memory is reached.
     pub(super) fn is_full(&self) -> bool {
         self.diagnostics.borrow().len() >= FINDINGS_MAX
     }
@@ -329,14 +332,14 @@ impl<'t> Findings<'t> {
         self.diagnostics.borrow().iter().any(|found| found.severity == Severity::Error)
     }
 
-    /// Returns all findings in the order of their lines. If there are too many to show, errors have
-    /// priority.
+    /// Returns all findings, ordered by line. If not all findings can be shown, errors have
+    /// priority over warnings.
     pub fn into_parts(self) -> (Diagnostics, Vec<NotEmulated>) {
         let mut shown = self.diagnostics.into_inner();
         shown.sort_by_key(|found| (found.line, found.column));
         let more = shown.len().saturating_sub(ERRORS_SHOWN_MAX);
         if more > 0 {
-            // If not all findings can be shown, errors have priority.
+            // If not all findings can be shown, errors have priority over warnings.
             shown.sort_by_key(|found| found.severity == Severity::Warning);
             shown.truncate(ERRORS_SHOWN_MAX);
             shown.sort_by_key(|found| (found.line, found.column));
@@ -351,8 +354,8 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// Returns true if two resources have the same setting from SAM's globals. Such a setting is listed
-/// once, as that of the globals.
+/// Returns true if two resources have the same setting from SAM's globals. The setting is then
+/// listed once, as a setting of the globals.
 fn same_in_globals(later: &mut NotEmulated, first: &mut NotEmulated) -> bool {
     let Some(section) = first.kind.strip_prefix("AWS::Serverless::") else { return false };
     let is_same = (later.at, &later.property, &later.kind, &later.instead)
@@ -369,14 +372,14 @@ pub fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     known
         .into_iter()
         .map(|candidate| (strsim::osa_distance(&lower, &candidate.to_lowercase()), candidate))
-        // The limit is lower for short names, because otherwise every name would be similar.
+        // Short names have a lower limit, because otherwise any short name would be similar.
         .filter(|(distance, _)| *distance <= SIMILAR_DISTANCE_MAX.min(name.chars().count() / 3))
         .min()
         .map(|(_, candidate)| candidate)
 }
 
-/// Formats names for a message, such as `a`, `b` and `c`. Each name occurs once, and the order is
-/// kept.
+/// Formats names for a message, such as `a`, `b` and `c`. Duplicates are removed, and the order is
+/// preserved.
 pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: BTreeSet<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     let quoted: Vec<String> = quoted.into_iter().collect();
@@ -387,7 +390,8 @@ pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Returns an integer and the word for what it counts: `one` if the integer is 1, otherwise `many`.
+/// Returns a number with its noun. The noun is `one` for the number 1, and `many` for other
+/// numbers.
 #[must_use]
 pub fn counted(number: impl fmt::Display, one: &str, many: &str) -> String {
     let number = number.to_string();

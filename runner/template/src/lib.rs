@@ -1,16 +1,16 @@
-//! Parses a SAM or CloudFormation template and returns a [`Stack`]: the resolved values that the local runner
-//! needs.
+//! Parses a SAM or CloudFormation template and returns a [`Stack`], which contains the evaluated
+//! values that the local runner needs.
 //!
-//! The caller passes the text of the template. The crate runs nothing, and only opens files below the
-//! template's folder that show how a function is built.
+//! The caller passes the text of the template. The crate executes no program. It reads only files
+//! below the template's folder that show how a function is built.
 //!
 //! Parsing has three passes. A pass runs only if the previous pass found no error:
 //!
-//! 1. `syntax`: parses the text into a tree whose nodes have their places.
-//! 2. `declarations`: checks that every referenced name exists, even in resources that are not emulated and
-//!    in branches that are not taken.
-//! 3. `resources`: evaluates (`evaluation`) and checks (`checks`) the properties that the runner uses. All
-//!    other resources and properties are listed as not emulated.
+//! 1. `syntax`: parses the text into a tree. Each node has its place in the text.
+//! 2. `declarations`: checks that every referenced name exists, including names in resources that
+//!    are not emulated and in untaken branches.
+//! 3. `resources`: evaluates (module `evaluation`) and checks (module `checks`) the properties that
+//!    the runner uses. All other resources and properties are listed as not emulated.
 
 mod checks;
 mod context;
@@ -60,11 +60,11 @@ pub use crate::{
     },
 };
 
-/// Parses a template of at most 1,000,000 bytes; `file` is its name in diagnostics.
+/// Parses a template of at most 1,000,000 bytes. `file` is its name in diagnostics.
 ///
 /// # Errors
 ///
-/// All errors and warnings, by line.
+/// Returns all errors and warnings, ordered by line, if the template has an error.
 pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, Diagnostics> {
     match std::str::from_utf8(bytes) {
         Ok(text) => read(file, text, context),
@@ -72,12 +72,12 @@ pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, 
     }
 }
 
-/// Parses the text of a template.
+/// Parses the text of a template. `file` is its name in diagnostics.
 ///
 /// # Errors
-/// All errors and warnings, by line.
+/// Returns all errors and warnings, ordered by line, if the template has an error.
 pub fn read(file: &str, text: &str, context: &Context) -> Result<Stack, Diagnostics> {
-    // Editors on Windows write a byte order mark before the text.
+    // Editors on Windows may write a byte order mark at the start of a file.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let findings = Findings::new(file, text);
     let stack = read_stack(text, context, &findings);
@@ -106,12 +106,13 @@ fn read_stack(text: &str, context: &Context, findings: &Findings<'_>) -> Option<
     Some(Reading { resolver: &resolver, existing: existing(&resolver, &resources) }.stack())
 }
 
-/// Returns the resources whose condition is true.
+/// Returns the resources that exist because they have no condition or their condition is true.
 fn existing<'a>(resolver: &Resolver<'_>, resources: &'a [Resource<'a>]) -> Vec<&'a Resource<'a>> {
     resources.iter().filter(|resource| resolver.exists(resource) == Some(true)).collect()
 }
 
-/// Removes resources that do not run here from the stack. They were read only for their findings.
+/// Removes the resources that do not run on this machine from the stack. They were parsed only to
+/// find errors.
 fn take_out_what_does_not_run(stack: &mut Stack) {
     let mut not_run = std::mem::take(&mut stack.not_run);
     for entry in not_run.iter_mut().filter(|entry| entry.what == Absent::Mapping) {
@@ -127,7 +128,7 @@ fn take_out_what_does_not_run(stack: &mut Stack) {
     stack.not_run = not_run;
 }
 
-/// The third pass: the inputs for reading the resources.
+/// The inputs of the third pass, which reads the resources.
 struct Reading<'a, 't> {
     resolver: &'a Resolver<'t>,
     existing: Vec<&'a Resource<'a>>,
@@ -182,8 +183,8 @@ impl<'a> Reading<'a, '_> {
         stack
     }
 
-    /// Reads the functions with their events. Functions that do not run here are read too, because
-    /// AWS would report the same errors.
+    /// Reads the functions with their events. Functions that do not run on this machine are also
+    /// read, because AWS would report their errors.
     fn functions(&self, stack: &mut Stack) {
         let findings = self.resolver.findings;
         for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
@@ -192,7 +193,7 @@ impl<'a> Reading<'a, '_> {
             stack.written_tables.insert(resource.id.to_owned(), written);
             let (code, folder, is_absent) = match code::find(&properties, resource) {
                 Some(Found::Here { code, folder }) => (code, folder, false),
-                // The code has an error; the other properties are read for their errors as well.
+                // The code has an error. The other properties are still read, to find their errors.
                 None => (Code::Elsewhere, None, false),
                 Some(Found::NotHere(NotRunHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);
@@ -207,16 +208,18 @@ impl<'a> Reading<'a, '_> {
             if is_absent { findings.of_what_does_not_run(read) } else { read() }
         }
         for resource in &self.existing {
-            // CloudFormation's own function type does not describe how the function is built.
+            // An `AWS::Lambda::Function` does not describe how the function is built.
             if resource.type_name == "AWS::Lambda::Function" {
-                let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
+                let reason = "only functions of type `AWS::Serverless::Function` are built and run"
+                    .to_owned();
                 let help = "declare the function as `AWS::Serverless::Function`; accept `not-run-here` on it if it runs on AWS only";
                 self.not_run(resource, resource.at, reason, Some(help.to_owned()), stack);
             }
         }
     }
 
-    /// Warns of a function that does not run here, and records it with its mappings and schedules.
+    /// Warns about a function that does not run on this machine. Records the function with its
+    /// mappings and schedules.
     fn not_run(
         &self,
         resource: &'a Resource<'a>,
@@ -254,7 +257,7 @@ impl<'a> Reading<'a, '_> {
         Properties::new(self.resolver, id, type_name, *at, properties)
     }
 
-    /// Reports resources of the same type that have the same name.
+    /// Reports an error if resources of the same type have the same name.
     fn check_names(&self, stack: &Stack) {
         let named = |kind: &'static str, names: Vec<(&str, Span)>| {
             let mut seen = BTreeSet::new();
@@ -276,8 +279,9 @@ impl<'a> Reading<'a, '_> {
         named("functions", functions.collect());
     }
 
-    /// Reports a second mapping from a stream to the same function. Lambda rejects it with 409
-    /// `ResourceConflictException`, even if one of the two is disabled.
+    /// Reports an error for a second mapping from a stream to the same function. Lambda rejects the
+    /// second mapping with 409 `ResourceConflictException`, even if one of the mappings is
+    /// disabled.
     fn check_mapped_once(&self, stack: &Stack) {
         for (at, mapping) in stack.mappings.iter().enumerate() {
             let EventSourceMapping { function, qualifier, stream, .. } = mapping;
@@ -297,13 +301,13 @@ impl<'a> Reading<'a, '_> {
                     "`{function}` already reads {stream}, through the mapping `{}` in line {}: Lambda rejects a second mapping (409 ResourceConflictException)",
                     first.logical_id, first.at.line
                 ),
-                "merge the filters of both into one FilterCriteria, which passes every record that matches any of them; or map a different function",
+                "merge the filters of both into one FilterCriteria, which matches every record that matches one of them; or use a different function",
             );
         }
     }
 
-    /// Warns of a destination that is not in this template, because it does not exist on this
-    /// machine.
+    /// Warns about a destination bucket that is not in this template, because it does not exist on
+    /// this machine.
     fn check_destinations(&self, stack: &Stack) {
         for mapping in &stack.mappings {
             if let Some(Destination::Bucket(name)) = &mapping.on_failure

@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-/// A place in the template's text. `line` and `column` count from 1; `column` and `width` are in
-/// characters.
+/// A place in the template's text. `line` and `column` are counted from 1. `column` and `width` are
+/// in characters.
 ///
-/// For a place on several lines, the width covers only the part on the first line. A single position has
+/// For a place that spans several lines, `width` covers only the first line. A single position has
 /// the width 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
-    /// The line, from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
     /// The width in characters, at least 1.
     pub width: usize,
 }
 
-/// Formatted as `line:column`, so that a dump of a stack stays readable.
+/// Formats the place as `line:column`, so that a debug output of a stack is readable.
 impl fmt::Debug for Span {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", self.line, self.column)

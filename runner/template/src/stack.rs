@@ -1,4 +1,4 @@
-//! The resolved content of a template: plain typed values for the runner.
+//! The evaluated content of a template, as plain typed values for the runner.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,57 +20,57 @@ pub struct Stack {
     pub tables: Vec<Table>,
     /// S3 buckets.
     pub buckets: Vec<Bucket>,
-    /// Lambda functions that run here.
+    /// Lambda functions that run on this machine.
     pub functions: Vec<Function>,
     /// Event source mappings, from a table's stream to a function.
     pub mappings: Vec<EventSourceMapping>,
     /// Schedules that invoke functions.
     pub schedules: Vec<Schedule>,
-    /// The logical ids of the tables that each function may write to, by the function's logical id. It is an
-    /// estimate from the policies in the template.
+    /// For each function's logical id, the logical ids of the tables to which the function may
+    /// write. This is an estimate from the policies in the template.
     pub written_tables: BTreeMap<String, Vec<String>>,
-    /// Settings that the local runner does not emulate, by line.
+    /// Settings that the local runner does not emulate, ordered by line.
     pub not_emulated: Vec<NotEmulated>,
-    /// Functions that do not run here, with their mappings and schedules, in the order of the
-    /// template.
+    /// Functions that do not run on this machine, with their mappings and schedules, in the order
+    /// of the template.
     pub not_run: Vec<NotRun>,
-    /// Settings that are valid but probably unintended, by line.
+    /// Warnings about settings that are valid but probably unintended, ordered by line.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// A function of the template that does not run here, or one of its mappings or schedules.
+/// A function that does not run on this machine, or one of its mappings or schedules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRun {
-    /// What does not run: a function, mapping or schedule.
+    /// The kind of the resource or event: a function, mapping or schedule.
     pub what: Absent,
-    /// The logical id. For an event, it is the function's logical id followed by the event's name.
+    /// The logical id. For an event, the function's logical id followed by the event's name.
     pub resource: String,
     /// The logical id of the function.
     pub function: String,
-    /// The stream that a mapping would read, if known.
+    /// The stream of a mapping; `None` if it is unknown, or for a function or schedule.
     pub stream: Option<StreamSource>,
-    /// The reason.
+    /// The reason why it does not run.
     pub reason: String,
-    /// Whether the template accepts the warning that this function, mapping or schedule does not run here.
+    /// True if the template accepts the warning about this function, mapping or schedule.
     pub accepted: bool,
-    /// Its place.
+    /// The place in the template.
     pub at: Span,
 }
 
-/// The types of resources and events that do not run here.
+/// The kinds of resources and events that do not run on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Absent {
     /// A function.
     Function,
-    /// A mapping of a function that does not run here.
+    /// A mapping that does not run on this machine.
     Mapping,
-    /// A schedule of a function that does not run here.
+    /// A schedule of a function that does not run on this machine.
     Schedule,
 }
 
 impl Stack {
-    /// Adds a resource or event that does not run. If it was already added for another reason, that
-    /// reason is kept.
+    /// Adds a resource or event that does not run. If it was already added, the first reason is
+    /// kept.
     pub(super) fn note_not_run(&mut self, note: NotRun) {
         let is_it = |other: &NotRun| other.what == note.what && other.resource == note.resource;
         if !self.not_run.iter().any(is_it) {
@@ -84,7 +84,7 @@ impl Stack {
         self.tables.iter().find(|table| table.logical_id == logical_id)
     }
 
-    /// Returns the name of the stream's table, if it is in this template.
+    /// Returns the table name of a stream; `None` if the table is not in this template.
     #[must_use]
     pub fn table_of(&self, stream: &StreamSource) -> Option<&str> {
         match stream {
@@ -105,8 +105,8 @@ impl Stack {
         self.functions.iter().find(|function| function.logical_id == logical_id)
     }
 
-    /// Returns the settings that this machine does not emulate, grouped by what happens instead.
-    /// Each has its place with the line.
+    /// Returns the settings that are not emulated, grouped by the behaviour on this machine. Each
+    /// setting has its line number.
     #[must_use]
     pub fn not_emulated_by_reason(&self) -> BTreeMap<&str, Vec<String>> {
         let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -125,9 +125,9 @@ impl Stack {
 /// A DynamoDB table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The name in the template.
+    /// The logical id in the template.
     pub logical_id: String,
-    /// `TableName`, or the logical id.
+    /// `TableName`; the default is the logical id.
     pub name: String,
     /// `arn:aws:dynamodb:<region>:<account>:table/<name>`.
     pub arn: String,
@@ -135,17 +135,17 @@ pub struct Table {
     pub attributes: Vec<AttributeDefinition>,
     /// The partition key's name.
     pub partition_key: String,
-    /// The sort key's name.
+    /// The sort key's name; `None` if the table has no sort key.
     pub sort_key: Option<String>,
-    /// The global indexes, then the local ones, in the order of the template.
+    /// The global indexes, then the local indexes, each in the order of the template.
     pub indexes: Vec<Index>,
-    /// How throughput is billed.
+    /// The billing mode of the table.
     pub billing: Billing,
     /// The view type of the stream; `None` if the table has no stream.
     pub stream: Option<StreamViewType>,
     /// The place of the stream's view type in the template.
     pub stream_at: Option<Span>,
-    /// The TTL attribute, if TTL is on.
+    /// The TTL attribute; `None` if TTL is disabled.
     pub ttl_attribute: Option<String>,
     /// The place of the logical id in the template.
     pub at: Span,
@@ -160,11 +160,11 @@ pub struct Index {
     pub kind: IndexKind,
     /// The HASH attributes, 1 to 4. A local index has one: the table's partition key.
     pub partition_keys: Vec<String>,
-    /// The RANGE attributes, 0 to 4. A local index has one.
+    /// The RANGE attributes, 0 to 4. A local index has exactly one.
     pub sort_keys: Vec<String>,
-    /// The attributes that the index contains.
+    /// The attributes that are copied into the index.
     pub projection: Projection,
-    /// How its throughput is billed; `None` for a local index.
+    /// The billing mode of the index; `None` for a local index.
     pub billing: Option<Billing>,
 }
 
@@ -173,11 +173,11 @@ pub struct Index {
 pub enum IndexKind {
     /// An index with its own partition key.
     Global,
-    /// An index that orders the items of one partition key by another attribute.
+    /// An index with the table's partition key and a different sort key.
     Local,
 }
 
-/// The attributes of an index besides the keys of the index and of its table.
+/// The non-key attributes that are copied into an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Projection {
     /// `ALL`
@@ -193,7 +193,7 @@ pub enum Projection {
 pub struct AttributeDefinition {
     /// The attribute's name.
     pub name: String,
-    /// Its type.
+    /// The attribute's type.
     pub kind: KeyType,
 }
 
@@ -220,7 +220,7 @@ impl KeyType {
     }
 }
 
-/// How a table's throughput is billed.
+/// The billing modes of a table or global index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Billing {
     /// `PAY_PER_REQUEST`
@@ -234,7 +234,8 @@ pub enum Billing {
     },
 }
 
-/// The images of an item in a stream record.
+/// The contents of a stream record: the keys, and the item's image before or after the change, or
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamViewType {
     /// `KEYS_ONLY`
@@ -263,33 +264,33 @@ impl StreamViewType {
 /// An S3 bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The name in the template.
+    /// The logical id in the template.
     pub logical_id: String,
-    /// `BucketName`, or the logical id in lower case with hyphens: `ArchiveBucket` is
-    /// `archive-bucket`.
+    /// `BucketName`; the default is the logical id in lower case with hyphens. For example,
+    /// `ArchiveBucket` becomes `archive-bucket`.
     pub name: String,
-    /// The place of the logical id.
+    /// The place of the logical id in the template.
     pub at: Span,
 }
 
-/// The program that Lambda starts for a custom runtime.
+/// The file name of the program that Lambda starts for a custom runtime.
 pub const BOOTSTRAP: &str = "bootstrap";
 
 /// The program of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The cargo binary with this name. The name is `Metadata.BuildProperties.Binary`, the
-    /// package's only binary, or comes from the logical id (`FanOutFunction` is `fan-out`).
+    /// The cargo binary with this name. The name comes from `Metadata.BuildProperties.Binary`, from
+    /// the package's only binary, or from the logical id (`FanOutFunction` becomes `fan-out`).
     Binary(String),
-    /// The file `bootstrap` in `CodeUri`, which another tool has built.
+    /// The executable file `bootstrap` in `CodeUri`, which a different tool has built.
     Bootstrap,
     /// A handler that an interpreter on this machine runs.
     Script(Script),
-    /// The function has no program on this machine; another runtime runs it.
+    /// No program on this machine. A different runtime executes the function.
     Elsewhere,
 }
 
-/// A language of handlers that an interpreter runs.
+/// The languages of handlers that need an interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Language {
     /// `python3.X`
@@ -303,13 +304,14 @@ pub enum Language {
 pub struct Script {
     /// The language.
     pub language: Language,
-    /// The version in `Runtime`, such as `3.13` or `22`.
+    /// The language version from `Runtime`, such as `3.13` or `22`.
     pub version: String,
-    /// The code in `InlineCode`, if it is not in a folder.
+    /// The code from `InlineCode`; `None` if the code is in a folder.
     pub inline: Option<String>,
-    /// The folder that `sam build` made for the function, relative to the template's folder.
+    /// The folder that `sam build` created for the function, relative to the template's folder;
+    /// `None` without a build.
     pub build_folder: Option<String>,
-    /// Its layers, in the order of the template.
+    /// The function's layers, in the order of the template.
     pub layers: Vec<Layer>,
 }
 
@@ -329,23 +331,23 @@ impl Script {
 pub enum Layer {
     /// A folder, relative to the template's folder.
     Folder(String),
-    /// A layer on AWS: its ARN, or the reference to it.
+    /// A layer that exists only on AWS, as an ARN or a reference.
     OnAws(String),
 }
 
 /// A Lambda function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The name in the template.
+    /// The logical id in the template.
     pub logical_id: String,
-    /// `FunctionName`, or the logical id.
+    /// `FunctionName`; the default is the logical id.
     pub name: String,
     /// `arn:aws:lambda:<region>:<account>:function:<name>`.
     pub arn: String,
-    /// `CodeUri`, or the folder that `sam build` made from it, relative to the template's folder.
-    /// Empty if the code is not read from a folder.
+    /// The folder in `CodeUri`, or the folder that `sam build` created from it, relative to the
+    /// template's folder. Empty if the code is not in a folder.
     pub code_uri: String,
-    /// Its program.
+    /// The function's program.
     pub code: Code,
     /// `Handler`; the default is `bootstrap`.
     pub handler: String,
@@ -353,21 +355,22 @@ pub struct Function {
     pub timeout: Duration,
     /// Memory in MB: 128 to 10,240, both inclusive; the default is 128.
     pub memory_mb: u32,
-    /// The environment variables in the template. The runner adds those that Lambda sets itself.
+    /// The environment variables from the template. The runner adds the variables that Lambda sets
+    /// itself.
     pub environment: BTreeMap<String, String>,
-    /// `ReservedConcurrentExecutions`: the maximum number of concurrent invocations; 0 stops the
-    /// function.
+    /// `ReservedConcurrentExecutions`: the maximum number of concurrent invocations; 0 prevents all
+    /// invocations.
     pub reserved_concurrency: Option<u32>,
-    /// `LoggingConfig`, which Lambda passes to the function as `AWS_LAMBDA_LOG_FORMAT` and
-    /// `AWS_LAMBDA_LOG_LEVEL`.
+    /// `LoggingConfig`. Like Lambda, the runner passes it to the function in
+    /// `AWS_LAMBDA_LOG_FORMAT` and `AWS_LAMBDA_LOG_LEVEL`.
     pub logging: Logging,
-    /// The place of the logical id.
+    /// The place of the logical id in the template.
     pub at: Span,
 }
 
 impl Function {
-    /// Returns the function's name in another runtime: the name of its cargo binary, or its own
-    /// name.
+    /// Returns the name under which a different runtime invokes the function: the name of its cargo
+    /// binary, or the function's own name.
     #[must_use]
     pub fn invoked_as(&self) -> &str {
         match &self.code {
@@ -377,13 +380,13 @@ impl Function {
     }
 }
 
-/// How a function writes its logs.
+/// The log settings of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Logging {
     /// The log format.
     pub format: LogFormat,
-    /// `ApplicationLogLevel`: TRACE, DEBUG, INFO, WARN, ERROR or FATAL. Only the JSON format has
-    /// it.
+    /// `ApplicationLogLevel`: TRACE, DEBUG, INFO, WARN, ERROR or FATAL. `None` unless the format is
+    /// JSON.
     pub application_level: Option<String>,
 }
 
@@ -397,63 +400,65 @@ pub enum LogFormat {
     Json,
 }
 
-/// A link from a table's stream to a function, with every setting of a SAM `DynamoDB` event.
+/// A mapping from a table's stream to a function, with all settings of a SAM `DynamoDB` event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSourceMapping {
-    /// The mapping's logical id: that of the resource, or the names of the function and the event
-    /// joined, as in SAM.
+    /// The mapping's logical id. For an event, the concatenated names of the function and the
+    /// event, as in SAM.
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// The version or alias of the function, if the mapping has one. On Lambda it may run other
-    /// code; here it is the same process.
+    /// The version or alias of the function, if the mapping specifies one. On Lambda it may have
+    /// different code. On this machine it is the same process.
     pub qualifier: Option<String>,
-    /// The stream that it reads.
+    /// The stream that the mapping reads.
     pub stream: StreamSource,
-    /// Where reading starts if there is no checkpoint.
+    /// The position at which the mapping starts to read if there is no checkpoint.
     pub starting_position: StartingPosition,
     /// Maximum number of records in one invocation: 1 to 10,000, both inclusive; the default is
     /// 100.
     pub batch_size: u32,
-    /// How long a batch waits to become full: 0 to 300 s, both inclusive.
+    /// The maximum time that a batch waits for further records: 0 to 300 s, both inclusive.
     pub batching_window: Duration,
-    /// Maximum retries of a failing batch, 0 to 10,000; `None` (-1) retries until the records
-    /// expire.
+    /// Maximum number of retries of a failed batch: 0 to 10,000. `None` (-1 in the template)
+    /// retries the batch until its records expire.
     pub retry_attempts_max: Option<u32>,
-    /// Maximum age of records: 60 to 604,800 s, both inclusive; `None` (-1) is unlimited.
+    /// Maximum age of records: 60 to 604,800 s, both inclusive. `None` (-1 in the template) is
+    /// unlimited.
     pub record_age_max: Option<Duration>,
-    /// Whether a failing batch is split in two.
+    /// True if a failed batch is split in two.
     pub bisect_batch_on_function_error: bool,
     /// Number of concurrent batches of one shard: 1 to 10, both inclusive.
     pub parallelization_factor: u32,
     /// The length of the tumbling windows: 1 to 900 s, both inclusive.
     pub tumbling_window: Option<Duration>,
-    /// `ReportBatchItemFailures`: whether the function's response names the records to retry.
+    /// `ReportBatchItemFailures`: true if the function's response reports the records to retry.
     pub report_batch_item_failures: bool,
-    /// The filter patterns. A record is delivered if at least one pattern matches, or if there are
-    /// none.
+    /// The filter patterns. A record is delivered if at least one pattern matches. Without
+    /// patterns, every record is delivered.
     pub filters: Vec<FilterPattern>,
     /// The destination of discarded batches.
     pub on_failure: Option<Destination>,
-    /// Whether the mapping runs.
+    /// True if the mapping is enabled.
     pub enabled: bool,
-    /// The place of the event's name or the logical id.
+    /// The place of the event's name or of the logical id in the template.
     pub at: Span,
 }
 
 /// The stream that a mapping reads.
 ///
 /// The ARN of a stream ends with the time when the stream was enabled. This time is unknown before
-/// the table exists. `!GetAtt Table.StreamArn` is therefore a reference here and never a text.
+/// the table exists. `!GetAtt Table.StreamArn` is therefore kept as a reference instead of a
+/// string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSource {
-    /// The stream of the table with this logical id, whatever label the stream gets.
+    /// The current stream of the table with this logical id.
     StreamOf(String),
-    /// A stream outside of this template, by its ARN.
+    /// A stream outside of this template, with its ARN.
     Arn(String),
 }
 
-/// Where a mapping starts to read a shard for which it has no checkpoint.
+/// The position at which a mapping starts to read a shard without a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartingPosition {
     /// At the oldest record.
@@ -462,43 +467,43 @@ pub enum StartingPosition {
     Latest,
 }
 
-/// One filter of a mapping, as the text that `mapping::FilterCriteria` compiles.
+/// A filter of a mapping, as the string that `mapping::FilterCriteria` compiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterPattern {
-    /// The pattern.
+    /// The pattern as JSON text.
     pub text: String,
-    /// Its place in the template.
+    /// The pattern's place in the template.
     pub at: Span,
 }
 
 /// The destination of discarded batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// An S3 bucket, by name.
+    /// An S3 bucket with this name.
     Bucket(String),
-    /// An SQS queue, by name. Its messages are files on this machine.
+    /// An SQS queue with this name. Its messages are stored as files on this machine.
     Queue(String),
-    /// An SNS topic, by name. Its messages are files on this machine.
+    /// An SNS topic with this name. Its messages are stored as files on this machine.
     Topic(String),
-    /// Any other destination (Kafka), by its ARN. It is listed as not emulated.
+    /// Any other destination, such as Kafka, with its ARN. It is listed as not emulated.
     Arn(String),
 }
 
 /// A schedule that invokes a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The logical id of the function and the name of the event joined, as in SAM.
+    /// The concatenated names of the function and the event, as in SAM.
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
-    /// The expression, `rate(...)` or `cron(...)`, in UTC.
+    /// The schedule's `rate(...)` or `cron(...)` expression. Times are in UTC.
     pub expression: crate::schedule_expression::Schedule,
-    /// The event for the function, as JSON text; `None` if it is EventBridge's own event.
+    /// The event for the function, as JSON text. `None` means EventBridge's default event.
     pub input: Option<String>,
-    /// Maximum retries of a failing invocation: 0 to 2, both inclusive; 2 without
-    /// `EventInvokeConfig`.
+    /// Maximum number of retries of a failed invocation: 0 to 2, both inclusive. The default
+    /// without `EventInvokeConfig` is 2.
     pub retries: u32,
-    /// Whether the schedule runs.
+    /// True if the schedule is enabled.
     pub enabled: bool,
     /// The place of the event's name in the template.
     pub at: Span,

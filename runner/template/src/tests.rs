@@ -1,5 +1,6 @@
-//! Parses every template in `testdata` and compares its stack or diagnostics with the file next to
-//! it. `UPDATE=1 cargo test -p template` rewrites those files.
+//! Parses every template in `testdata`, and compares the stack or the diagnostics with the expected
+//! output in the `.txt` file next to it. `UPDATE=1 cargo test -p template` rewrites the expected
+//! outputs.
 
 use std::{fmt::Write, fs, path::Path, time::Instant};
 
@@ -7,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::{Code, Context, Severity, read, read_bytes};
 
-/// Returns the result of a template as text. Its first line may set parameters: `# parameters:
-/// Stage=prod, Name=value`.
+/// Parses a template and returns the result as text. The first line of the template may set
+/// parameters: `# parameters: Stage=prod, Name=value`.
 fn render(name: &str, bytes: &[u8]) -> String {
     let mut context = Context::default();
     let text = String::from_utf8_lossy(bytes);
@@ -112,7 +113,8 @@ fn the_projects_own_template_is_accepted() {
         ]
     );
     for function in &stack.functions {
-        // The name comes from the resource: `fan-out` is the binary of `FanOutFunction`.
+        // The binary's name is derived from the logical id: `FanOutFunction` has the binary
+        // `fan-out`.
         let Code::Binary(binary) = &function.code else { panic!("{:?}", function.code) };
         let words = binary.split('-').map(|word| word[..1].to_uppercase() + &word[1..]);
         assert_eq!(function.logical_id, words.collect::<String>() + "Function");
@@ -126,7 +128,7 @@ fn the_projects_own_template_is_accepted() {
     assert!(stack.warnings.is_empty(), "{:?}", stack.warnings);
 }
 
-/// Returns the first line of the diagnostics of a text.
+/// Returns the first line of the diagnostics for a text.
 fn refusal(text: &str) -> String {
     let diagnostics = read("big.yaml", text, &Context::default()).unwrap_err();
     diagnostics.to_string().lines().next().unwrap().to_owned()
@@ -154,7 +156,7 @@ fn inputs_that_are_too_large_are_refused_and_quickly() {
         ),
         (sequence, "error: this is nested deeper than 64 levels"),
         (mapping, "error: this is nested deeper than 64 levels"),
-        (bomb, "error: the template grows beyond 500000 values here"),
+        (bomb, "error: the template has more than 500000 values"),
         ("Resources: &r\n  A: *r\n".to_owned(), "error: this alias is within its own anchor"),
         (
             format!("Resources:\n{}", "  A: {Type: A}\n".repeat(60_000)),
@@ -185,7 +187,7 @@ fn values_that_grow_are_refused() {
     );
     text.push_str(&"${Long}".repeat(5_000));
     text.push_str("\"\n");
-    assert_eq!(refusal(&text), "error: the template's values grow beyond 16000000 bytes here");
+    assert_eq!(refusal(&text), "error: the evaluated values of the template exceed 16000000 bytes");
 }
 
 #[test]
@@ -219,7 +221,8 @@ fn functions_that_do_not_run_are_reported_only_by_errors() {
     assert_eq!(one.why_not_run().matches("error: ").count(), one.shown.len());
 }
 
-/// Returns a template with a stream, its function, and further `Resources`.
+/// Returns a template with a table that has a stream, a function with `properties`, and
+/// further `resources`.
 fn with_function(properties: &str, resources: &str) -> String {
     format!(
         "Transform: AWS::Serverless-2016-10-31
@@ -339,13 +342,13 @@ fn project_template() -> String {
 }
 
 proptest! {
-    /// Every text gives a stack or a diagnostic, and no text causes a panic.
+    /// Checks that no text causes a panic, and that every text gives a stack or a diagnostic.
     #[test]
     fn any_text_is_answered(text in "[ -~\n]{0,200}") {
         let _ = read("any.yaml", &text, &Context::default());
     }
 
-    /// Parses templates with removed, doubled or shifted lines, as they are while being edited.
+    /// Parses templates with removed, duplicated or shifted lines, as during editing.
     #[test]
     fn a_damaged_template_is_answered(
         edits in prop::collection::vec((0usize..400, 0u8..4), 1..6)

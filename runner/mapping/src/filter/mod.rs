@@ -1,17 +1,17 @@
-//! Filter criteria: which records of a stream a function receives, and why.
+//! Filter criteria, which decide which records of a stream a function receives, and explain why.
 //!
 //! This module does not handle batches or checkpoints.
 //!
 //! A pattern is a JSON object whose leaves are lists: one element of a list must match, all fields
-//! must match, and one of several patterns must match. This module keeps the pitfalls that were
-//! recorded on AWS:
+//! must match, and one of several patterns must match. This module reproduces the pitfalls that
+//! were recorded on AWS:
 //!
 //! - The record is a tree, and operators apply only to its leaves. `{"a": [{"exists": true}]}`
-//!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`), and `{"a":
-//!   [{"exists": false}]}` always does.
+//!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`).
+//!   `{"a": [{"exists": false}]}` always matches.
 //! - `numeric` matches JSON numbers, never a DynamoDB `N`, which is a string;
 //!   `ApproximateCreationDateTime` is a number.
-//! - Numbers are equal when their texts are equal: 300, 300.0 and 3.0e2 differ.
+//! - Numbers are equal when their notations are equal: 300, 300.0 and 3.0e2 differ.
 //! - Arrays are flattened: one element must match.
 //! - `eventSource`, `eventSourceARN` and `awsRegion` are added after filtering, so a pattern on
 //!   them never matches.
@@ -35,7 +35,7 @@ use super::record::Record;
 
 /// The maximum number of patterns of a mapping (Lambda quota: 5, on request 10).
 pub const PATTERNS_MAX: usize = 10;
-/// The maximum number of characters of a pattern's text (Lambda API, `Filter`).
+/// The maximum number of characters of a pattern (Lambda API, `Filter`).
 pub const PATTERN_CHARACTERS_MAX: usize = 4096;
 
 /// The compiled filter of a mapping. Without patterns every record matches.
@@ -49,25 +49,27 @@ pub struct FilterCriteria {
 pub struct Verdict {
     /// Whether the function receives the record.
     pub matched: bool,
-    /// The deciding clause; `None` when there are no patterns.
+    /// The clause that decided the result; `None` if there are no patterns.
     pub clause: Option<Clause>,
 }
 
-/// The form in which an explanation has the values of a record's items.
+/// The form of item values in an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemValues {
-    /// As they are, for the user who asks.
+    /// The values themselves, for a user who asks for an explanation.
     Quoted,
-    /// As their types, for what is kept: a purge of an item does not reach an explanation.
+    /// Only the types of the values, for explanations that are stored. A purge of an item does not
+    /// remove its values from a stored explanation.
     Typed,
 }
 
-/// The part of the criteria that decided.
+/// The pattern and the leaf that decided the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
-    /// The index of a pattern, counted from 0: the matching one, or the first one if none matches.
+    /// The index of a pattern, counted from 0: the matching pattern, or the first pattern if none
+    /// matches.
     pub pattern: usize,
-    /// The index of the leaf that the record does not match; `None` if the pattern matches.
+    /// The index of the first leaf that the record does not match; `None` if the pattern matches.
     pub leaf: Option<usize>,
 }
 
@@ -77,11 +79,12 @@ pub struct Clause {
 pub struct InvalidFilter {
     /// The index of the pattern, counted from 0.
     pub pattern: usize,
-    /// The names on the path to the fault, joined by dots; empty for the pattern itself.
+    /// The names on the path to the fault, joined by dots; empty if the fault concerns the entire
+    /// pattern.
     pub path: String,
-    /// What is wrong.
+    /// A description of the fault.
     pub problem: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub remedy: String,
 }
 
@@ -94,7 +97,7 @@ impl FilterCriteria {
     ///
     /// # Errors
     /// When there are more patterns than [`PATTERNS_MAX`], a pattern is longer than
-    /// [`PATTERN_CHARACTERS_MAX`], or a text is not JSON or not a pattern.
+    /// [`PATTERN_CHARACTERS_MAX`], or a string is not JSON or not a pattern.
     pub fn compile<S: AsRef<str>>(patterns: &[S]) -> Result<Self, InvalidFilter> {
         if patterns.len() > PATTERNS_MAX {
             return Err(InvalidFilter {
@@ -112,8 +115,8 @@ impl FilterCriteria {
         Ok(Self { patterns: compiled? })
     }
 
-    /// Filters one record in the form in which a function receives it. A record that cannot be parsed is
-    /// null here and passes, so that the function decides about it.
+    /// Filters one record in the form in which a function receives it. A record that cannot be
+    /// parsed is passed as null. It matches, so that the function handles it.
     #[must_use]
     pub fn verdict(&self, record: &Value) -> Verdict {
         if self.patterns.is_empty() || record.is_null() {
@@ -131,7 +134,8 @@ impl FilterCriteria {
         Verdict { matched: false, clause: first_unmet }
     }
 
-    /// Returns true if a function receives this record. Without patterns the record is not parsed.
+    /// Returns true if the function receives this record. The record is parsed only if there are
+    /// patterns.
     #[must_use]
     pub fn passes(&self, record: &Record) -> bool {
         self.patterns.is_empty() || self.verdict(record.event()).matched
@@ -185,8 +189,8 @@ mod tests {
     use super::*;
     use crate::cases;
 
-    /// Each case of `testdata/filter/*.txt` compiles its `pattern` lines and filters its `record`
-    /// lines; see the head of the file.
+    /// Each case of `testdata/filter/*.txt` compiles the patterns in its `pattern` lines and
+    /// filters the records in its `record` lines. The first lines of each file describe the format.
     #[test]
     fn text_cases() {
         cases::check("filter", || run_case);

@@ -9,8 +9,9 @@ use super::ItemValues;
 use super::rule::Rule;
 use super::syntax::{self, Fault};
 
-/// Maximum nesting of a pattern. DynamoDB's 32 levels of a document are 64 in JSON, because each
-/// level is a name and a type; the rest is for the record around the document.
+/// The maximum nesting of a pattern. DynamoDB's maximum of 32 levels in a document is 64 levels in
+/// JSON, because each level has a name and a type. The other levels are for the record that
+/// contains the document.
 const DEPTH_MAX: usize = 100;
 
 /// The members that Lambda adds to a record after filtering.
@@ -33,11 +34,12 @@ pub(super) struct Fields {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Part {
     Fields(Fields),
-    /// The index of a leaf.
+    /// A leaf, by its index in `Pattern::leaves`.
     Leaf(usize),
 }
 
-/// A leaf array: one of its rules must accept one of the scalars at the leaf's path.
+/// A leaf of the pattern, which is an array of rules. At least one rule must accept a scalar at the
+/// leaf's path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Leaf {
     pub(super) path: Vec<String>,
@@ -50,14 +52,14 @@ impl Leaf {
         self.path.first().is_some_and(|name| ADDED_AFTER_FILTERING.contains(&name.as_str()))
     }
 
-    /// Returns true if the path is inside the key or an image of the item.
+    /// Returns true if the path leads into the item's key or into one of its images.
     pub(super) fn is_of_an_item(&self) -> bool {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         matches!(path[..], ["dynamodb", "Keys" | "NewImage" | "OldImage", _, ..])
     }
 }
 
-/// A fault and the path to it, outermost name first.
+/// A fault in a pattern, with the path to it. The path begins with the outermost name.
 pub(super) struct MisplacedRule {
     pub(super) path: Vec<String>,
     pub(super) fault: Fault,
@@ -73,7 +75,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the index of the first leaf that the record fails; `None` if the pattern matches.
+    /// Returns the index of the first leaf that the record does not match; `None` if the pattern
+    /// matches.
     pub(super) fn unmet(&self, record: &Value) -> Option<usize> {
         self.unmet_in(&self.root, record.as_object(), record, true)
     }
@@ -105,8 +108,8 @@ impl Pattern {
         })
     }
 
-    /// Matches fields below a value. In an array, one object must satisfy all of them. If there is
-    /// no object, only a condition on absence can be satisfied.
+    /// Matches fields below a value. In an array, a single object must match all fields. Without an
+    /// object, only a condition on absence can match.
     fn unmet_below(&self, fields: &Fields, value: Option<&Value>, record: &Value) -> Option<usize> {
         let mut objects = Vec::new();
         if let Some(value) = value {
@@ -135,14 +138,14 @@ impl Pattern {
         })
     }
 
-    /// Describes the condition of a leaf: its path and its rules.
+    /// Describes what a leaf requires: its path and its rules.
     pub(super) fn demand(&self, index: usize) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         let rules: Vec<_> = leaf.rules.iter().map(ToString::to_string).collect();
         format!("`{}` requires {}", leaf.path.join("."), rules.join(" or "))
     }
 
-    /// Describes what the record has at a leaf's path.
+    /// Describes the values that the record has at a leaf's path.
     pub(super) fn finding(&self, index: usize, record: &Value, values: ItemValues) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         if leaf.is_added_later() {
@@ -174,7 +177,7 @@ impl Compiler {
     fn fields(&mut self, raw: &RawValue) -> Result<Fields, Fault> {
         if self.path.len() > DEPTH_MAX {
             let problem = format!("the pattern nests deeper than {DEPTH_MAX} levels");
-            return Err(Fault::new(problem, "a pattern as deep as a DynamoDB record"));
+            return Err(Fault::new(problem, "a pattern that is no deeper than a DynamoDB record"));
         }
         if syntax::kind(raw) != syntax::Kind::Object {
             return Err(Fault::new(
@@ -212,7 +215,8 @@ impl Compiler {
         if alternatives.len() < 2 {
             return Err(Fault::new("$or needs at least two objects", remedy));
         }
-        // The alternatives name fields next to `$or`, so `$or` itself is not part of their paths.
+        // The alternatives of `$or` contain fields of the surrounding object, so `$or` itself is
+        // not part of their paths.
         let or = self.path.pop();
         let choice: Result<Vec<_>, _> =
             alternatives.into_iter().map(|alternative| self.fields(alternative)).collect();
@@ -263,8 +267,8 @@ fn any_scalar(value: &Value, accepts: &dyn Fn(&Value) -> bool) -> bool {
     }
 }
 
-/// Returns true if the path leads to a scalar that the rule accepts. In an array, any element may
-/// lead there.
+/// Returns true if the path leads to a scalar that the rule accepts. In an array, a scalar in any
+/// element is sufficient.
 fn any_scalar_at(value: &Value, path: &[String], rule: &Rule) -> bool {
     let Some((name, rest)) = path.split_first() else {
         return any_scalar(value, &|scalar| rule.accepts(scalar));
@@ -278,17 +282,17 @@ fn any_scalar_at(value: &Value, path: &[String], rule: &Rule) -> bool {
     }
 }
 
-/// The maximum number of characters that an explanation quotes of one value.
+/// The maximum number of characters of each value that an explanation quotes.
 const QUOTE_CHARACTERS_MAX: usize = 80;
 /// The maximum number of values that an explanation quotes.
 const QUOTES_MAX: usize = 5;
 
-/// Returns a value as JSON, up to a length.
+/// Returns a value as JSON, cut off after `QUOTE_CHARACTERS_MAX` characters.
 fn quote(value: &Value) -> String {
     value.to_string().chars().take(QUOTE_CHARACTERS_MAX).collect()
 }
 
-/// Returns the type of a value, without the value.
+/// Returns the name of a value's type.
 fn type_of(value: &Value) -> String {
     let name = match value {
         Value::Null => "null",
@@ -318,7 +322,9 @@ fn collect_at(
         (_, Value::Array(elements)) => {
             elements.iter().for_each(|element| collect_at(element, path, describe, found));
         }
-        (None, Value::Object(_)) => found.push("an object, which no leaf matches".to_owned()),
+        (None, Value::Object(_)) => {
+            found.push("an object, but rules match only scalar values".to_owned());
+        }
         (None, scalar) => found.push(describe(scalar)),
         (Some(_), _) => {}
     }

@@ -1,8 +1,8 @@
 //! Static checks of filter patterns: whether any record of a stream can match, and which conditions
-//! every record meets. They warn the author of a filter that would never or always match.
+//! every record meets. They produce warnings about filters that never or always match.
 //!
-//! The checks know the form of a stream's records, but no record. A pattern without a remark may
-//! still match nothing that an application writes.
+//! The checks use only the form of a stream's records. A pattern without a remark may still match
+//! no record that the application writes.
 //!
 //! Sources: the fields of a record from the AWS DynamoDB Streams API, `Record` and `StreamRecord`;
 //! its images from `StreamViewType`; the user identity from the DynamoDB guide, "Time to Live and
@@ -20,13 +20,13 @@ use super::rule::{Literal, Rule};
 const EVENT_NAMES: &[&str] = &["INSERT", "MODIFY", "REMOVE"];
 const VIEW_TYPES: &[&str] = &["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"];
 
-/// The known shape of a stream's records.
+/// The known form of a stream's records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordShape {
     /// The table's key attributes with their types `S`, `N` or `B`; `None` if unknown.
     pub keys: Option<BTreeMap<String, &'static str>>,
     /// The key attributes of the table's indexes with their types. An item may lack such an
-    /// attribute; otherwise the attribute has this type.
+    /// attribute, but if it has the attribute, the attribute has this type.
     pub index_keys: BTreeMap<String, &'static str>,
     /// Whether a record can have the image after the change.
     pub new_image: bool,
@@ -34,36 +34,36 @@ pub struct RecordShape {
     pub old_image: bool,
 }
 
-/// The kind of difference between what a pattern does and what its author expects.
+/// The kinds of fault: a pattern matches more or fewer records than its author expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternFault {
     /// No record matches the pattern.
     NeverMatches,
     /// Every record meets one of the pattern's conditions.
     AlwaysMatches,
-    /// An `anything-but` of the pattern lists only values that no record has.
+    /// An `anything-but` of the pattern lists only values that no record can have.
     ExcludesNothing,
 }
 
-/// A remark for the author of a pattern.
+/// A remark about a pattern, for its author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// The index of the pattern, counted from 0.
     pub pattern: usize,
-    /// What is wrong with the pattern.
+    /// The kind of fault.
     pub fault: PatternFault,
-    /// The names on the path to the condition, joined by dots; empty if the problem contains them.
+    /// The names on the path to the condition, joined by dots; empty if `problem` contains them.
     pub path: String,
-    /// The text in the pattern that the remark is about.
+    /// The part of the pattern that the remark is about.
     pub marked: String,
-    /// What is wrong, and why.
+    /// A description of the fault, and its reason.
     pub problem: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub remedy: String,
 }
 
 impl FilterCriteria {
-    /// Returns remarks about the patterns. No record is needed.
+    /// Returns remarks about the patterns of a filter, based only on the form of the records.
     #[must_use]
     pub fn remarks(&self, shape: &RecordShape) -> Vec<Remark> {
         let of_pattern = |(index, pattern): (usize, &Pattern)| {
@@ -93,10 +93,10 @@ impl FilterCriteria {
     }
 }
 
-/// The beginning of a remedy that changes the table's stream and not the pattern.
+/// The start of a remedy that changes the table's stream instead of the pattern.
 const VIEW_TYPE: &str = "`StreamViewType: ";
 
-/// A problem at one place, and what to write instead.
+/// A remark that has no pattern index and no kind of fault yet.
 struct RemarkText {
     path: String,
     marked: String,
@@ -111,13 +111,13 @@ impl RemarkText {
     }
 }
 
-/// The scalars that may be at the end of a path.
+/// The kind of scalar to which a path can lead.
 enum Scalar {
-    /// One of these texts.
+    /// One of these strings.
     OneOf(&'static [&'static str]),
-    /// Any text.
+    /// Any string.
     Text,
-    /// A number as DynamoDB writes it: as a text.
+    /// A number in a string, as DynamoDB writes it.
     NumberText,
     /// A JSON number.
     Number,
@@ -133,7 +133,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns why no record matches all of these fields.
+    /// Returns the reason why no record can match all of these fields; `None` if a record can
+    /// match.
     fn unmet(&self, fields: &Fields) -> Option<RemarkText> {
         let by_name = fields.named.iter().find_map(|(_, part)| match part {
             Part::Leaf(index) => self.never(self.pattern.leaves.get(*index)?),
@@ -151,7 +152,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns why no record matches this leaf.
+    /// Returns the reason why no record can match this leaf; `None` if a record can match.
     fn never(&self, leaf: &Leaf) -> Option<RemarkText> {
         if leaf.rules.iter().any(|rule| matches!(rule, Rule::Exists(false))) {
             return None;
@@ -163,8 +164,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns why every record matches this leaf: the leaf requires the absence of a value that is
-    /// always absent.
+    /// Returns the reason why every record matches this leaf: the leaf requires the absence of a
+    /// value that is always absent. `None` if a record may fail to match.
     fn always(&self, leaf: &Leaf) -> Option<RemarkText> {
         leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
         let RemarkText { path, marked, problem, remedy } = self.expect(&leaf.path).err()?;
@@ -183,8 +184,8 @@ impl Reader<'_> {
         Some(RemarkText { path, marked, problem, remedy })
     }
 
-    /// Returns why an `anything-but` of this leaf excludes nothing: no record has one of its
-    /// values.
+    /// Returns the reason why an `anything-but` of this leaf excludes nothing: no record can have
+    /// one of its values.
     fn excludes_nothing(&self, leaf: &Leaf) -> Option<RemarkText> {
         let scalar = self.expect(&leaf.path).ok()?;
         leaf.rules.iter().find_map(|rule| {
@@ -201,8 +202,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns a contradiction between the required images and the event name, if no change has all
-    /// of them.
+    /// Returns a contradiction between the event name and the images that the pattern requires.
+    /// `None` if some kind of change satisfies all conditions.
     fn contradiction(&self) -> Option<RemarkText> {
         let mut demanded = Vec::new();
         self.demanded(&self.pattern.root, &mut demanded);
@@ -240,7 +241,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Collects the leaves that a matching record must have a value for.
+    /// Collects the leaves for which a matching record must have a value.
     fn demanded<'l>(&'l self, fields: &Fields, into: &mut Vec<&'l Leaf>) {
         for (_, part) in &fields.named {
             match part {
@@ -254,7 +255,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the kind of scalar that a path may lead to, or why the path leads to nothing.
+    /// Returns the kind of scalar to which a path leads, or a remark if no scalar can be there.
     fn expect(&self, path: &[String]) -> Result<Scalar, RemarkText> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {
@@ -265,7 +266,7 @@ impl Reader<'_> {
             ["dynamodb", rest @ ..] => self.expect_change(rest),
             ["userIdentity", name, ..] => Err(RemarkText::new(
                 name,
-                format!("`userIdentity` has a `type` and a `principalId`, and no `{name}`"),
+                format!("`userIdentity` has no field `{name}`, only `type` and `principalId`"),
                 r#"{"userIdentity": {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]}}"#,
             )),
             ["userIdentity"] => Err(RemarkText::new(
@@ -275,12 +276,12 @@ impl Reader<'_> {
             )),
             [name, ..] if ADDED_AFTER_FILTERING.contains(name) => Err(RemarkText::new(
                 name,
-                format!("`{name}` is added to a record only after it was filtered"),
-                "a filter without it; a mapping reads one stream",
+                format!("Lambda adds `{name}` to a record only after filtering"),
+                "a filter without this field, because a mapping reads only one stream",
             )),
             [name @ ("eventName" | "eventID" | "eventVersion"), ..] => Err(RemarkText::new(
                 name,
-                format!("`{name}` is a text"),
+                format!("`{name}` is a string"),
                 format!("{{\"{name}\": [\"…\"]}}"),
             )),
             [name, ..] => Err(RemarkText::new(
@@ -298,7 +299,7 @@ impl Reader<'_> {
         let lacking = |image: &str, view: &str| {
             RemarkText::new(
                 image,
-                format!("the stream's view type leaves `{image}` out of every record"),
+                format!("the stream's view type excludes `{image}` from every record"),
                 format!("{VIEW_TYPE}{view}` in the table"),
             )
         };
@@ -347,8 +348,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the kind of scalar below an attribute's name: first its type must follow, then its
-/// value.
+/// Returns the kind of scalar at a path below an attribute's name. The path begins with the type of
+/// the attribute.
 fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar, RemarkText> {
     let wanted = |types: &str| format!("{{\"{name}\": {{\"{types}\": [\"…\"]}}}}");
     if let ([found, ..], Some(kind)) = (path, kind)
@@ -361,7 +362,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
         [] => Err(RemarkText::new(
             name,
             format!(
-                "an attribute is an object of its type and value, and a rule on `{name}` itself matches no value"
+                "an attribute is an object such as {{\"S\": \"text\"}}, so a rule directly on `{name}` never matches"
             ),
             wanted(kind.unwrap_or("S")),
         )),
@@ -380,7 +381,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
             },
         )),
         [kind @ ("S" | "N" | "B" | "SS" | "NS" | "BS" | "BOOL" | "NULL"), next, ..] => Err(
-            RemarkText::new(next, format!("`{kind}` holds a value without fields"), wanted(kind)),
+            RemarkText::new(next, format!("a value of type `{kind}` has no fields"), wanted(kind)),
         ),
         [unknown, ..] => Err(RemarkText::new(
             unknown,
@@ -411,7 +412,7 @@ impl Scalar {
         }
     }
 
-    /// Returns why none of a leaf's rules accepts a value of this kind.
+    /// Returns the reason why no rule of a leaf accepts a value of this kind, and a remedy.
     fn refusal(&self, leaf: &Leaf) -> RemarkText {
         let name = leaf.path.last().map_or("", String::as_str);
         let rule = leaf.rules.first();
@@ -431,14 +432,14 @@ impl Scalar {
                     "PUT" | "CREATE" => "\"INSERT\"".to_owned(),
                     _ => texts.join(" or "),
                 };
-                (format!("`{name}` never has this value, only {}", texts.join(" or ")), remedy)
+                (format!("`{name}` never has this value; it is always {}", texts.join(" or ")), remedy)
             }
             (Self::NumberText, Some(Rule::Numeric(_))) => (
-                "a DynamoDB number is a text in a record, and `numeric` matches no text".to_owned(),
+                "a record contains a DynamoDB number as a string, and `numeric` never matches a string".to_owned(),
                 "[\"300\"] for single values, or compare in the function".to_owned(),
             ),
             (Self::NumberText, Some(Rule::Equals(Literal::Number(number)))) => (
-                "a DynamoDB number is a text in a record, and no text equals a JSON number"
+                "a record contains a DynamoDB number as a string, which never equals a JSON number"
                     .to_owned(),
                 format!("\"{}\"", canonical(number).unwrap_or_else(|| number.clone())),
             ),
@@ -449,22 +450,22 @@ impl Scalar {
                 ),
                 None => (
                     format!("\"{text}\" is not a number"),
-                    "a number as a text, such as \"300\"".to_owned(),
+                    "a number as a string, such as \"300\"".to_owned(),
                 ),
             },
             (Self::Text | Self::NumberText, _) => (
-                "the value here is a text, which the rule does not match".to_owned(),
+                "the value of this field is a string, which the rule does not match".to_owned(),
                 "[\"text\"]".to_owned(),
             ),
             (Self::Number, _) => (
-                "the value here is a number, which the rule does not match".to_owned(),
+                "the value of this field is a number, which the rule does not match".to_owned(),
                 "{\"numeric\": [\">\", 0]}".to_owned(),
             ),
             (Self::Bool, _) => (
-                "the value here is true or false, which the rule does not match".to_owned(),
+                "the value of this field is true or false, which the rule does not match".to_owned(),
                 "[true]".to_owned(),
             ),
-            (Self::True, _) => ("the value here is always true".to_owned(), "[true]".to_owned()),
+            (Self::True, _) => ("the value of this field is always true".to_owned(), "[true]".to_owned()),
         };
         let path = match leaf.path.as_slice() {
             [_] => String::new(),
@@ -474,7 +475,8 @@ impl Scalar {
     }
 }
 
-/// Returns a number in the form that DynamoDB writes into a record.
+/// Returns a number in the notation that DynamoDB uses in records; `None` if the string is not a
+/// number.
 fn canonical(text: &str) -> Option<String> {
     text.parse::<Number>().ok().map(|number| number.to_string())
 }
@@ -484,7 +486,7 @@ mod tests {
     use super::*;
     use crate::cases;
 
-    /// Each case of `testdata/reach/*.txt`: an optional line `shape`, then patterns.
+    /// Runs the cases of `testdata/reach/*.txt`. A case is an optional line `shape`, then patterns.
     #[test]
     fn text_cases() {
         cases::check("reach", || run_case);

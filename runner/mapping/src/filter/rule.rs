@@ -1,4 +1,4 @@
-//! One alternative of a filter's leaf: a value to equal, or an operator.
+//! One rule of a filter's leaf: a literal value, or an operator.
 //!
 //! A rule checks one scalar at a time. The pattern handles paths, arrays and absence.
 
@@ -12,24 +12,26 @@ use super::syntax::{self, Fault};
 /// One element of a leaf array, such as `"INSERT"` or `{"prefix": "us-"}`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Rule {
-    /// A literal value.
+    /// The scalar equals this literal value.
     Equals(Literal),
-    /// `{"exists": …}`: whether the path leads to any scalar. The pattern decides this.
+    /// `{"exists": …}`: the path must, or must not, lead to a scalar. The pattern evaluates this
+    /// rule.
     Exists(bool),
-    /// `{"numeric": […]}`: every bound must hold. Only JSON numbers match, never a DynamoDB `N`,
-    /// which is a string.
+    /// `{"numeric": […]}`: the number is within all bounds. Only JSON numbers match, never a
+    /// DynamoDB `N`, which is a string.
     Numeric(Vec<Bound>),
-    /// A comparison of text.
+    /// The string matches this comparison.
     Text(TextRule),
-    /// `{"anything-but": [values]}`: the scalar equals none of these literals, which are all texts
-    /// or all numbers.
+    /// `{"anything-but": [values]}`: the scalar equals none of these literals, which are either all
+    /// strings or all numbers.
     AnythingBut(Vec<Literal>),
-    /// `{"anything-but": {"prefix": […]}}` and similar: no comparison matches.
+    /// `{"anything-but": {"prefix": […]}}` and similar: the string matches none of these
+    /// comparisons.
     AnythingButText(Vec<TextRule>),
 }
 
-/// A literal of a pattern. A number keeps its notation, because numbers are equal only when their
-/// texts are equal: 300 is not 300.0.
+/// A literal of a pattern. A number keeps its notation, because two numbers are equal only if their
+/// notations are equal: 300 is not 300.0.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     Null,
@@ -38,7 +40,7 @@ pub(super) enum Literal {
     Text(String),
 }
 
-/// A comparison of text with text. With `ignore_case` both sides are compared in lower case.
+/// A comparison with a string. If `ignore_case` is set, both strings are compared in lower case.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TextRule {
     place: Place,
@@ -53,7 +55,7 @@ enum Place {
     Whole,
 }
 
-/// One comparison of a numeric rule.
+/// A bound of a numeric rule: an operator and a number.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Bound {
     operator: Comparison,
@@ -103,7 +105,7 @@ impl Rule {
             }
             "anything-but" => Self::read_anything_but(operand),
             "wildcard" | "cidr" => Err(Fault::new(
-                format!("`{name}` is an operator of EventBridge that Lambda filters do not have"),
+                format!("Lambda filters do not support the EventBridge operator `{name}`"),
                 "prefix or suffix",
             )),
             _ => Err(Fault::new(
@@ -137,7 +139,8 @@ impl Rule {
         }
     }
 
-    /// Parses an `anything-but`. EventBridge accepts texts or numbers here, but not both in one list.
+    /// Parses an `anything-but`. EventBridge accepts a list of strings or a list of numbers, but no
+    /// list with both.
     fn anything_but(values: Vec<&RawValue>) -> Result<Self, Fault> {
         let literals: Vec<Literal> =
             values.into_iter().map(Literal::read).collect::<Result<_, _>>()?;
@@ -272,12 +275,12 @@ impl Bound {
                 }
                 if lower.number >= upper.number {
                     return Err(Self::fault(
-                        "a numeric range is empty: its bottom is not below its top",
+                        "the numeric range is empty: its lower bound is not below its upper bound",
                     ));
                 }
                 Ok(bounds)
             }
-            _ => Err(Self::fault("numeric takes one bound, or a bottom and a top")),
+            _ => Err(Self::fault("numeric takes one bound, or a lower and an upper bound")),
         }
     }
 
@@ -366,11 +369,11 @@ impl fmt::Display for Literal {
 impl fmt::Display for TextRule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            Place::Start => "text that starts with ",
-            Place::End => "text that ends with ",
+            Place::Start => "a string that starts with ",
+            Place::End => "a string that ends with ",
             Place::Whole => "",
         };
-        let case = if self.ignore_case { " in any case" } else { "" };
+        let case = if self.ignore_case { " (ignoring case)" } else { "" };
         write!(formatter, "{place}{:?}{case}", self.text)
     }
 }

@@ -1,4 +1,4 @@
-//! The JSON of a filter pattern, parsed without losing the notation of numbers.
+//! A parser for the JSON of a filter pattern that preserves the notation of numbers.
 //!
 //! The module does not interpret operators.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// A fault at one place of a pattern: the problem, and what to write instead.
+/// A fault in a pattern: the problem, and the text to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) problem: String,
@@ -44,7 +44,7 @@ pub(super) fn kind(raw: &RawValue) -> Kind {
 
 /// Returns the members of an object. If a name occurs twice, the last member counts, as in Lambda.
 pub(super) fn object(raw: &RawValue) -> Result<BTreeMap<String, &RawValue>, Fault> {
-    serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not an object", "{…}"))
+    serde_json::from_str(raw.get()).map_err(|_| Fault::new("the value is not an object", "{…}"))
 }
 
 /// Returns the elements of an array.
@@ -52,7 +52,7 @@ pub(super) fn list(raw: &RawValue) -> Result<Vec<&RawValue>, Fault> {
     serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not a list", "[…]"))
 }
 
-/// Returns the text of a string with its escapes resolved.
+/// Returns the content of a JSON string, with its escapes resolved.
 pub(super) fn text(raw: &RawValue) -> Result<String, Fault> {
-    serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not a string", "\"text\""))
+    serde_json::from_str(raw.get()).map_err(|_| Fault::new("the value is not a string", "\"text\""))
 }

@@ -1,6 +1,7 @@
-//! Finds the name in a pattern that a dropped record lacks, and the names beside which it looked.
+//! Finds the attribute name of a pattern that a filtered record does not have, and the names that
+//! the record has at the same place. The name in the pattern may be misspelt.
 //!
-//! The reader of a status decides which of these names was meant.
+//! The status lists these names; its reader can suggest a correction.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +9,10 @@ use serde_json::Value;
 
 use super::FilterCriteria;
 
-/// The maximum number of names that are kept; the nearest of them is suggested.
+/// The maximum number of names that are stored. The name closest to the misspelt name is suggested.
 const NAMES_MAX: usize = 100;
 
-/// A name of a pattern that a record lacks.
+/// An attribute name in a pattern that a filtered record does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownName {
     /// The path to the name, joined by dots.
@@ -23,8 +24,8 @@ pub struct UnknownName {
 }
 
 impl FilterCriteria {
-    /// Returns the first name of an attribute that the patterns require and a record lacks; `None` if
-    /// the record is dropped for another reason.
+    /// Returns the first attribute name that the patterns require and the record does not have.
+    /// `None` if the record was filtered for another reason.
     #[must_use]
     pub fn unknown_name(&self, record: &Value) -> Option<UnknownName> {
         self.patterns.iter().find_map(|pattern| {
@@ -34,13 +35,15 @@ impl FilterCriteria {
     }
 }
 
-/// Returns the first name of a path that a value lacks, if it is inside the item.
+/// Returns the first name of a path that a record does not have; `None` if the name is not inside
+/// the item.
 fn missing(record: &Value, path: &[String]) -> Option<UnknownName> {
     let mut value = record;
     for (depth, name) in path.iter().enumerate() {
         let object = value.as_object()?;
         let Some(inner) = object.get(name) else {
-            // Without its image, a record says nothing about the names of attributes.
+            // The names at depth 0 and 1 are fields of the record, such as `NewImage`. Only deeper
+            // names are attributes.
             let is_inside = depth >= 2;
             return is_inside.then(|| UnknownName {
                 path: path.iter().take(depth + 1).map(String::as_str).collect::<Vec<_>>().join("."),

@@ -1,15 +1,14 @@
-//! Discards records whose retries or age are exceeded, and delivers them to the failure
-//! destination.
+//! Discards records that exceed the retry count or the maximum age, and delivers failure records to
+//! the failure destination.
 //!
 //! The lane forms and retries batches.
 //!
 //! Choices where Lambda's documentation is silent:
 //!
-//! - A stream keeps a record for 24 hours. Without a maximum age, a record that was attempted is
-//!   discarded when it is older than 24 hours. A record that was never attempted is always attempted
-//!   once.
-//! - The checkpoint waits until the destination has the failure record, or until the records are
-//!   older than those 24 hours.
+//! - A stream keeps a record for 24 hours. Without a maximum age, a record is discarded when it is
+//!   older than 24 hours and was attempted at least once.
+//! - The checkpoint advances only when the destination has stored the failure record, or when the
+//!   records are older than 24 hours.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::id::DeliveryId;
 use crate::queue::Pending;
 use crate::record::RETENTION_MS;
 
-/// A failure record in flight.
+/// A failure record that is being delivered to the destination.
 #[derive(Debug, Clone)]
 pub(super) struct FailureDelivery {
     delivery: DeliveryId,
@@ -30,8 +29,8 @@ pub(super) struct FailureDelivery {
 }
 
 impl Lane {
-    /// Splits the first segment so that the records of its first part are either all too old or all not
-    /// too old. Discards the first part if it is too old, and returns whether it did so.
+    /// Splits the first segment after its leading records that are all too old, or all young
+    /// enough. If these records are too old, discards them and returns true.
     pub(super) fn give_up_aged(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(first) = self.segments.front_mut() else { return false };
         let tried = first.failures > 0 || first.not_invoked > 0;
@@ -57,8 +56,8 @@ impl Lane {
         aged
     }
 
-    /// Counts a failed attempt. Retries the records if the retry count allows it, and discards them
-    /// otherwise.
+    /// Counts a failed attempt. The records are retried until the retry count is exhausted, and
+    /// then discarded.
     pub(super) fn count_failure(&mut self, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front_mut() else { return };
         first.failures = first.failures.saturating_add(1);
@@ -74,7 +73,7 @@ impl Lane {
         }
     }
 
-    /// Drops the window's state. Nothing is sent to the destination, because the invocation has no
+    /// Discards the window's state. There is no failure record, because the last invocation has no
     /// records.
     fn give_up_window(&mut self, context: &mut LaneContext<'_, '_>) -> bool {
         let Some(window) = self.end_window(context) else { return false };
@@ -122,8 +121,9 @@ impl Lane {
         self.stage = Stage::Delivering(delivering);
     }
 
-    /// Handles the result of a delivery. `refused` is the reason why the destination did not store the
-    /// failure record. Returns true if the delivery belongs to this lane.
+    /// Handles the result of a delivery. `refused` is `None` if the destination has stored the
+    /// failure record, otherwise the reason for the failure. Returns true if the delivery belongs
+    /// to this lane.
     pub(crate) fn delivered(
         &mut self,
         delivery: DeliveryId,
@@ -142,7 +142,8 @@ impl Lane {
         let (shard, reason) = (context.shard.clone(), reason.to_owned());
         context.step.report(Event::DestinationUnavailable { shard, reason });
         if self.is_first_expired(context.step.now.time_ms) {
-            // The stream has trimmed these records as well, so waiting cannot help.
+            // The stream has already trimmed these records, so further delivery attempts are
+            // pointless.
             self.finish_discarded(delivering.condition, None, context);
             return true;
         }

@@ -6,16 +6,16 @@
 //! Choices where Lambda's documentation is silent:
 //!
 //! - **The retry count restarts when the lane has made progress.** Recorded on AWS with
-//!   `MaximumRetryAttempts` 3: in a batch of three records the last one failed. AWS then tried that
-//!   record alone four more times, and reported `approximateInvokeCount` 4.
-//! - An invalid response counts as a function error, so it also bisects the batch. A response that names
-//!   the first record does not bisect: the whole batch is retried.
-//! - A split does not raise the retry count, and both halves keep it.
+//!   `MaximumRetryAttempts` 3: in a batch of three records the last record failed. AWS then invoked
+//!   the function four more times with only this record, and reported `approximateInvokeCount` 4.
+//! - An invalid response counts as a function error, so it also bisects the batch. If a response
+//!   reports the first record as failed, the entire batch is retried without a split.
+//! - A split does not increase the retry count, and both parts keep the count.
 //! - A failed batch waits before its next attempt: 100 ms, doubled at each attempt, at most 30 s,
 //!   in this runner's default pace. The parts of a split batch wait as long as after a first
 //!   failure.
-//! - The batching window opens when the previous invocation is over. If no record arrives in it,
-//!   the next record opens a new window.
+//! - The batching window opens when the previous invocation ends. If no record arrives in this
+//!   window, the next record opens a new window.
 
 mod discard;
 
@@ -34,20 +34,20 @@ use crate::record::{Delivery, EVENT_BYTES_MAX};
 use crate::response::{self, Answer};
 use crate::tumbling::{OpenWindow, Window, WindowInvocation};
 
-/// Records of one attempt: a batch, or a part of a split batch.
+/// The records of one attempt: an entire batch, or a part of a split batch.
 #[derive(Debug, Clone, Default)]
 struct Segment {
     /// The records; empty only if the segment closes its window.
     records: Vec<Pending>,
-    /// Whether this is the last invocation of the window.
+    /// True if this is the last invocation of the window.
     closes_window: bool,
-    /// Number of failed attempts that reached the function, since the lane last made progress.
+    /// The number of failed attempts that reached the function since the lane last made progress.
     failures: u32,
     /// Number of consecutive attempts that did not reach the function.
     not_invoked: u32,
-    /// Whether the segment was already delivered twice, as an injected fault.
+    /// True if the segment was already delivered again as an injected fault.
     duplicated: bool,
-    /// `X-Amz-Function-Error` of the last attempt.
+    /// The `X-Amz-Function-Error` of the last attempt; `None` if the function returned no error.
     function_error: Option<String>,
 }
 
@@ -65,12 +65,12 @@ enum Stage {
     DeliverAt(u64, FailureDelivery),
 }
 
-/// The progress of reading the shard, as far as a lane needs it.
+/// A lane's view of the shard's read progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
-    /// Whether no further record will come.
+    /// True if the shard has ended, so no further record follows.
     pub(super) ended: bool,
-    /// Every record made before this second was read.
+    /// All records created before this time were read, in seconds since 1970.
     pub(super) reached_s: i64,
 }
 
@@ -81,22 +81,22 @@ pub(super) struct LaneContext<'a, 'step> {
     pub(super) step: &'a mut Context<'step>,
 }
 
-/// The work of one lane.
+/// The queue, the current batch and the open window of one lane.
 #[derive(Debug, Clone)]
 pub(super) struct Lane {
     number: u64,
     pub(super) queue: Queue,
-    /// The segments of the current batch in ascending order; the first is being tried.
+    /// The parts of the current batch in ascending order. Attempts always use the first part.
     segments: VecDeque<Segment>,
     stage: Stage,
     window_opened: u64,
-    /// The tumbling window that the function aggregates.
+    /// The open tumbling window, with the state that the function returned.
     pub(super) window: Option<OpenWindow>,
 }
 
 impl Lane {
-    /// Returns a lane without records. `number` is the lane's number and only changes the jitter of
-    /// its back-off.
+    /// Returns a lane without records. `number` is the lane's number; it affects only the jitter of
+    /// the back-off.
     pub(super) fn new(number: u64, window: Option<OpenWindow>) -> Self {
         Self {
             number,
@@ -144,7 +144,7 @@ impl Lane {
         tried.or_else(|| self.queue.first()).map(|pending| &pending.record)
     }
 
-    /// Accepts a record that passed the filter.
+    /// Adds a record that passed the filter to the lane's queue.
     pub(super) fn accept(&mut self, record: Delivery, place: u64, context: &Context<'_>) {
         if self.has_no_records() {
             let window_ms = context.settings.batching_window_ms;
@@ -155,7 +155,8 @@ impl Lane {
         self.queue.push(record, place);
     }
 
-    /// Returns when the lane has something to do without further input; `None` if it has nothing.
+    /// Returns the tick at which the lane can continue without further input; `None` if it needs
+    /// input.
     pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
         match self.stage {
             Stage::RetryAt(tick_ms) | Stage::DeliverAt(tick_ms, _) => Some(tick_ms),
@@ -166,8 +167,8 @@ impl Lane {
         }
     }
 
-    /// Does everything that is possible now. Each turn of the loop changes the stage, or discards
-    /// at least one record or window.
+    /// Performs all steps that are possible now. Each iteration changes the stage, or discards at
+    /// least one record or window.
     pub(super) fn advance(&mut self, reading: Reading, context: &mut LaneContext<'_, '_>) {
         while !context.step.stopping {
             match &self.stage {
@@ -202,7 +203,7 @@ impl Lane {
         }
     }
 
-    /// Drops the window if windows were removed from the settings since the checkpoints were saved.
+    /// Discards the open window if the settings no longer have tumbling windows.
     fn drop_window_of_no_setting(&mut self, context: &mut LaneContext<'_, '_>) {
         if context.step.settings.tumbling_window_s.is_none()
             && let Some(OpenWindow { window, .. }) = self.window.take()
@@ -212,7 +213,7 @@ impl Lane {
         }
     }
 
-    /// Returns the next segment to try; `None` if no batch is due.
+    /// Returns the next segment to deliver; `None` if no batch is due.
     fn next_segment(&mut self, reading: Reading, context: &Context<'_>) -> Option<Segment> {
         let Some(length_s) = context.settings.tumbling_window_s else {
             return self.is_batch_due(reading, None, context).then(|| {
@@ -255,8 +256,8 @@ impl Lane {
                 || self.queue.holds_full_batch(settings.batch_size))
     }
 
-    /// Closes the window if its state has become too large. The closing invocation precedes the
-    /// rest of the batch.
+    /// Ends the window early if its state is too large. The last invocation of the window precedes
+    /// the rest of the batch.
     fn close_window_that_is_too_large(&mut self) {
         let closes = self.segments.front().is_some_and(|first| first.closes_window);
         if !closes && self.window.as_ref().is_some_and(OpenWindow::is_too_large) {
@@ -264,7 +265,7 @@ impl Lane {
         }
     }
 
-    /// Splits the first segment after `count` records. Both parts keep its retry count.
+    /// Splits the first segment after `count` records. Both parts keep the retry count.
     fn cut_first(&mut self, count: usize) {
         let Some(first) = self.segments.front_mut() else { return };
         if count == 0 || count >= first.records.len() {
@@ -277,8 +278,7 @@ impl Lane {
 
     fn invoke(&mut self, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front() else { return };
-        // If a window was closed early because of its state, the rest of the batch begins a new
-        // window.
+        // If a window ended early because of its state, the rest of the batch begins a new window.
         if let (Some(length_s), None) = (context.step.settings.tumbling_window_s, &self.window) {
             let made = first.records.first().and_then(|pending| pending.record.creation_s);
             let window = window_of(made, length_s, context.step);
@@ -314,7 +314,10 @@ impl Lane {
                 first.function_error = None;
                 state = response::read_state(payload).filter(|_| self.window.is_some());
                 if self.window.is_some() && state.is_none() {
-                    Answer::Failed("the answer within a tumbling window has no `state`".to_owned())
+                    Answer::Failed(
+                        "the function's response has no `state`, which a tumbling window requires"
+                            .to_owned(),
+                    )
                 } else {
                     let sequences: Vec<_> =
                         first.records.iter().map(|pending| &pending.record.sequence).collect();
@@ -375,8 +378,8 @@ impl Lane {
         self.finish(count, context);
     }
 
-    /// Marks the records before `index` as done. If there are any, the retry count of the remaining
-    /// records restarts.
+    /// Marks the records before `index` as done. If at least one record was done, the retry count
+    /// of the remaining records restarts.
     fn complete_until(
         &mut self,
         batch: BatchId,
@@ -409,7 +412,7 @@ impl Lane {
         }
     }
 
-    /// Ends the window of the first segment, and returns it.
+    /// Ends the open window after its last invocation, and returns the window.
     fn end_window(&mut self, context: &mut LaneContext<'_, '_>) -> Option<Window> {
         let open = self.window.take()?;
         self.segments.pop_front();
@@ -497,8 +500,8 @@ fn batch_limits(context: &Context<'_>, event_bytes: usize, end_s: Option<i64>) -
     BatchLimits { records: context.settings.batch_size, event_bytes, end_s }
 }
 
-/// Returns the window of a record. A record without a creation time is in the window of the current
-/// time.
+/// Returns the tumbling window of a record, based on its creation time. For a record without a
+/// creation time, the current time is used.
 fn window_of(made: Option<i64>, length_s: u32, context: &Context<'_>) -> Window {
     Window::containing(made.unwrap_or_else(|| context.now.time_ms.div_euclid(1000)), length_s)
 }

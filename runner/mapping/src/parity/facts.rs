@@ -1,6 +1,6 @@
-//! Facts about mappings and streams, each with a number. AWS documents them, or its recorded
-//! answers to LocalStack's tests show them. A case of `testdata` that tests a fact has its number
-//! in the comment, as in `# [P4] An empty identifier …`.
+//! Facts about mappings and streams, each with a number. AWS documents them, or AWS's recorded
+//! responses to LocalStack's tests show them. A case of `testdata` that tests a fact has the fact's
+//! number in its comment, as in `# [P4] An empty identifier …`.
 //!
 //! `parity` checks the numbers and writes the page.
 
@@ -9,12 +9,12 @@
 pub(super) enum Source {
     /// The AWS Lambda guide or the DynamoDB guide.
     Documented,
-    /// What AWS answered to LocalStack's recorded tests.
+    /// AWS's responses to LocalStack's tests, which LocalStack recorded.
     Recorded,
 }
 
-/// A fact. It has its number, AWS's behaviour, its source, and further tests besides the text
-/// cases.
+/// A fact, with its number, AWS's behaviour, its source, and tests other than the cases in text
+/// files.
 pub(super) struct Fact {
     pub(super) number: &'static str,
     pub(super) text: &'static str,
@@ -41,75 +41,75 @@ const RANGES: &str = "runner/template/testdata/bad-ranges.txt";
 
 #[rustfmt::skip]
 pub(super) const FACTS: &[Fact] = &[
-    documented("E1", "`BatchSize` is 1 to 10,000; a batch is what there is, up to that")
+    documented("E1", "`BatchSize` is 1 to 10,000; a batch contains the available records, up to that number")
         .and(&[(RANGES, "BatchSize 10001 is too large")]),
-    documented("E2", "`MaximumBatchingWindowInSeconds` (0 to 300): a batch goes when the window ends or the batch is full")
+    documented("E2", "`MaximumBatchingWindowInSeconds` (0 to 300): a batch is sent when the window ends or the batch is full")
         .and(&[(RANGES, "MaximumBatchingWindowInSeconds 301 is too large")]),
-    documented("E3", "A batch goes at 6 MB too, and a record that is larger goes alone"),
-    documented("E4", "The next window begins when the invocation is over"),
-    documented("E5", "Records are filtered before they count for a batch"),
-    documented("E6", "`StartingPosition` is `TRIM_HORIZON` or `LATEST`, for each shard; `AT_TIMESTAMP` is not for DynamoDB")
+    documented("E3", "A batch is also sent when it reaches 6 MB; a larger record is sent as its own batch"),
+    documented("E4", "The next batching window begins when the invocation ends"),
+    documented("E5", "Records are filtered before they count towards the batch size"),
+    documented("E6", "`StartingPosition` is `TRIM_HORIZON` or `LATEST` and applies to each shard; DynamoDB does not support `AT_TIMESTAMP`")
         .and(&[(RANGES, "StartingPosition cannot be `AT_TIMESTAMP` for a DynamoDB stream")]),
-    documented("E7", "`ParallelizationFactor` (1 to 10) keeps the order of each item; with a tumbling window it is 1")
+    documented("E7", "`ParallelizationFactor` (1 to 10) keeps the order of each item's records; with a tumbling window it must be 1")
         .and(&[(RANGES, "a tumbling window needs a ParallelizationFactor of 1")]),
-    documented("E8", "`BisectBatchOnFunctionError` halves a batch that failed, and that uses up no retry"),
-    documented("E9", "With `ReportBatchItemFailures` an error is halved, an answer splits at the record that it names"),
-    documented("E10", "`MaximumRetryAttempts` counts function errors; 0 is one attempt"),
-    documented("E11", "A throttle uses up no retry; only age ends it"),
-    recorded("E12", "`MaximumRecordAgeInSeconds` is for each record: what is too old is split off, the rest is delivered"),
-    recorded("E13", "A record can be too old before its first delivery"),
-    documented("E14", "No record is kept for longer than the stream's 24 hours"),
-    documented("E15", "Without `ReportBatchItemFailures` the answer is ignored"),
-    documented("E16", "A mapping that is stopped and started resumes at its position"),
-    documented("E17", "Shards are polled with a pause when they have nothing new"),
+    documented("E8", "`BisectBatchOnFunctionError` halves a failed batch without using a retry"),
+    documented("E9", "With bisecting and `ReportBatchItemFailures`, a function error halves the batch, and a partial failure splits it at the reported record"),
+    documented("E10", "`MaximumRetryAttempts` counts function errors; 0 means a single attempt"),
+    documented("E11", "A throttled invocation uses no retry; only the maximum record age ends its retries"),
+    recorded("E12", "`MaximumRecordAgeInSeconds` applies to each record: expired records are split off, and the others are delivered"),
+    recorded("E13", "A record can exceed the maximum age before its first delivery"),
+    documented("E14", "No record is kept for longer than the stream's retention of 24 hours"),
+    documented("E15", "Without `ReportBatchItemFailures` the function's response is ignored"),
+    documented("E16", "A mapping that is stopped and started again resumes at its checkpoint"),
+    documented("E17", "A shard without new records is polled again after a pause"),
     documented("E18", "A batch may be delivered more than once"),
-    recorded("P1", "`null`, `{}`, `[]`, `\"\"`, no failures and `null` for the failures are success"),
-    documented("P2", "Of several failures the numerically lowest counts; what follows it is delivered again, done or not"),
+    recorded("P1", "`null`, `{}`, `[]`, `\"\"`, an empty list of failures and `null` as the list mean success"),
+    documented("P2", "Of several failures the numerically lowest counts; all records after it are delivered again, processed or not"),
     recorded("P3", "An empty identifier fails the whole batch"),
     recorded("P4", "`null` as identifier fails the whole batch"),
     recorded("P5", "A wrong key name fails the whole batch"),
     recorded("P6", "An identifier that is not in the batch fails the whole batch"),
-    recorded("P7", "The count of attempts begins again when the checkpoint moved"),
-    documented("P8", "Within a tumbling window an answer without `state` is a failed invocation"),
-    recorded("R1", "A failure record says `RetryAttemptsExhausted` or `RecordAgeExceeded`"),
-    recorded("R2", "`approximateInvokeCount` is the attempts that were made: the retries and one"),
-    recorded("R3", "A record that became too old has no `responseContext`"),
-    recorded("R4", "A function that answered without an error has `functionError: null`"),
-    recorded("R5", "Arrival times are to the second; `version` is 1.0")
+    recorded("P7", "The count of attempts restarts when the checkpoint advances"),
+    documented("P8", "Within a tumbling window a response without `state` is a failed invocation"),
+    recorded("R1", "The condition of a failure record is `RetryAttemptsExhausted` or `RecordAgeExceeded`"),
+    recorded("R2", "`approximateInvokeCount` is the number of attempts: the first attempt and its retries"),
+    recorded("R3", "The failure record of an expired record has no `responseContext`"),
+    recorded("R4", "A failure record has `functionError: null` if the function returned without an error"),
+    recorded("R5", "Arrival times have a resolution of one second; `version` is 1.0")
         .and(&[("runner/mapping/src/failure.rs", "fn has_the_documented_shape")]),
     documented("R6", "Records have `eventVersion` 1.1 and an `eventID` of 32 hexadecimal digits")
         .and(&[("model/src/stream_record/page.rs", "fn records_have_the_shape_of_a_lambda_event")]),
-    documented("R7", "S3 keeps the whole event, under `aws/lambda/MAPPING/SHARD/YYYY/MM/DD/…`; queues and topics get no payload")
+    documented("R7", "A failure destination in S3 receives the entire event, under `aws/lambda/MAPPING/SHARD/YYYY/MM/DD/…`; queues and topics receive no payload")
         .and(&[("runner/mapping/src/failure.rs", "fn has_the_documented_shape")]),
-    documented("F1", "Leaves are lists of alternatives, fields must all match, one of several patterns must match"),
-    documented("F2", "Of the same key twice, the last counts"),
-    documented("F3", "null, equality, prefix, suffix, anything-but, numeric, exists, equals-ignore-case and $or"),
+    documented("F1", "A leaf is a list of alternatives, all fields must match, and at least one pattern must match"),
+    documented("F2", "If a key occurs twice, its last value counts"),
+    documented("F3", "The operators are null, equality, prefix, suffix, anything-but, numeric, exists, equals-ignore-case and $or"),
     recorded("F4", "`numeric` never matches a DynamoDB number, which is a string"),
     recorded("F5", "`ApproximateCreationDateTime` is a number when the filter sees it"),
-    recorded("F6", "The type of an attribute is a level of its own"),
+    recorded("F6", "The type of an attribute is a separate level of the pattern"),
     recorded("F7", "`exists: true` matches a leaf, never the attribute itself"),
-    recorded("F8", "`exists: false` on an attribute always matches, also when the attribute is there"),
-    documented("F9", "Numbers are compared by their text"),
+    recorded("F8", "`exists: false` on an attribute always matches, even if the attribute exists"),
+    documented("F9", "Numbers are compared by their string representation"),
     documented("F10", "Lists are flattened"),
     recorded("F11", "`eventSource`, `eventSourceARN` and `awsRegion` are added after filtering"),
-    documented("F12", "A page in which nothing passes moves the checkpoint and invokes nothing"),
-    recorded("F13", "A pattern that is no JSON object is refused when the mapping is made"),
-    documented("W1", "Windows go by the records' creation time; the state is carried from one invocation to the next"),
-    documented("W2", "The last invocation of a window has its state and no records, and the state is dropped after it"),
-    documented("W3", "A state over 1 MB ends its window early"),
-    documented("W4", "The end of a shard closes its window, and its children begin a new one"),
-    documented("W5", "A last invocation that fails stops the shard"),
-    documented("S1", "A child shard is read when its parent is processed, from its beginning"),
+    documented("F12", "A page without matching records advances the checkpoint and invokes nothing"),
+    recorded("F13", "A pattern that is not a JSON object is rejected when the mapping is created"),
+    documented("W1", "Windows are based on the records' creation time; each invocation passes its state to the next"),
+    documented("W2", "The last invocation of a window receives its state and no records; the state is then discarded"),
+    documented("W3", "A state larger than 1 MB ends its window early"),
+    documented("W4", "The end of a shard closes its window, and its child shards begin new windows"),
+    documented("W5", "If the last invocation of a window fails, processing of the shard stops"),
+    documented("S1", "A child shard is read from its beginning, after its parent is fully processed"),
     documented("S2", "Only a page without a next iterator ends a shard, and that page may have records"),
-    documented("S3", "Listings lag behind: a closed shard without a child is listed again, and one that is listed before it can be read is no gap"),
+    documented("S3", "Shard listings lag: a closed shard without a child is listed again, and a shard that is listed before it is readable is not a gap"),
     documented("S4", "Iterators expire; reading resumes after the last record, or from the beginning"),
-    documented("S5", "Records after a read one that the stream no longer has are a reported gap"),
+    documented("S5", "A gap is reported if the stream has trimmed records after the last record read"),
     documented("S6", "Sequence numbers are compared as numbers")
         .and(&[("runner/mapping/src/sequence.rs", "fn orders_by_number_and_not_by_text")]),
-    documented("S7", "A stream that was disabled is readable to its end, and then over"),
-    documented("S8", "A stream that is enabled again has a new label, and with it new checkpoints")
+    documented("S7", "A disabled stream remains readable to its end, where reading stops"),
+    documented("S8", "A stream that is enabled again has a new label and therefore new checkpoints")
         .and(&[("runner/local/src/poller/checkpoint_store.rs", "fn a_stream_that_was_enabled_again_has_other_checkpoints")]),
-    documented("S9", "The creation time is to the second and may be absent")
+    documented("S9", "The creation time has a resolution of one second and may be absent")
         .and(&[("model/src/stream_record/page.rs", "fn missing_members_stay_absent")]),
     documented("S10", "A finished shard that is still listed is not read again"),
 ];

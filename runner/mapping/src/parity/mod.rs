@@ -1,9 +1,9 @@
-//! Generates docs/parity.md: each rule of mappings and streams, the cases that test it here, and
-//! the behaviour of other local tools. `UPDATE=1 cargo test -p mapping parity` writes the page.
+//! Generates docs/parity.md: each rule of mappings and streams, Weir's tests of the rule, and the
+//! behaviour of other local tools. `UPDATE=1 cargo test -p mapping parity` writes the page.
 //!
-//! Cases of `testdata` test the rules; `text_tests` and `filter` run them. The page names further
-//! tests. `tests/parity/run` observed the behaviour of other tools; the page gives the source of
-//! the rest.
+//! Cases of `testdata` test the rules; `text_tests` and `filter` run them. The page also names
+//! tests in Rust. `tests/parity/run` recorded the behaviour of MiniStack and moto; the last column
+//! gives sources for other tools.
 
 mod facts;
 
@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 use facts::{FACTS, Source};
 
-/// A rule of the page. It has its number, AWS's behaviour, the cases that test it (`file: beginning
-/// of the comment`), other tests, and the known behaviour of tools that were not probed.
+/// A rule of the page, with its number and AWS's behaviour. Its tests are cases
+/// (`file: beginning of the comment`) and tests in Rust. `others` describes tools that were not
+/// probed.
 struct Rule {
     number: &'static str,
     text: &'static str,
@@ -27,7 +28,7 @@ struct Rule {
 const RULES: &[Rule] = &[
     Rule {
         number: "1",
-        text: "The checkpoint is the last contiguously finished record; with several lanes it is the lowest of theirs",
+        text: "The checkpoint is the last record up to which all records are finished; with several lanes it is the lowest of their checkpoints",
         cases: &[
             ("machine/lanes", "The checkpoint is the contiguous minimum"),
             ("machine/lanes", "A restart delivers again what was done beyond"),
@@ -36,11 +37,11 @@ const RULES: &[Rule] = &[
             "runner/mapping/src/property_tests.rs",
             "fn every_record_is_done_or_given_up_in_order",
         )],
-        others: "LocalStack, floci, vorpalstacks keep checkpoints in memory; a restart starts over",
+        others: "LocalStack, floci and vorpalstacks keep checkpoints in memory, so a restart begins from scratch",
     },
     Rule {
         number: "2",
-        text: "`ParallelizationFactor` keeps order for each item, not for each partition key",
+        text: "`ParallelizationFactor` keeps the order of records of the same item, not of the same partition key",
         cases: &[
             ("machine/lanes", "Two lanes: a and b fall into one"),
             ("machine/lanes", "A newer record of the failing item waits"),
@@ -50,7 +51,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "3",
-        text: "A child shard is read when its parent is processed, from its beginning",
+        text: "A child shard is read from its beginning, after its parent is fully processed",
         cases: &[
             ("machine/lineage", "A child is read when its parent is done"),
             ("machine/lineage", "The records of the last page count"),
@@ -64,7 +65,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "4",
-        text: "The page with no next iterator has records; a closed shard without a known child is listed again; a shard that is listed before it can be read is no gap",
+        text: "The page without a next iterator can contain records; a closed shard without a known child is listed again; a shard that is listed before it is readable is not a gap",
         cases: &[
             ("machine/lineage", "The records of the last page count"),
             ("machine/lineage", "A shard that ends without a known child"),
@@ -76,7 +77,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "5",
-        text: "An expired iterator is replaced by one after the last record; records that were trimmed after the last read one are a reported gap",
+        text: "An expired iterator is replaced by an iterator after the last record; trimmed records that were not read are reported as a gap",
         cases: &[
             ("machine/reading", "An expired iterator"),
             ("machine/reading", "Nothing was read yet"),
@@ -87,7 +88,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "6",
-        text: "`LATEST` is for the shards that are there when the mapping begins; later shards are read from their beginning",
+        text: "`LATEST` applies to the shards that exist when the mapping begins; later shards are read from their beginning",
         cases: &[
             ("machine/lineage", "LATEST is for the shards that take records"),
             ("machine/lineage", "A shard that appears later is read from its beginning"),
@@ -97,7 +98,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "7",
-        text: "`ReportBatchItemFailures`: the numerically lowest identifier counts; an unknown one fails the whole batch",
+        text: "`ReportBatchItemFailures`: the numerically lowest identifier counts; an unknown identifier fails the entire batch",
         cases: &[
             ("machine/partial_batch", "Several items: the numerically lowest counts"),
             ("machine/partial_batch", "An identifier that is not in the batch"),
@@ -105,11 +106,11 @@ const RULES: &[Rule] = &[
             ("machine/partial_batch", "A wrong key name"),
         ],
         tests: &[],
-        others: "LocalStack, floci (#3466) and yulin (#371) do it; the AWS .NET test tool logs errors and drops them",
+        others: "LocalStack, floci (#3466) and yulin (#371) support it; the AWS .NET test tool logs errors and drops them",
     },
     Rule {
         number: "8",
-        text: "Bisecting and throttles use up no retry; age is judged for each record, also before its first delivery",
+        text: "Bisecting and throttles use no retry; the age of each record is checked, even before its first delivery",
         cases: &[
             ("machine/retries", "Bisect: halves"),
             ("machine/retries", "A function that was not reached uses up no retry"),
@@ -117,11 +118,11 @@ const RULES: &[Rule] = &[
             ("machine/record_age", "A record can be too old before its first delivery"),
         ],
         tests: &[],
-        others: "LocalStack does not bisect, and age never fires for DynamoDB; yulin (#1296) and vorpalstacks bisect",
+        others: "LocalStack does not bisect, and never discards DynamoDB records by age; yulin (#1296) and vorpalstacks bisect",
     },
     Rule {
         number: "9",
-        text: "Filtered records move the checkpoint; `numeric` never matches an `N`; `exists` sees leaves only, so `exists: false` on an attribute always matches",
+        text: "Filtered records advance the checkpoint; `numeric` never matches an `N`; `exists` checks only leaves, so `exists: false` on an attribute always matches",
         cases: &[
             ("machine/batching", "Filtered records do not count for the batch"),
             ("machine/batching", "A page of filtered records alone"),
@@ -129,11 +130,11 @@ const RULES: &[Rule] = &[
             ("filter/dynamodb_traps", "exists: false on the attribute itself always matches"),
         ],
         tests: &[],
-        others: "LocalStack filters; yulin refuses FilterCriteria (#1347)",
+        others: "LocalStack filters; yulin rejects FilterCriteria (#1347)",
     },
     Rule {
         number: "10",
-        text: "Tumbling windows: one lane, a state of at most 1 MB that the answer must carry, closed by the end of the shard",
+        text: "A tumbling window has one lane; every response must contain its state of at most 1 MB; the end of the shard closes it",
         cases: &[
             ("machine/tumbling", "Windows are aligned to 1970"),
             ("machine/tumbling", "An answer without a state"),
@@ -141,11 +142,11 @@ const RULES: &[Rule] = &[
             ("machine/tumbling", "A state over 1 MB"),
         ],
         tests: &[],
-        others: "vorpalstacks has them; LocalStack and floci do not",
+        others: "vorpalstacks supports tumbling windows; LocalStack and floci do not",
     },
     Rule {
         number: "11",
-        text: "6 MB is the limit of the whole event; a single large record still goes alone",
+        text: "6 MB is the limit of the entire event; a larger single record is still sent as its own batch",
         cases: &[
             ("machine/batching", "6 MB end a batch"),
             ("machine/batching", "A record that is larger than that goes alone"),
@@ -155,7 +156,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "12",
-        text: "A write that changes nothing leaves no record; each changed item of a transaction leaves one",
+        text: "A write that changes nothing creates no stream record; each changed item of a transaction creates one record",
         cases: &[],
         tests: &[(
             "local-store/partition/src/machine/tests.rs",
@@ -165,7 +166,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "13",
-        text: "A stream that is enabled again has a new ARN, and with it new checkpoints",
+        text: "A stream that is enabled again has a new ARN and therefore new checkpoints",
         cases: &[("machine/lineage", "A disabled stream that is drained has ended")],
         tests: &[
             (
@@ -177,7 +178,7 @@ const RULES: &[Rule] = &[
                 "fn a_stream_that_was_enabled_again_has_other_checkpoints",
             ),
         ],
-        others: "floci: a table made again skipped records (#2076)",
+        others: "floci: a recreated table skipped records (#2076)",
     },
 ];
 
@@ -185,7 +186,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns a case's comment without the numbers of the facts at its beginning.
+/// Returns the comment of a case without the fact numbers at its beginning.
 fn without_numbers(line: &str) -> Option<&str> {
     let mut rest = line.strip_prefix("# ")?;
     while let Some((_, behind)) = rest.strip_prefix('[').and_then(|it| it.split_once("] ")) {
@@ -194,8 +195,8 @@ fn without_numbers(line: &str) -> Option<&str> {
     Some(rest)
 }
 
-/// For each fact's number, returns the files of `testdata` that test it and the number of cases in
-/// each.
+/// Returns, for each fact's number, the files of `testdata` that test the fact and the number of
+/// cases in each file.
 fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut found: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for folder in ["machine", "filter"] {
@@ -217,7 +218,7 @@ fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>>
     found
 }
 
-/// Returns the page's second table: every fact with the cases that have its number.
+/// Returns the second table of the page: each fact with its cases and tests.
 fn facts_table(testdata: &Path) -> String {
     let mut held = cases_by_number(testdata);
     let mut table = String::from(FACTS_HEAD);
@@ -231,7 +232,7 @@ fn facts_table(testdata: &Path) -> String {
             })
             .collect();
         here.extend(fact.tests.iter().map(|(file, piece)| link_to_test(file, piece)));
-        assert!(!here.is_empty(), "fact {} is held by nothing", fact.number);
+        assert!(!here.is_empty(), "fact {} has no test", fact.number);
         let source = match fact.source {
             Source::Documented => "documented",
             Source::Recorded => "recorded",
@@ -245,14 +246,14 @@ fn facts_table(testdata: &Path) -> String {
     table
 }
 
-/// Returns a link to an existing test.
+/// Returns a link to a test. Panics if the test does not exist.
 fn link_to_test(file: &str, piece: &str) -> String {
     let text = fs::read_to_string(root().join(file)).unwrap();
     assert!(text.contains(piece), "{file}: {piece}");
     format!("[{}](../{file})", file.rsplit('/').next().unwrap())
 }
 
-/// Returns the observations of each probed tool, by rule.
+/// Returns the recorded behaviour of each probed tool, by rule.
 fn seen() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let text = fs::read_to_string(root().join("tests/parity/seen.tsv")).unwrap();
     let mut seen: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
@@ -289,7 +290,7 @@ fn the_page_says_what_the_cases_and_the_probes_say() {
             here.push(format!("{count} {what} in [{file}](../runner/mapping/testdata/{file}.txt)"));
         }
         here.extend(tests.iter().map(|(file, piece)| link_to_test(file, piece)));
-        assert!(!here.is_empty(), "rule {number} is held by nothing");
+        assert!(!here.is_empty(), "rule {number} has no test");
         let by_tool = seen.get(*number);
         let of = |name: &str| {
             by_tool
@@ -321,23 +322,23 @@ fn the_page_says_what_the_cases_and_the_probes_say() {
 const HEAD: &str = "# Parity with AWS
 
 For engineers who want to know how closely a local tool follows Lambda's event source mappings and DynamoDB Streams.
-Afterwards you can compare tools rule by rule, and find the test that holds each rule here.
+Afterwards you can compare tools rule by rule, and find Weir's test of each rule.
 This page is a reference. A test generates it, and fails if it is outdated.
 
-- `cargo test -p mapping` runs the cases in text files, `cargo test` everything that this page names.
-- `tests/parity/run` probes MiniStack and moto again; *differs* means from AWS. moto runs functions in Docker, which was not available, so its probes with a function have no answer.
+- `cargo test -p mapping` runs the cases in text files, `cargo test` runs all tests that this page names.
+- `tests/parity/run` probes MiniStack and moto again; *differs* means that the result differs from AWS. moto runs functions in Docker, which was not available, so its probes with a function have no answer.
 - The last column quotes sources and issues of other tools as of 2026-09; they change quickly.
 
-| rule | AWS | held here by | MiniStack | moto | others |
+| rule | AWS | tested here by | MiniStack | moto | others |
 |---|---|---|---|---|---|
 ";
 
 const FACTS_HEAD: &str = "
-## What is known of AWS
+## Known facts about AWS
 
-*Documented* facts come from the AWS Lambda guide and the DynamoDB guide; *recorded* ones from AWS's answers to the tests that LocalStack records.
-A case carries the number of the fact that it holds.
+*Documented* facts come from the AWS Lambda guide and the DynamoDB guide; *recorded* facts come from AWS's responses to the tests that LocalStack records.
+Each case has the number of the fact that it tests.
 
-| | fact | known from | held here by |
+| | fact | known from | tested here by |
 |---|---|---|---|
 ";

@@ -1,5 +1,5 @@
-//! Lists resources and attributes that have an effect only on AWS, and describes what happens on
-//! this machine instead.
+//! Lists the resources and attributes that have an effect only on AWS, and describes the behaviour
+//! on this machine instead.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -7,8 +7,8 @@ use crate::{
     not_emulated::NotEmulated,
 };
 
-/// What happens instead of a resource. The first entry whose prefix matches the resource's type
-/// counts.
+/// The behaviour on this machine instead of a resource. The first entry whose prefix matches the
+/// resource's type applies.
 const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::ApiGateway", "no HTTP endpoint is opened"),
     ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),
@@ -19,14 +19,14 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Glue::", "there is no catalog; tools read the archive's files directly"),
     ("AWS::IAM::", "permissions are not checked"),
     ("AWS::KMS::", "no data is encrypted with this key"),
-    ("AWS::Lambda::Alias", "there is one version of the function, the one that was built"),
+    ("AWS::Lambda::Alias", "the function has only the version that was built"),
     (
         "AWS::Lambda::Function",
         "the function is not run; only an AWS::Serverless::Function with a CodeUri is built and run",
     ),
     ("AWS::Lambda::LayerVersion", "functions in Python and Node read its folder"),
     ("AWS::Lambda::Permission", "permissions are not checked"),
-    ("AWS::Lambda::Version", "there is one version of the function, the one that was built"),
+    ("AWS::Lambda::Version", "the function has only the version that was built"),
     ("AWS::Logs::", "logs are written on this machine"),
     ("AWS::S3::BucketPolicy", "permissions are not checked"),
     (
@@ -45,17 +45,18 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Serverless::StateMachine", "the state machine is not run"),
 ];
 
-/// Attributes next to a resource's type that have an effect only on AWS.
+/// Attributes next to a resource's type that have an effect only on AWS, and the behaviour on this
+/// machine.
 const ATTRIBUTES: &[(&str, &str)] = &[
     ("Connectors", "permissions are not checked"),
-    ("CreationPolicy", "`weir up` waits for no signal"),
-    ("DeletionPolicy", "no resource is deleted here"),
+    ("CreationPolicy", "`weir up` does not wait for signals"),
+    ("DeletionPolicy", "resources are not deleted"),
     ("DependsOn", "tables and buckets are created before the first function starts"),
     ("UpdatePolicy", "there are no rolling updates"),
-    ("UpdateReplacePolicy", "no resource is replaced here"),
+    ("UpdateReplacePolicy", "resources are not replaced"),
 ];
 
-/// Lists a resource of a type that is not emulated.
+/// Lists a resource whose type is not emulated.
 pub(crate) fn list_resource(resource: &Resource<'_>, findings: &Findings<'_>) {
     let instead = BY_TYPE
         .iter()
@@ -77,7 +78,8 @@ pub(crate) fn list_attributes(resource: &Resource<'_>, findings: &Findings<'_>) 
     }
 }
 
-/// Lists a property of a resource, or the whole resource.
+/// Adds a property of a resource, or the entire resource, to the list of settings that are not
+/// emulated.
 pub(crate) fn list(
     resource: &Resource<'_>,
     property: String,

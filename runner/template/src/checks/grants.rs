@@ -1,7 +1,8 @@
-//! Finds which tables of the template a function may write to, and whether it may use a service.
-//! Both follow from the policies of its role and from SAM's policy templates.
+//! Estimates the permissions of a function: the tables of the template to which it may write, and
+//! the services that it may use. The sources are the policies of its role and SAM's policy
+//! templates.
 //!
-//! The result is an estimate: a policy statement that this module does not understand grants nothing.
+//! A policy statement that this module does not understand counts as granting nothing.
 
 use crate::{
     declarations::resource::{Resource, ResourceKind},
@@ -10,7 +11,7 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The actions that write an item, in lower case, because IAM ignores case.
+/// The actions that write an item. They are in lower case, because IAM ignores case.
 const WRITES: &[&str] = &[
     "dynamodb:batchwriteitem",
     "dynamodb:deleteitem",
@@ -21,7 +22,7 @@ const WRITES: &[&str] = &[
     "dynamodb:updateitem",
 ];
 
-/// SAM's policy templates that let a function write to the table `TableName`.
+/// SAM's policy templates that allow a function to write to the table `TableName`.
 const WRITING_TEMPLATES: &[&str] = &["DynamoDBCrudPolicy", "DynamoDBWritePolicy"];
 
 /// Returns the logical ids of the tables that the function may write to, without duplicates.
@@ -55,7 +56,7 @@ pub(crate) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -
 }
 
 /// Returns true if the function may have permissions for a service, such as `sqs`. Returns false
-/// only if it certainly has none.
+/// only if the function certainly has no such permission.
 pub(crate) fn may_reach(resolver: &Resolver<'_>, function: &Resource<'_>, service: &str) -> bool {
     let own_role = format!("{}Role", function.id);
     let mut separate = resolver.resources.iter().filter(|found| belongs(found, &own_role));
@@ -69,8 +70,8 @@ pub(crate) fn may_reach(resolver: &Resolver<'_>, function: &Resource<'_>, servic
             .any(|policy| may_be_of(policy, service))
 }
 
-/// Returns true if a policy may allow actions of a service. A managed policy may, because its
-/// content is unknown here.
+/// Returns true if a policy may allow actions of a service. A managed policy may allow any action,
+/// because its content is not in the template.
 fn may_be_of(policy: &Node, service: &str) -> bool {
     let Kind::Map(entries) = &policy.kind else { return true };
     let Some(statements) = policy.get("Statement") else {
@@ -98,7 +99,7 @@ fn belongs(resource: &Resource<'_>, role: &str) -> bool {
         && roles.iter().any(|node| referred(node) == Some(role))
 }
 
-/// Returns the tables that `AWS::IAM::Policy` resources allow for a role.
+/// Returns the tables to which `AWS::IAM::Policy` resources allow a role to write.
 fn of_separate_policies(resolver: &Resolver<'_>, role: &str) -> Vec<String> {
     let policies = resolver.resources.iter().filter(|resource| belongs(resource, role));
     policies
@@ -122,7 +123,7 @@ fn of_statement(statement: &Node) -> Vec<String> {
     resources.iter().flat_map(all_referred).map(str::to_owned).collect()
 }
 
-/// Returns true if an action of a policy, which may end with `*`, covers a write.
+/// Returns true if an action of a policy includes a write of an item. The action may end with `*`.
 fn is_write(action: &str) -> bool {
     let action = action.to_lowercase();
     match action.strip_suffix('*') {
@@ -131,7 +132,7 @@ fn is_write(action: &str) -> bool {
     }
 }
 
-/// Returns the elements of a list, or a single value as a list.
+/// Returns the elements of a list. Any other node is returned as the only element.
 fn items(node: &Node) -> &[Node] {
     match &node.kind {
         Kind::List(items) => items,
@@ -139,13 +140,13 @@ fn items(node: &Node) -> &[Node] {
     }
 }
 
-/// Returns the logical id that `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"` refers to.
+/// Returns the logical id in `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"`.
 fn referred(node: &Node) -> Option<&str> {
     all_referred(node).into_iter().next()
 }
 
-/// Returns the logical ids and parameters in a reference. Those of a `!Sub` are in the order of its
-/// text.
+/// Returns the logical ids and parameters in a reference. For a `!Sub` they are in the order of the
+/// string.
 fn all_referred(node: &Node) -> Vec<&str> {
     let Kind::Call(intrinsic, argument) = &node.kind else { return Vec::new() };
     let text = match &argument.kind {
@@ -164,8 +165,8 @@ fn all_referred(node: &Node) -> Vec<&str> {
     }
 }
 
-/// Returns the logical ids of the tables that a `TableName` may mean: tables that it refers to, and
-/// tables with this name.
+/// Returns the logical ids of the tables that a `TableName` may mean: referenced tables, and tables
+/// with this name.
 fn table_named(resolver: &Resolver<'_>, name: &Node) -> Vec<String> {
     let Some(literal) = name.as_text() else {
         return all_referred(name).into_iter().map(str::to_owned).collect();

@@ -1,7 +1,8 @@
-//! Warns of settings that are valid but probably unintended. Some checks compare several resources.
+//! Warns about settings that are valid but probably unintended. Some checks compare several
+//! resources.
 //!
-//! A warning never rejects a template. `Metadata: {Weir: {Accept: [name]}}` on the resource
-//! silences the check with this name.
+//! A warning never rejects a template. `Metadata: {Weir: {Accept: [name]}}` on a resource
+//! suppresses the check with this name.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,13 @@ use mapping::{FilterCriteria, PatternFault, RecordShape, Remark};
 /// Lambda with Amazon DynamoDB": two, for a table that is not a global table).
 const READERS_MAX: usize = 2;
 
-/// How long a stream keeps a record.
+/// The time for which a stream keeps a record, in seconds.
 const RETENTION_SECONDS: u64 = 24 * 60 * 60;
 
-/// The name of the check for functions that do not run here.
+/// The name of the check for functions that do not run on this machine.
 pub(crate) const NOT_RUN_HERE: &str = "not-run-here";
 
-/// The names of all checks. `Accept` takes these names.
+/// The names of all checks, as used in `Accept`.
 pub(crate) const NAMES: &[&str] = &[
     "always-matches",
     "destination-access",
@@ -44,7 +45,7 @@ pub(crate) const NAMES: &[&str] = &[
     "whole-batch",
 ];
 
-/// Adds a warning of a check, unless the resource accepts it.
+/// Adds a warning of a check. If the resource accepts the check, nothing is added.
 pub(crate) fn warn(
     properties: &Properties<'_, '_>,
     name: &'static str,
@@ -77,7 +78,7 @@ pub(crate) fn accepts(resource: &Node, name: &str) -> bool {
     accepted_names(resource).iter().any(|node| node.as_text() == Some(name))
 }
 
-/// Reports an unknown name in `Accept`, because it would silently accept nothing.
+/// Reports an unknown name in `Accept`, because such a name would have no effect.
 pub(crate) fn check_accepted(resource: &Resource<'_>, findings: &Findings<'_>) {
     for node in accepted_names(resource.node) {
         let name = node.as_text().unwrap_or_default();
@@ -149,8 +150,8 @@ fn shape(table: Option<&Table>) -> RecordShape {
     }
 }
 
-/// Returns the place of a path in a pattern of several lines. Each name of the path is searched
-/// after the previous one. In a pattern of one line, returns the whole pattern.
+/// Returns the place of a path in a pattern of several lines. The names of the path are searched
+/// one after the other. If the pattern has only one line, returns the place of the entire pattern.
 pub(crate) fn place_in_lines(findings: &Findings<'_>, at: Span, path: &str) -> Span {
     let mut place = at;
     for name in path.split('.').filter(|name| !name.is_empty()) {
@@ -167,13 +168,13 @@ fn behind(place: Span) -> Span {
     Span { column: place.column + place.width, ..place }
 }
 
-/// Returns the place of a piece of a pattern.
+/// Returns the place of a part of a pattern; without a match, the place of the entire pattern.
 fn piece(findings: &Findings<'_>, at: Span, marked: &str) -> Span {
     piece_from(findings, at, at, marked).unwrap_or(at)
 }
 
-/// Returns the first place, from `from` on, of a piece of the pattern at `at`. The piece may be in
-/// that line or in the pattern's following lines, which have the same indentation.
+/// Returns the first place of a part of the pattern at `at`, not before `from`. The part may be in
+/// the first line or in the following lines of the pattern, which have the same indentation.
 fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Option<Span> {
     let indent = at.column.saturating_sub(1);
     for number in from.line..=findings.lines() {
@@ -192,8 +193,8 @@ fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Op
     None
 }
 
-/// Checks the settings of one mapping against each other and against its table. An invalid limit of the
-/// attempts still counts as a limit, because it is reported separately as an error.
+/// Checks the settings of one mapping against each other and against its table. An invalid limit of
+/// attempts still counts as a limit, because the limit itself is reported as an error.
 pub(crate) fn check_mapping(
     properties: &Properties<'_, '_>,
     mapping: &EventSourceMapping,
@@ -203,7 +204,7 @@ pub(crate) fn check_mapping(
     let place = |name: &str| properties.key_place(name).unwrap_or(mapping.at);
     let has_bound = mapping.retry_attempts_max.is_some() || mapping.record_age_max.is_some();
     if !has_bound && is_bound_refused {
-        // The invalid limit was already reported.
+        // An invalid limit was already reported.
     } else if !has_bound {
         warn(
             properties,
@@ -241,7 +242,7 @@ pub(crate) fn check_mapping(
             "item-order",
             place("ParallelizationFactor"),
             format!(
-                "order is kept for each item only: items with one `{}` and different `{sort_key}` \
+                "order is kept only within each item: items with the same `{}` but different `{sort_key}` \
                  are processed concurrently",
                 table.partition_key
             ),
@@ -251,12 +252,12 @@ pub(crate) fn check_mapping(
     check_images(properties, mapping, table);
 }
 
-/// Returns true if the template has a destination, even an invalid one.
+/// Returns true if the template specifies a destination, even an invalid one.
 fn is_destination_written(properties: &Properties<'_, '_>) -> bool {
     properties.mapping("DestinationConfig").is_some_and(|config| config.has("OnFailure"))
 }
 
-/// Warns if a function receives TTL deletes without the old image, which has the deleted item.
+/// Warns if a function receives TTL deletes without the old image, which contains the deleted item.
 fn check_images(properties: &Properties<'_, '_>, mapping: &EventSourceMapping, table: &Table) {
     let by_an_application = serde_json::json!({"eventName": "REMOVE", "dynamodb": {"Keys": {}}});
     let wants_expired = |filter: &FilterPattern| {

@@ -1,4 +1,4 @@
-//! Warnings about settings that are probably unintended or not emulated here. They never reject a
+//! Warnings about settings that are probably unintended or not emulated. They never reject a
 //! template.
 
 pub(crate) mod elsewhere;

@@ -1,4 +1,4 @@
-//! The logical ids of the resources that SAM adds to those of a template.
+//! The logical ids of the resources that SAM generates in addition to the resources of a template.
 //!
 //! Source: AWS SAM translator 1.115 (`samtranslator.model`, `translator`, `plugins`), which builds
 //! each logical id from a resource's id, names in the template, and a hash.
@@ -8,21 +8,22 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The suffix of a generated logical id, after the resource's own id.
+/// The part of a generated logical id after the resource's own id.
 enum Ending {
-    /// Exactly this text.
+    /// Exactly this string.
     Is(&'static str),
-    /// This text, followed by a hash of the content or a name in the template.
+    /// This string, followed by a hash of the content or by a name from the template.
     Begins(&'static str),
-    /// A name in the template, followed by this text.
+    /// A name from the template, followed by this string.
     Ends(&'static str),
-    /// The name of an entry of this property, possibly followed by more text.
+    /// The name of an entry in this property, possibly followed by further characters.
     EntryOf(&'static str),
 }
 
 use Ending::{Begins, Ends, EntryOf, Is};
 
-/// Generated names that do not begin with a resource's id. The resources of a stack share them.
+/// Generated logical ids that do not begin with a resource's id. All resources of a stack share
+/// these generated resources.
 const SHARED: &[Ending] = &[
     Begins("ApiGatewayDomainName"),
     Is("CodeDeployServiceRole"),
@@ -76,7 +77,7 @@ const OF_WEB_SOCKET_API: &[Ending] = &[
     Ends("Permission"),
 ];
 
-/// For each resource type, the ends of the logical ids that SAM generates from the resource's id.
+/// The endings of the logical ids that SAM generates from a resource's id, by resource type.
 const BY_TYPE: &[(&str, &[Ending])] = &[
     ("AWS::Serverless::Api", OF_REST_API),
     ("AWS::Serverless::CapacityProvider", &[Is("OperatorRole")]),
@@ -137,14 +138,15 @@ const BY_TYPE: &[(&str, &[Ending])] = &[
     ("AWS::Serverless::WebSocketApi", OF_WEB_SOCKET_API),
 ];
 
-/// The APIs that SAM generates if an event names no API. An entry has the type of the event, the
-/// event's property for an API, the API's logical id, and the ends of further generated ids.
+/// The APIs that SAM generates if an event does not name an API. An entry contains the type of the
+/// event, the event's property for an API, the API's logical id, and the endings of further
+/// generated ids.
 const IMPLICIT_APIS: &[(&str, &str, &str, &[Ending])] = &[
     ("Api", "RestApiId", "ServerlessRestApi", OF_REST_API),
     ("HttpApi", "ApiId", "ServerlessHttpApi", OF_HTTP_API),
 ];
 
-/// Properties of an event that name a resource which SAM generates for the event.
+/// Properties of an event that contain the name of a resource which SAM generates for the event.
 const NAMED_IN_EVENTS: &[&str] = &["QueueLogicalId", "QueuePolicyLogicalId"];
 
 /// Returns true if SAM generates a resource with this logical id.
@@ -172,7 +174,8 @@ fn is_of(resource: &Resource<'_>, name: &str) -> bool {
     {
         return true;
     }
-    // A connector within a resource gets the names of both as its logical id.
+    // The logical id of a connector within a resource consists of the resource's id and the
+    // connector's name.
     let connectors = resource.node.get("Connectors").map_or(&[][..], Node::entries);
     rest.is_some_and(|rest| connectors.iter().any(|entry| rest.starts_with(&entry.key)))
         || events(resource)
@@ -203,7 +206,8 @@ fn has_event_without(resource: &Resource<'_>, kind: &str, property: &str) -> boo
 }
 
 impl Ending {
-    /// Returns true if `rest`, the text after the resource's id, has this end.
+    /// Returns true if `rest`, the part of a logical id after the resource's id, matches this
+    /// ending.
     fn fits(&self, rest: &str, resource: Option<&Resource<'_>>) -> bool {
         match self {
             Is(text) => rest == *text,

@@ -1,9 +1,10 @@
-//! SAM's `Globals`: defaults for every resource of a type. This module merges two trees.
+//! SAM's `Globals`, which contain defaults for all resources of a type. This module merges the
+//! globals into the properties of a resource.
 //!
 //! The rules are those of "Globals section of the AWS SAM template": a value of the resource
-//! replaces the global value. Mappings are merged key by key, and lists are joined with the global
-//! entries first. An intrinsic function is a value. `IgnoreGlobals` next to a resource's type
-//! excludes some global values, or all.
+//! replaces the global value. Mappings are merged key by key. Lists are concatenated, with the
+//! global entries first. An intrinsic function counts as a single value. `IgnoreGlobals` next to a
+//! resource's type excludes some or all global values.
 
 use std::borrow::Cow;
 
@@ -13,11 +14,12 @@ use crate::{
     syntax::node::{Entry, Kind, Node},
 };
 
-/// Maximum size of a section of globals, because each function gets a copy. Real globals have some
-/// dozens of values.
+/// Maximum number of values in a section of globals. The limit is needed because each function gets
+/// a copy. Real globals have a few dozen values.
 const NODES_MAX: usize = 2_000;
 
-/// The resource types for which SAM has globals. Only these two have an effect here.
+/// The resource types for which SAM has globals. Weir uses only the globals of functions and simple
+/// tables.
 const SECTIONS: &[&str] = &[
     "Api",
     "CapacityProvider",
@@ -29,8 +31,9 @@ const SECTIONS: &[&str] = &[
     "WebSocketApi",
 ];
 
-/// Properties that SAM supports only in the function itself. `supported_properties` in `globals.py`
-/// of version 1.115 lists those that SAM supports in the globals.
+/// Properties that SAM supports only in the function itself, not in the globals. The
+/// list `supported_properties` in `globals.py` of SAM translator 1.115 contains all other
+/// properties.
 const NOT_GLOBAL: &[&str] = &[
     "AutoPublishCodeSha256",
     "Events",
@@ -50,7 +53,8 @@ pub(crate) fn section<'n>(globals: Option<&'n Node>, type_name: &str) -> Option<
     globals?.get(name).filter(|_| SECTIONS.contains(&name))
 }
 
-/// Reports unknown sections, sections without effect here, and sections that are too large.
+/// Reports unknown sections, sections without an effect on this machine, and sections that are too
+/// large. Returns false if the globals cannot be used.
 pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
     let Some(globals) = globals else { return true };
     for entry in globals.entries() {
@@ -67,7 +71,7 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
                 kind: String::new(),
                 property: String::new(),
                 at: entry.key_at,
-                instead: "resources of this kind are not created here".to_owned(),
+                instead: "resources of this type are not created".to_owned(),
             });
         }
     }
@@ -92,8 +96,8 @@ pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
     size <= NODES_MAX
 }
 
-/// Returns the globals of a resource without those that it ignores: `*` ignores all, a list ignores
-/// the properties with these names.
+/// Returns the globals without the properties that a resource ignores: `*` ignores all properties,
+/// a list ignores the listed properties.
 pub(crate) fn without_ignored<'n>(
     global: &'n Node,
     resource: &Node,
@@ -119,7 +123,7 @@ pub(crate) fn without_ignored<'n>(
             findings.error(
                 item.at,
                 format!(
-                    "`IgnoreGlobals` names `{name}`, which the globals of this kind do not have"
+                    "`IgnoreGlobals` contains `{name}`, but the globals of this type have no such property"
                 ),
                 format!("write {}", listed(known())),
             );
@@ -140,7 +144,7 @@ fn nodes_in(node: &Node) -> usize {
     }
 }
 
-/// Merges two trees. Where both have a value, the local value takes precedence.
+/// Merges two trees. If both have a value, the local value takes precedence.
 pub(crate) fn merge(global: &Node, local: &Node) -> Node {
     match (&global.kind, &local.kind) {
         (Kind::Map(global_entries), Kind::Map(local_entries)) => {

@@ -1,4 +1,4 @@
-//! The declarations of a template and the references to them. This module evaluates nothing.
+//! The declarations of a template and the references to them. No value is evaluated in this module.
 
 pub(crate) mod generated;
 pub(crate) mod globals;

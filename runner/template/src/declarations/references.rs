@@ -1,8 +1,8 @@
-//! Checks that every referenced name exists: parameters, resources, attributes, conditions,
+//! Checks that every referenced name exists: parameters, resources, attributes, conditions and
 //! mappings.
 //!
-//! Nothing is evaluated. The check therefore covers branches that are not taken and resources that
-//! are not emulated, as AWS does.
+//! The check does not evaluate values. As on AWS, it therefore includes untaken branches and
+//! resources that are not emulated.
 
 use std::collections::BTreeSet;
 
@@ -45,18 +45,18 @@ const SECTIONS: &[&str] = &[
 
 const SAM_TRANSFORM: &str = "AWS::Serverless-2016-10-31";
 
-/// The names that a template may refer to.
+/// The names to which a template may refer.
 struct References<'a, 't> {
     resources: &'a [Resource<'t>],
     parameters: BTreeSet<&'t str>,
     conditions: BTreeSet<&'t str>,
     mappings: BTreeSet<&'t str>,
-    /// Whether the template has the transform `AWS::LanguageExtensions`.
+    /// True if the template declares the transform `AWS::LanguageExtensions`.
     is_extended: bool,
     findings: &'a Findings<'a>,
 }
 
-/// Checks the whole template.
+/// Checks all references of the template.
 pub(crate) fn check<'t>(root: &'t Node, resources: &[Resource<'t>], findings: &Findings<'_>) {
     check_sections(root, findings);
     check_transform(root, resources, findings);
@@ -77,7 +77,7 @@ pub(crate) fn check<'t>(root: &'t Node, resources: &[Resource<'t>], findings: &F
     for resource in resources {
         references.resource_attributes(resource);
     }
-    // Outputs have no effect here, so their errors only become warnings.
+    // Weir does not use outputs, so errors in them become warnings.
     findings.of_what_stops_nothing(|| {
         references.section(root.get("Outputs"));
         for output in root.get("Outputs").map_or(&[][..], Node::entries) {
@@ -95,7 +95,7 @@ fn check_sections(root: &Node, findings: &Findings<'_>) {
                 kind: String::new(),
                 property: String::new(),
                 at: entry.key_at,
-                instead: "it has no effect here".to_owned(),
+                instead: "this section has no effect on this machine".to_owned(),
             });
         }
         if !SECTIONS.contains(&name) {
@@ -133,7 +133,7 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
     let is_sam = |node: &&Node| node.as_text() == Some(SAM_TRANSFORM);
     let has_sam = transforms.iter().any(is_sam);
     for other in transforms.into_iter().filter(|node| !is_sam(node)) {
-        // A transform is its name, or a mapping with a `Name` and parameters.
+        // A transform is a string, or a mapping with a `Name` and parameters.
         let name = other.as_text().or_else(|| other.get("Name")?.as_text());
         let instead = match name {
             Some(EXTENSIONS) => {
@@ -167,7 +167,7 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
 }
 
 impl References<'_, '_> {
-    /// Checks a section. An empty section was already reported.
+    /// Checks all references in a section. An empty section was already reported.
     fn section(&self, node: Option<&Node>) {
         if let Some(node) = node.filter(|node| !matches!(node.kind, Kind::Null)) {
             self.node(node);
@@ -178,7 +178,7 @@ impl References<'_, '_> {
         match &node.kind {
             Kind::Null => self.findings.error(
                 node.at,
-                "there is no value here, and CloudFormation rejects null",
+                "the value is missing, and CloudFormation rejects null",
                 "write a value, or remove the key",
             ),
             Kind::Text(_) | Kind::Unknown => {}
@@ -191,7 +191,7 @@ impl References<'_, '_> {
         }
     }
 
-    /// Checks a function that exists only with the transform `AWS::LanguageExtensions`.
+    /// Checks an intrinsic function that requires the transform `AWS::LanguageExtensions`.
     fn extension(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
         let is_added = match intrinsic {
             Intrinsic::Length | Intrinsic::ToJsonString => true,
@@ -240,14 +240,14 @@ impl References<'_, '_> {
             }
             Intrinsic::OfRules => self.findings.error(
                 at,
-                "only the section `Rules` has this function",
+                "this function is allowed only in the section `Rules`",
                 "write a value, or a condition under `Conditions`",
             ),
             _ => {}
         }
     }
 
-    /// Checks a name in `!Ref` or `${...}`.
+    /// Checks the name in a `!Ref` or `${...}`.
     fn name(&self, name: &str, at: Span) {
         if PSEUDO_PARAMETERS.contains(&name)
             || self.parameters.contains(name)

@@ -1,5 +1,5 @@
-//! The resources of a template before their properties are evaluated: logical id, type, and
-//! properties with SAM's globals.
+//! The resources of a template before evaluation: their logical ids, types, and properties merged
+//! with SAM's globals.
 
 use crate::{
     declarations::globals,
@@ -9,7 +9,7 @@ use crate::{
     syntax::node::{Entry, Kind, Node},
 };
 
-/// CloudFormation's limit of resources in one template.
+/// CloudFormation's maximum number of resources in one template.
 const RESOURCES_MAX: usize = 500;
 
 /// The kinds of resources that the runner distinguishes.
@@ -31,7 +31,7 @@ pub(crate) enum ResourceKind {
     Other,
 }
 
-/// The types that the runner emulates.
+/// The resource types that the runner emulates.
 const MADE_HERE: &[(&str, ResourceKind)] = &[
     ("AWS::DynamoDB::Table", ResourceKind::Table),
     ("AWS::DynamoDB::GlobalTable", ResourceKind::GlobalTable),
@@ -52,7 +52,8 @@ impl ResourceKind {
         matches!(self, ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable)
     }
 
-    /// Returns the property whose value `Ref` returns; `None` if the value is known only on AWS.
+    /// Returns the property that determines the value of `Ref`; `None` if this value is known only
+    /// on AWS.
     pub(crate) fn name_property(self) -> Option<&'static str> {
         match self {
             ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable => {
@@ -64,7 +65,8 @@ impl ResourceKind {
         }
     }
 
-    /// Returns the attributes that `Fn::GetAtt` accepts; `None` if they are unknown here.
+    /// Returns the attributes that `Fn::GetAtt` accepts; `None` if Weir does not know the
+    /// attributes of the type.
     pub(crate) fn attributes(self) -> Option<&'static [&'static str]> {
         match self {
             ResourceKind::Table | ResourceKind::SimpleTable => Some(&["Arn", "StreamArn"]),
@@ -95,18 +97,18 @@ pub(crate) struct Resource<'t> {
     pub(crate) at: Span,
     pub(crate) type_name: &'t str,
     pub(crate) kind: ResourceKind,
-    /// The node of the whole resource, with `Type`, `Properties`, `Metadata` and so on.
+    /// The node of the entire resource, including `Type`, `Properties` and `Metadata`.
     pub(crate) node: &'t Node,
-    /// The properties with SAM's globals merged in.
+    /// The properties, merged with SAM's globals.
     pub(crate) properties: Node,
 }
 
 impl Resource<'_> {
-    /// Returns the resource's name on this machine if the template does not name it.
+    /// Returns the name of the resource on this machine if the template does not specify one.
     ///
-    /// AWS generates a name from the stack's name and a random suffix. This name is easier to type: the
-    /// logical id, for a bucket in lower case. A logical id that is too short gets the stack's name as a
-    /// prefix; a name that is too long is shortened.
+    /// AWS generates a name from the stack's name and a random suffix. Weir uses the logical id,
+    /// which is easier to type; a bucket's name is in lower case. A name that is too short gets the
+    /// stack's name as a prefix. A name that is too long is shortened.
     pub(crate) fn default_name(&self, stack: &str) -> String {
         let (name, longest) = match self.kind {
             ResourceKind::Bucket => (kebab_case(self.id), BUCKET_NAME_MAX),
@@ -120,20 +122,20 @@ impl Resource<'_> {
     }
 }
 
-/// Minimum length of a table's and of a bucket's name.
+/// Minimum length of the name of a table or bucket.
 const NAME_MIN: usize = 3;
 
-/// Maximum length of a bucket's name, and of a function's.
+/// Maximum length of the name of a bucket or function.
 const BUCKET_NAME_MAX: usize = 63;
 const FUNCTION_NAME_MAX: usize = 64;
 
-/// Returns a name of at most `longest` letters. A longer name keeps its beginning and gets a hash
-/// of the whole name, so that names with the same beginning stay different.
+/// Shortens a name to at most `longest` letters. A shortened name ends with a hash of the full
+/// name, so that names with the same beginning remain different.
 fn shortened(name: String, longest: usize) -> String {
     if name.len() <= longest {
         return name;
     }
-    // FNV-1a gives the same hash in every build.
+    // FNV-1a gives the same hash in every build of the program.
     let step = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let sum = format!("-{:08x}", name.bytes().fold(0x811c_9dc5, step));
     let kept: String = name.chars().take(longest.saturating_sub(sum.len())).collect();
@@ -154,7 +156,7 @@ pub(crate) fn kebab_case(id: &str) -> String {
     name
 }
 
-/// Reads the section `Resources`.
+/// Reads the section `Resources` of a template.
 pub(crate) fn read<'t>(
     root: &'t Node,
     with_globals: bool,
@@ -208,7 +210,7 @@ fn read_one<'t>(
         );
     }
     if matches!(entry.value.kind, Kind::Call(Intrinsic::Transform, _)) {
-        // A resource of unknown type was already reported.
+        // A resource with an unknown type was already reported.
         return None;
     }
     let Kind::Map(attributes) = &entry.value.kind else {
@@ -239,7 +241,7 @@ fn read_one<'t>(
         findings.error(
             local.at,
             format!("`Properties` must be a mapping, not {}", local.description()),
-            "write one property in a line, each with a colon",
+            "write one property per line, each with a colon",
         );
         return None;
     }
@@ -259,8 +261,8 @@ fn read_one<'t>(
     })
 }
 
-/// Warns of a type that is probably a misspelt emulated type. CloudFormation would reject it. It is no
-/// error here, because this crate does not know every AWS type.
+/// Warns about a type that is probably a misspelling of an emulated type. CloudFormation would
+/// reject the type. It is not an error in Weir, because this crate does not know every AWS type.
 fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     let distance = |known: &&str| strsim::osa_distance(known, type_name);
     let nearest = MADE_HERE.iter().map(|(name, _)| *name).min_by_key(distance);
@@ -268,16 +270,16 @@ fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     if let Some(meant) = meant {
         findings.warning(
             at,
-            format!("the type `{type_name}` is unknown here: this resource is not created"),
+            format!("unknown type `{type_name}`: this resource is not created"),
             format!("write `{meant}`"),
         );
     }
 }
 
-/// Maximum number of letters in which a misspelt type differs from the emulated one.
+/// Maximum number of letters that differ between a misspelt type and the emulated type.
 const TYPE_SLIPS_MAX: usize = 2;
 
-/// The attributes that any resource may have.
+/// The attributes that are allowed in any resource.
 const ATTRIBUTES: &[&str] = &[
     "Condition",
     "Connectors",
@@ -307,7 +309,7 @@ fn check_attribute(attribute: &Entry, findings: &Findings<'_>) {
     };
     findings.error(
         attribute.key_at,
-        format!("a resource has no `{name}` next to its `Type`"),
+        format!("`{name}` is not allowed next to the `Type` of a resource"),
         help,
     );
 }

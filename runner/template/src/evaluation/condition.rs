@@ -1,4 +1,5 @@
-//! Evaluates the conditions of a template: the branches of `Fn::If`, and which resources exist.
+//! Evaluates the conditions of a template. They determine the branches of `Fn::If` and the
+//! existence of resources.
 
 use crate::{
     declarations::resource::Resource,
@@ -12,12 +13,13 @@ use crate::{
 /// An operand of `Fn::Equals`.
 enum Comparable {
     Text(String),
-    /// A reference whose value is unknown here.
+    /// A reference whose value is unknown. The field is the reference.
     Unknown(String),
 }
 
 impl Resolver<'_> {
-    /// Returns true if a resource is created; `None` if an error was reported.
+    /// Returns true if the resource exists, because it has no condition or its condition is true.
+    /// Returns `None` if an error was reported.
     pub(crate) fn exists(&self, resource: &Resource<'_>) -> Option<bool> {
         match resource.node.get("Condition") {
             Some(node) => match node.as_text() {
@@ -28,7 +30,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the branch that `Fn::If` takes.
+    /// Returns the branch of `Fn::If` that the condition selects.
     pub(crate) fn branch<'n>(&self, argument: &'n Node, at: Span) -> Option<&'n Node> {
         let Some([name, if_true, if_false]) = self.arguments(argument) else {
             return self.wrong_arguments("!If", "[ConditionName, value, value]", at);
@@ -39,7 +41,7 @@ impl Resolver<'_> {
         Some(if self.condition(condition, name.at)? { if_true } else { if_false })
     }
 
-    /// Returns the value of the condition with this name.
+    /// Returns the value of the condition with this name; `None` if an error was reported.
     fn condition(&self, name: &str, at: Span) -> Option<bool> {
         if let Some(known) = self.remembered_condition(name) {
             if known.is_none() && !self.findings.has_errors() {
@@ -131,8 +133,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns true if two values are equal. An unknown value equals only itself, because a
-    /// condition usually compares with one particular value.
+    /// Returns true if two values are equal. An unknown value equals only the same unknown value,
+    /// because a condition usually compares with one specific value.
     fn are_equal(&self, left: &Node, right: &Node) -> Option<bool> {
         let (of_left, of_right) = (self.comparable(left)?, self.comparable(right)?);
         let (at, unknown) = match (&of_left, &of_right) {
@@ -145,13 +147,15 @@ impl Resolver<'_> {
         };
         self.findings.warning(
             at,
-            format!("`{unknown}` is unknown here, so this comparison counts as not equal"),
+            format!(
+                "the value of `{unknown}` is unknown on this machine, so this comparison counts as not equal"
+            ),
             self.help_without_value(unknown),
         );
         Some(false)
     }
 
-    /// Returns an operand of `Fn::Equals`. A list is compared by its joined texts.
+    /// Returns an operand of `Fn::Equals`. Lists are compared by their joined strings.
     fn comparable(&self, node: &Node) -> Option<Comparable> {
         let value = self.resolve(node)?;
         if let Some(reference) = value.reference() {

@@ -12,14 +12,14 @@ use crate::{
 /// The result of converting a value to JSON.
 enum Json {
     Text(String),
-    /// The value is `AWS::NoValue`: as if it was not in the template.
+    /// The value is `AWS::NoValue`, which removes the property.
     Absent,
     /// A part of the value is known only on AWS.
     Elsewhere(String),
 }
 
 impl Resolver<'_> {
-    /// Evaluates `Fn::Length`: the number of elements of a list.
+    /// Evaluates `Fn::Length`, the number of elements of a list.
     pub(crate) fn length(&self, argument: &Node, at: Span) -> Option<Data> {
         match self.resolve(argument)?.data {
             Data::List(items) => Some(Data::Text(items.len().to_string())),
@@ -28,7 +28,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Evaluates `Fn::ToJsonString`: an object or a list as text.
+    /// Evaluates `Fn::ToJsonString`, which converts an object or a list to a JSON string.
     pub(crate) fn to_json(&self, argument: &Node, at: Span) -> Option<Data> {
         if !matches!(argument.kind, Kind::Map(_) | Kind::List(_) | Kind::Call(..)) {
             return self.wrong_arguments("!ToJsonString", "an object or a list", at);
@@ -57,7 +57,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Joins the elements of a list or an object. The elements of an object have names.
+    /// Formats the elements of a list or an object as JSON. For an object, each element has a name.
     fn joined<'n>(
         &self,
         elements: impl Iterator<Item = (Option<&'n str>, &'n Node)>,
@@ -110,7 +110,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// Formats a scalar as the JSON type that a YAML parser gives it.
+    /// Formats a scalar as the JSON type that a YAML parser assigns to it.
     fn scalar(&self, node: &Node, text: &str) -> String {
         let typed = plain_scalar::typed(text).filter(|_| self.findings.is_plain(node.at, text));
         typed.unwrap_or_else(|| quoted(text))

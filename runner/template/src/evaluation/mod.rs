@@ -1,5 +1,5 @@
-//! Evaluates the parameters, functions and conditions of a template, and reads properties by name. The
-//! evaluation is the same for all resource types.
+//! Evaluates the parameters, intrinsic functions and conditions of a template, and reads properties
+//! by name. The evaluation does not depend on the resource type.
 
 pub(crate) mod condition;
 pub(crate) mod extensions;

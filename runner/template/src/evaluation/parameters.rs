@@ -1,5 +1,5 @@
-//! The values of a template's parameters. They come from the caller or the defaults, and are
-//! checked against their declarations.
+//! The values of a template's parameters. A value comes from the caller or from the parameter's
+//! default, and must match the parameter's declaration.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,22 @@ use crate::{
     syntax::node::{Entry, Kind, Node},
 };
 
-/// CloudFormation's limit of a parameter's value, in bytes.
+/// CloudFormation's maximum length of a parameter's value, in bytes.
 const PARAMETER_BYTES_MAX: usize = 4_096;
 
 /// A parameter's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
     Text(String),
-    /// `CommaDelimitedList` and `List<...>`.
+    /// The value of a `CommaDelimitedList` or `List<...>`.
     List(Vec<String>),
-    /// A value that is known only on AWS. The field is the parameter's name, or for
-    /// `AWS::SSM::Parameter::Value<...>` the dynamic reference that CloudFormation would read.
+    /// A value that is known only on AWS. The field is the parameter's name. For
+    /// `AWS::SSM::Parameter::Value<...>`, it is the dynamic reference that CloudFormation would
+    /// resolve.
     Elsewhere(String),
 }
 
-/// Prefix of the types of parameters whose value CloudFormation reads from Systems Manager.
+/// The prefix of parameter types whose value CloudFormation reads from Systems Manager.
 const SSM_VALUE: &str = "AWS::SSM::Parameter::Value<";
 
 const ATTRIBUTES: &[&str] = &[
@@ -42,12 +43,12 @@ const ATTRIBUTES: &[&str] = &[
     "Type",
 ];
 
-/// Returns the names of all declared parameters, even those without a valid value.
+/// Returns the names of all declared parameters, including parameters without a valid value.
 pub(crate) fn names(section: Option<&Node>) -> impl Iterator<Item = &str> {
     section.map_or(&[][..], Node::entries).iter().map(|entry| entry.key.as_str())
 }
 
-/// Reads the section `Parameters` with the caller's values.
+/// Reads the section `Parameters`, and takes values from the caller or the defaults.
 pub(crate) fn read(
     section: Option<&Node>,
     given: &BTreeMap<String, String>,
@@ -116,7 +117,7 @@ fn parameter(
             findings.warning(
                 entry.key_at,
                 format!(
-                    "the parameter `{name}` has no value here, so the value that it sets is unknown"
+                    "the parameter `{name}` has no value, so every value that uses it is unknown"
                 ),
                 help_without_value(name),
             );
@@ -126,7 +127,7 @@ fn parameter(
     check(entry, kind, &text, at, findings)
 }
 
-/// Checks one value and converts it.
+/// Checks one value against its declaration and converts it.
 fn check(
     entry: &Entry,
     kind: &str,
@@ -163,7 +164,7 @@ fn is_list(kind: &str) -> bool {
     kind == "CommaDelimitedList" || kind.starts_with("List<")
 }
 
-/// Checks that the type of a parameter exists.
+/// Reports an unknown parameter type.
 fn check_kind(entry: &Entry, kind: &str, at: Span, findings: &Findings<'_>) -> Option<()> {
     if is_list(kind) || matches!(kind, "String" | "Number") || kind.starts_with("AWS::") {
         return Some(());
@@ -176,7 +177,7 @@ fn check_kind(entry: &Entry, kind: &str, at: Span, findings: &Findings<'_>) -> O
     None
 }
 
-/// Returns advice on how to set a parameter.
+/// Returns advice on how to give a parameter a value.
 pub(crate) fn help_without_value(name: &str) -> String {
     format!("give the parameter a value with `--parameter {name}=VALUE`, or write a `Default:`")
 }
@@ -213,15 +214,15 @@ fn check_item(
             Ok(_) => {
                 refuse(
                     "does not match its AllowedPattern".to_owned(),
-                    format!("give a value like `{text}`"),
+                    format!("give a value that matches `{text}`"),
                 );
                 return None;
             }
-            // CloudFormation's patterns are Java regular expressions. Some of their constructs are
-            // unsupported here.
+            // CloudFormation's patterns are Java regular expressions. This crate does not support
+            // all of their constructs.
             Err(error) => findings.warning(
                 pattern.at,
-                format!("this pattern cannot be checked here: {error}"),
+                format!("this pattern cannot be checked: {error}"),
                 "use groups, classes and repetitions only",
             ),
         }

@@ -1,5 +1,5 @@
-//! Reads the properties of one mapping by name, and reports those that no caller has read. The
-//! caller passes the catalogue of properties that are not emulated.
+//! Reads the properties of a mapping by name, and reports properties that no caller has read. The
+//! caller provides the catalogue of properties that are not emulated.
 
 use std::{cell::RefCell, ops::RangeInclusive};
 
@@ -12,27 +12,27 @@ use crate::{
     syntax::node::{Entry, Kind, Node},
 };
 
-/// Properties that the local runner does not emulate, with what happens instead.
+/// Properties that the local runner does not emulate, with the local behaviour instead.
 pub(crate) type Catalogue = &'static [(&'static str, &'static str)];
 
 /// The properties of a resource, or of one of its mappings.
 pub(crate) struct Properties<'r, 't> {
     pub(crate) resolver: &'r Resolver<'t>,
-    /// The logical id.
+    /// The logical id of the resource.
     pub(crate) resource: &'r str,
     /// The resource's type.
     pub(crate) kind: &'r str,
-    /// The path of the mapping below the resource; empty for the resource's own properties.
+    /// The path of the mapping within the resource; empty for the resource's own properties.
     path: String,
-    /// The place of the mapping, where missing properties are reported.
+    /// The place of the mapping. Missing properties are reported at this place.
     pub(crate) at: Span,
     entries: &'r [Entry],
     read_names: RefCell<Vec<&'static str>>,
-    /// Names that were only checked for presence, not read.
+    /// Names of properties that were only checked for presence and not read.
     looked_for: RefCell<Vec<String>>,
 }
 
-/// A value and its place.
+/// A value with its place in the template.
 pub(crate) struct PlacedValue<T> {
     pub(crate) value: T,
     pub(crate) at: Span,
@@ -51,12 +51,13 @@ impl<'r, 't> Properties<'r, 't> {
         Properties { resolver, resource, kind, path, at, entries, read_names, looked_for }
     }
 
-    /// Returns the path of a property below the resource.
+    /// Returns the path of a property within the resource.
     pub(crate) fn path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Returns the node of a property after `Fn::If`; `None` if the property is absent.
+    /// Returns the node of a property, with any `Fn::If` evaluated; `None` if the property is
+    /// absent.
     pub(crate) fn node(&self, name: &'static str) -> Option<&'r Node> {
         self.entry(name).map(|(_, node)| node)
     }
@@ -74,7 +75,7 @@ impl<'r, 't> Properties<'r, 't> {
         if matches!(value.data, Data::Absent) { None } else { Some(value) }
     }
 
-    /// Returns a text.
+    /// Returns the value of a string property.
     pub(crate) fn text(&self, name: &'static str) -> Option<PlacedValue<String>> {
         let value = self.value(name)?;
         let at = value.at;
@@ -85,14 +86,14 @@ impl<'r, 't> Properties<'r, 't> {
         value.text(self.resolver.findings).map(|value| PlacedValue { value, at })
     }
 
-    /// Returns a property whose value is unknown here, with its place; `None` if the value is known
-    /// or absent.
+    /// Returns the reference in a property whose value is unknown, with its place. Returns `None`
+    /// if the value is known or absent.
     pub(crate) fn unknown(&self, name: &'static str) -> Option<PlacedValue<String>> {
         let value = self.value(name)?;
         value.reference().map(|reference| PlacedValue { value: reference, at: value.at })
     }
 
-    /// Warns of a property whose value is unknown here.
+    /// Warns that a property is omitted because its value is unknown.
     fn left_out(&self, name: &str, reference: &str, at: Span) {
         let findings = self.resolver.findings;
         if findings.runs_on_aws() {
@@ -100,12 +101,15 @@ impl<'r, 't> Properties<'r, 't> {
         }
         findings.warning(
             at,
-            format!("`{reference}` is unknown here, so `{}` is omitted", self.path(name)),
+            format!(
+                "the value of `{reference}` is unknown on this machine, so `{}` is omitted",
+                self.path(name)
+            ),
             self.resolver.help_without_value(reference),
         );
     }
 
-    /// Returns a required text.
+    /// Returns the value of a string property. Reports an error if the property is missing.
     pub(crate) fn required_text(
         &self,
         name: &'static str,
@@ -117,7 +121,7 @@ impl<'r, 't> Properties<'r, 't> {
         self.text(name)
     }
 
-    /// Reports a missing property.
+    /// Reports a missing property. `example` shows how to write it.
     pub(crate) fn missing(&self, name: &str, example: &str) {
         self.resolver.findings.error(
             self.at,
@@ -126,7 +130,7 @@ impl<'r, 't> Properties<'r, 't> {
         );
     }
 
-    /// Returns a whole number in the range, both ends inclusive.
+    /// Returns the value of a whole-number property. `range` includes both ends.
     pub(crate) fn integer(
         &self,
         name: &'static str,
@@ -137,19 +141,19 @@ impl<'r, 't> Properties<'r, 't> {
             .map(|value| PlacedValue { value, at })
     }
 
-    /// Returns a non-negative whole number in the range, both ends inclusive.
+    /// Returns the value of a non-negative whole-number property. `range` includes both ends.
     pub(crate) fn unsigned(&self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let range = i64::from(*range.start())..=i64::from(*range.end());
         self.integer(name, range).and_then(|number| u32::try_from(number.value).ok())
     }
 
-    /// Returns a boolean.
+    /// Returns the value of a boolean property.
     pub(crate) fn boolean(&self, name: &'static str) -> Option<bool> {
         let PlacedValue { value, at } = self.text(name)?;
         value::boolean(&value, at, name, self.resolver.findings)
     }
 
-    /// Returns the value that belongs to one of these words.
+    /// Returns the value that corresponds to the word in a property.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &'static str,
@@ -160,7 +164,7 @@ impl<'r, 't> Properties<'r, 't> {
             .map(|value| PlacedValue { value, at })
     }
 
-    /// Returns true if the property is present and not `AWS::NoValue`.
+    /// Returns true if the property is present and its value is not `AWS::NoValue`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.looked_for.borrow_mut().push(name.to_owned());
         self.is_written(name)
@@ -173,18 +177,18 @@ impl<'r, 't> Properties<'r, 't> {
             .is_some_and(|entry| !matches!(self.resolver.choose(&entry.value), Some(None)))
     }
 
-    /// Returns the place of a property's name.
+    /// Returns the place of a property's key.
     pub(crate) fn key_place(&self, name: &str) -> Option<Span> {
         self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.key_at)
     }
 
-    /// Returns the mapping in a property of this mapping.
+    /// Returns the nested mapping in a property.
     pub(crate) fn mapping(&self, name: &'static str) -> Option<Properties<'r, 't>> {
         let (entry, node) = self.entry(name)?;
         self.below(self.path(name), entry.key_at, node)
     }
 
-    /// Returns the properties of a node that must be a mapping.
+    /// Returns the properties of a node. Reports an error if the node is not a mapping.
     pub(crate) fn below(
         &self,
         path: String,
@@ -192,7 +196,7 @@ impl<'r, 't> Properties<'r, 't> {
         node: &'r Node,
     ) -> Option<Properties<'r, 't>> {
         let Kind::Map(entries) = &node.kind else {
-            self.not_a("mapping", &path, node, "write one property in a line, each with a colon");
+            self.not_a("mapping", &path, node, "write one property per line, each with a colon");
             return None;
         };
         let Properties { resolver, resource, kind, .. } = *self;
@@ -200,7 +204,7 @@ impl<'r, 't> Properties<'r, 't> {
         Some(Properties { resolver, resource, kind, path, at, entries, read_names, looked_for })
     }
 
-    /// Returns the mappings of a list.
+    /// Returns the mappings in a list property.
     pub(crate) fn mappings(&self, name: &'static str) -> Vec<Properties<'r, 't>> {
         let Some(node) = self.node(name) else { return Vec::new() };
         let Kind::List(items) = &node.kind else {
@@ -217,18 +221,18 @@ impl<'r, 't> Properties<'r, 't> {
             .collect()
     }
 
-    /// Returns the entries of a mapping whose keys the author of the template has chosen.
+    /// Returns the entries of a mapping whose keys are chosen by the author of the template.
     pub(crate) fn named(&self, name: &'static str) -> &'r [Entry] {
         let Some(node) = self.node(name) else { return &[] };
         if !matches!(node.kind, Kind::Map(_)) {
-            let help = "write one name in a line, each with a colon";
+            let help = "write one name per line, each with a colon";
             self.not_a("mapping", &self.path(name), node, help);
         }
         node.entries()
     }
 
-    /// Reports a node of the wrong type. The value of an intrinsic function may still have the
-    /// right type on AWS.
+    /// Reports a node of the wrong type. An intrinsic function causes only a warning, because its
+    /// value may have the right type on AWS.
     fn not_a(&self, shape: &str, path: &str, node: &Node, help: &str) {
         let findings = self.resolver.findings;
         if let Kind::Call(intrinsic @ (Intrinsic::Transform | Intrinsic::FindInMap), _) = &node.kind
@@ -244,7 +248,7 @@ impl<'r, 't> Properties<'r, 't> {
         }
     }
 
-    /// Records that a property is not emulated.
+    /// Lists a property as not emulated.
     pub(crate) fn not_emulated(&self, name: &str, instead: impl Into<String>) {
         let at = self.key_place(name).unwrap_or(self.at);
         self.resolver.findings.not_emulated(NotEmulated {
@@ -256,7 +260,7 @@ impl<'r, 't> Properties<'r, 't> {
         });
     }
 
-    /// Reports every property that was not read: it is not emulated, misspelt or unknown.
+    /// Reports every property that was not read as not emulated, misspelt or unknown.
     pub(crate) fn finish(&self, catalogue: Catalogue) {
         let asked = self.read_names.borrow();
         let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
@@ -268,7 +272,7 @@ impl<'r, 't> Properties<'r, 't> {
             if let Some((_, instead)) = catalogue.iter().find(|(property, _)| *property == name) {
                 self.not_emulated(name, *instead);
             } else if self.looked_for.borrow().iter().any(|known| known == name) {
-                // For a property that was only checked for presence, the caller reports the errors.
+                // A property that was only checked for presence is reported by the caller.
             } else if let Some(meant) = similar(name, known()) {
                 self.resolver.findings.error(
                     entry.key_at,
@@ -276,10 +280,10 @@ impl<'r, 't> Properties<'r, 't> {
                     format!("write `{meant}`"),
                 );
             } else {
-                self.not_emulated(name, "this property is unknown here and has no effect");
+                self.not_emulated(name, "this property is unknown and has no effect");
                 self.resolver.findings.warning(
                     entry.key_at,
-                    format!("`{}` is not known as a property of {}", self.path(name), self.kind),
+                    format!("`{}` is not a known property of {}", self.path(name), self.kind),
                     "correct the name, or remove the property: AWS rejects unknown properties",
                 );
             }

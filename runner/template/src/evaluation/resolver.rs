@@ -1,5 +1,5 @@
-//! Evaluates the intrinsic functions of a template: references, conditions, mappings, text
-//! functions. The modules of `resources` get their values here.
+//! Evaluates the intrinsic functions of a template: references, conditions, mappings and string
+//! functions. The modules in `resources` use it to resolve values.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,15 +18,15 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// Maximum total bytes of evaluated texts. The template has at most 1 MB, but may repeat a long
-/// parameter very often.
+/// Maximum total length of the evaluated strings, in bytes. The limit is needed because a template
+/// of at most 1 MB can use a long parameter very often.
 const EVALUATED_BYTES_MAX: usize = 16_000_000;
 
-/// Maximum length of a chain of references and conditions. Real templates need two or three steps, and each
-/// step uses stack, because the evaluation is recursive.
+/// Maximum length of a chain of references and conditions. Real templates need two or three steps.
+/// The limit bounds the depth of the recursion.
 const REFERENCES_DEEP_MAX: usize = 16;
 
-/// The inputs of evaluation.
+/// The inputs and caches of the evaluation.
 pub(crate) struct Resolver<'t> {
     pub(crate) findings: &'t Findings<'t>,
     pub(crate) context: &'t Context,
@@ -34,9 +34,11 @@ pub(crate) struct Resolver<'t> {
     pub(crate) mappings: Option<&'t Node>,
     pub(crate) conditions: Option<&'t Node>,
     pub(crate) resources: &'t [Resource<'t>],
-    /// The values of conditions. `None` while a condition is being evaluated, or if it failed.
+    /// The cached values of conditions. `None` means that the condition is being evaluated, or that
+    /// its evaluation failed.
     condition_values: RefCell<BTreeMap<String, Option<bool>>>,
-    /// The physical names of resources. `None` while a name is being evaluated, or if it failed.
+    /// The cached physical names of resources. `None` means that the name is being evaluated, or
+    /// that its evaluation failed.
     names: RefCell<BTreeMap<String, Option<Data>>>,
     evaluated_bytes: Cell<usize>,
     references_deep: Cell<usize>,
@@ -80,15 +82,15 @@ impl<'t> Resolver<'t> {
             Kind::Null | Kind::Map(_) => {
                 self.findings.error(
                     node.at,
-                    format!("a value is needed here, not {}", node.description()),
+                    format!("expected a value, found {}", node.description()),
                     "write one value",
                 );
                 return None;
             }
             Kind::Unknown => return None,
         };
-        // CloudFormation replaces a dynamic reference in every text, even in a text that a function has
-        // joined.
+        // CloudFormation replaces a dynamic reference in every string, including a string that is
+        // the result of a function.
         let data = match data {
             Data::Text(text) => match dynamic_reference(&text) {
                 Some(reference) => Data::Elsewhere(reference.to_owned()),
@@ -99,10 +101,10 @@ impl<'t> Resolver<'t> {
         Some(Value { at: node.at, data })
     }
 
-    /// Returns the node that `Fn::If` selects, also through nested `Fn::If`. Returns any other node
-    /// unchanged, and `None` if an error was reported.
+    /// Returns the node that `Fn::If` selects, including nested `Fn::If`. Any other node is
+    /// returned unchanged. Returns `None` if an error was reported.
     ///
-    /// `Some(None)` is `AWS::NoValue`.
+    /// `Some(None)` means `AWS::NoValue`.
     pub(crate) fn choose<'n>(&self, node: &'n Node) -> Option<Option<&'n Node>> {
         match &node.kind {
             Kind::Call(Intrinsic::If, argument) => self.choose(self.branch(argument, node.at)?),
@@ -114,14 +116,15 @@ impl<'t> Resolver<'t> {
         }
     }
 
-    /// Counts an evaluated text against the limit.
+    /// Adds the length of an evaluated string to the total, and reports an error if the total
+    /// exceeds the limit.
     pub(crate) fn spend(&self, at: Span, text: String) -> Option<String> {
         let spent = self.evaluated_bytes.get().saturating_add(text.len());
         self.evaluated_bytes.set(spent);
         if spent > EVALUATED_BYTES_MAX {
             self.findings.error(
                 at,
-                format!("the template's values grow beyond {EVALUATED_BYTES_MAX} bytes here"),
+                format!("the evaluated values of the template exceed {EVALUATED_BYTES_MAX} bytes"),
                 "use shorter parameters, or repeat them less often",
             );
             return None;
@@ -170,7 +173,7 @@ impl<'t> Resolver<'t> {
                 };
                 Some(Data::Elsewhere(format!("{} {of}", intrinsic.name()).trim_end().to_owned()))
             }
-            // `references` has already reported this function, which is valid only in `Rules`.
+            // `references` has already reported this function, because it is valid only in `Rules`.
             Intrinsic::OfRules => None,
             Intrinsic::Cidr => Some(Data::Elsewhere(intrinsic.name())),
             Intrinsic::Length => self.length(argument, at),
@@ -200,7 +203,8 @@ impl<'t> Resolver<'t> {
                 }
                 return match self.resource(name) {
                     Some(resource) => self.physical_name(resource, at),
-                    // `references` has checked the name, so SAM generates this resource.
+                    // `references` has checked the name, so the name belongs to a resource that SAM
+                    // generates.
                     None => Some(Data::Elsewhere(name.to_owned())),
                 };
             }
@@ -226,7 +230,7 @@ impl<'t> Resolver<'t> {
         self.resources.iter().find(|resource| resource.id == id)
     }
 
-    /// Returns the resource's name on this machine.
+    /// Returns the name of the resource on this machine.
     pub(crate) fn physical_name(&self, resource: &Resource<'_>, at: Span) -> Option<Data> {
         if !self.exists(resource)? {
             self.findings.error(
@@ -264,7 +268,7 @@ impl<'t> Resolver<'t> {
                     let id = resource.id;
                     self.findings.warning(
                         name.at,
-                        format!("`{reference}` is unknown here, so `{id}` gets the name `{own}`"),
+                        format!("the value of `{reference}` is unknown on this machine, so `{id}` gets the name `{own}`"),
                         self.help_without_value(&reference),
                     );
                 }
@@ -276,7 +280,7 @@ impl<'t> Resolver<'t> {
         name
     }
 
-    /// Returns advice on how to set a value that is unknown here.
+    /// Returns advice on how to give a value to an unknown reference.
     pub(crate) fn help_without_value(&self, reference: &str) -> String {
         match self.parameters.get(reference) {
             Some(Parameter::Elsewhere(_)) => parameters::help_without_value(reference),
@@ -289,20 +293,22 @@ impl<'t> Resolver<'t> {
         Value { at, data: Data::Text(resource.default_name(&self.context.stack_name)) }
     }
 
-    /// Returns the resource's name on this machine as a text; `None` if it is known only on AWS.
+    /// Returns the name of the resource on this machine as a string; `None` if the name is known
+    /// only on AWS.
     pub(crate) fn name_text(&self, resource: &Resource<'_>, at: Span) -> Option<String> {
         let data = self.physical_name(resource, at)?;
         Value { at, data }.text(self.findings)
     }
 
-    /// Follows one reference or condition, up to the maximum length of a chain.
+    /// Evaluates one step in a chain of references or conditions. Reports an error if the chain is
+    /// too long.
     pub(crate) fn one_deeper<T>(&self, at: Span, follow: impl FnOnce() -> Option<T>) -> Option<T> {
         let deep = self.references_deep.get() + 1;
         if deep > REFERENCES_DEEP_MAX {
             self.findings.error(
                 at,
                 format!(
-                    "more than {REFERENCES_DEEP_MAX} names or conditions refer to each other here"
+                    "this chain of references has more than {REFERENCES_DEEP_MAX} names or conditions"
                 ),
                 "write one of them as a plain value",
             );
@@ -314,8 +320,8 @@ impl<'t> Resolver<'t> {
         found
     }
 
-    /// Returns the resource and the attribute of a `Fn::GetAtt`. `references` has checked that both
-    /// exist.
+    /// Returns the resource and the attribute of a `Fn::GetAtt`. `references` has already checked
+    /// that both exist.
     fn attribute_path(&self, argument: &Node) -> Option<(String, String)> {
         match &argument.kind {
             Kind::Text(path) => {
@@ -358,7 +364,7 @@ impl<'t> Resolver<'t> {
         Some(Data::Text(self.spend(at, text)?))
     }
 
-    /// Joins texts. If one part is known only on AWS, the result is known only on AWS.
+    /// Joins strings. If one part is known only on AWS, so is the result.
     fn concatenate(&self, parts: Vec<Value>, between: &str, at: Span) -> Option<Data> {
         let mut text = String::new();
         let mut elsewhere = None;
@@ -388,7 +394,7 @@ impl<'t> Resolver<'t> {
             _ => (argument, &[][..]),
         };
         let Some(template) = template.as_text() else {
-            return self.wrong_arguments("!Sub", "a text such as \"${Name}\"", at);
+            return self.wrong_arguments("!Sub", "a string such as \"${Name}\"", at);
         };
         let mut parts = Vec::new();
         for piece in pieces(template) {
@@ -404,7 +410,7 @@ impl<'t> Resolver<'t> {
             };
             parts.push(Value { at, data });
         }
-        // A text that is only `${Table.StreamArn}` is the stream itself.
+        // A string that consists only of `${Table.StreamArn}` is the stream itself.
         if let [Value { data: Data::Stream(_), .. }] = parts.as_slice() {
             return parts.pop().map(|part| part.data);
         }
@@ -463,7 +469,7 @@ impl<'t> Resolver<'t> {
             None => {
                 self.findings.error(
                     index_at,
-                    format!("there is no element `{index}` in this list of {count}"),
+                    format!("the list has no element `{index}`, only {count} elements"),
                     "count from 0",
                 );
                 None
@@ -502,7 +508,7 @@ impl<'t> Resolver<'t> {
                     .collect();
                 self.findings.error(
                     step.at,
-                    format!("`Mappings` has no `{key}` here"),
+                    format!("this part of `Mappings` has no key `{key}`"),
                     format!("write {}", crate::diagnostic::listed(known)),
                 );
                 return None;
@@ -523,18 +529,18 @@ impl<'t> Resolver<'t> {
         }
     }
 
-    /// Reports a function with wrong arguments.
+    /// Reports wrong arguments of a function. `shape` describes the correct arguments.
     pub(crate) fn wrong_arguments<T>(&self, name: &str, shape: &str, at: Span) -> Option<T> {
         self.findings.error(
             at,
-            format!("`{name}` cannot be written like this"),
+            format!("the arguments of `{name}` are not valid"),
             format!("write `{name}` with {shape}"),
         );
         None
     }
 
-    /// Returns a cached condition. The outer `None` means that the condition is not cached, the inner `None`
-    /// that it has no value.
+    /// Returns the cached value of a condition. The outer `None` means that the condition is not
+    /// cached. The inner `None` means that the condition has no value.
     pub(crate) fn remembered_condition(&self, name: &str) -> Option<Option<bool>> {
         self.condition_values.borrow().get(name).copied()
     }

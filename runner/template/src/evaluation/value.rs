@@ -1,4 +1,4 @@
-//! A resolved value of a template, and its conversion to text, number or boolean.
+//! An evaluated value of a template, and its conversion to a string, number or boolean.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use crate::{
     syntax::plain_scalar,
 };
 
-/// A value after evaluation of every intrinsic function in it.
+/// A value after all of its intrinsic functions have been evaluated.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) at: Span,
@@ -18,11 +18,12 @@ pub(crate) struct Value {
 /// The data of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
-    /// `AWS::NoValue`: as if the property was not in the template.
+    /// `AWS::NoValue`, which removes the property.
     Absent,
     Text(String),
     List(Vec<Value>),
-    /// The stream of the table with this logical id; its ARN is unknown before the table exists.
+    /// The stream of the table with this logical id. The stream's ARN is unknown before the table
+    /// exists.
     Stream(String),
     /// A reference to a value that exists only on AWS: `Resource`, `Resource.Attribute`, a dynamic
     /// reference such as `{{resolve:ssm:name}}`, or a CloudFormation function such as `!ImportValue
@@ -42,7 +43,7 @@ impl Value {
         }
     }
 
-    /// Returns the reference if the value is unknown here; `None` if it is known.
+    /// Returns the reference if its value is unknown; `None` if the value is known.
     pub(crate) fn reference(&self) -> Option<String> {
         match &self.data {
             Data::Elsewhere(name) => Some(name.clone()),
@@ -51,7 +52,8 @@ impl Value {
         }
     }
 
-    /// Returns the text. An unknown value gives a warning, and any other value an error.
+    /// Returns the string. Warns if the value is unknown, and reports an error if it is not a
+    /// string.
     pub(crate) fn text(self, findings: &Findings<'_>) -> Option<String> {
         match self.data {
             Data::Text(text) => Some(text),
@@ -63,7 +65,7 @@ impl Value {
             Data::Elsewhere(name) => {
                 findings.warning(
                     self.at,
-                    format!("`{name}` is known only on AWS, so it is omitted here"),
+                    format!("`{name}` is known only on AWS, so it is omitted"),
                     "use a parameter of the template for the value, and set it with `--parameter NAME=VALUE`",
                 );
                 None
@@ -71,7 +73,7 @@ impl Value {
             Data::Absent | Data::List(_) => {
                 findings.error(
                     self.at,
-                    format!("a text is needed here, not {}", self.description()),
+                    format!("expected a string, found {}", self.description()),
                     "write one value",
                 );
                 None
@@ -80,13 +82,13 @@ impl Value {
     }
 }
 
-/// Warns that a text has a stream's ARN, which is unknown here.
+/// Warns that a string contains a stream's ARN, which is unknown before the table exists.
 pub(crate) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
     findings.warning(
         at,
         format!(
             "the stream ARN of `{table}` is not known before the table exists, so it cannot be a \
-             text here"
+             string here"
         ),
         format!(
             "use it as `Stream:` of an event; elsewhere give the table's name with `!Ref {table}` \
@@ -95,7 +97,7 @@ pub(crate) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
     );
 }
 
-/// Parses a whole number in the range, both ends inclusive.
+/// Parses a whole number. `range` includes both ends.
 pub(crate) fn integer(
     text: &str,
     at: Span,
@@ -104,7 +106,7 @@ pub(crate) fn integer(
     findings: &Findings<'_>,
 ) -> Option<i64> {
     let help = || format!("write a whole number from {} to {}", range.start(), range.end());
-    // SAM also reads `0x10` and `1_000` as numbers.
+    // SAM also accepts notations such as `0x10` and `1_000`.
     let typed = plain_scalar::typed(text.trim());
     match typed.as_deref().unwrap_or(text.trim()).parse::<i64>() {
         Ok(number) if range.contains(&number) => Some(number),
@@ -120,7 +122,8 @@ pub(crate) fn integer(
     }
 }
 
-/// Parses a boolean, in the spellings of SAM's YAML parser (YAML 1.1) and CloudFormation.
+/// Parses a boolean. The notations of SAM's YAML parser (YAML 1.1) and of CloudFormation are
+/// accepted.
 pub(crate) fn boolean(text: &str, at: Span, name: &str, findings: &Findings<'_>) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => Some(true),
@@ -136,7 +139,7 @@ pub(crate) fn boolean(text: &str, at: Span, name: &str, findings: &Findings<'_>)
     }
 }
 
-/// Parses a text that must be one of these.
+/// Parses a string that must be one of the words in `choices`.
 pub(crate) fn one_of<T: Copy>(
     text: &str,
     at: Span,
@@ -156,15 +159,15 @@ pub(crate) fn one_of<T: Copy>(
     None
 }
 
-/// Returns the text of a scalar that must not be an intrinsic function, such as a logical id or a
-/// parameter's type.
+/// Returns the string of a scalar. An intrinsic function is not allowed, for example in a logical
+/// id or a parameter's type.
 pub(crate) fn literal<'n>(node: &'n Node, name: &str, findings: &Findings<'_>) -> Option<&'n str> {
     let text = node.as_text();
     if text.is_none() {
         findings.error(
             node.at,
-            format!("{name} must be a plain text, not {}", node.description()),
-            "write the text itself",
+            format!("{name} must be a plain string, not {}", node.description()),
+            "write the string itself",
         );
     }
     text

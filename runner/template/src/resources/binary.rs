@@ -1,4 +1,4 @@
-//! The binary of a function: the package that builds it, or a file in the folder of the `weir`
+//! The binary of a function. It is built from a package, or is a file in the folder of the `weir`
 //! program.
 
 use std::env;
@@ -7,20 +7,21 @@ use std::path::{Path, PathBuf};
 /// A binary that a function needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
-    /// The function's `CodeUri`: the folder of the package's `Cargo.toml`.
+    /// The folder of the package's `Cargo.toml`, from the function's `CodeUri`.
     pub package_folder: PathBuf,
-    /// The name of the binary in that package.
+    /// The name of the binary in the package.
     pub binary: String,
 }
 
 impl Wanted {
-    /// Returns true if there is a package to build the binary from.
+    /// Returns true if a package exists from which the binary can be built.
     #[must_use]
     pub fn has_source(&self) -> bool {
         self.package_folder.join("Cargo.toml").is_file()
     }
 
-    /// Returns why there is neither a package nor a file for the binary; `None` if there is one.
+    /// Returns an error if neither a package nor a file exists for the binary; `None` if one of
+    /// them exists.
     #[must_use]
     pub fn absence(&self) -> Option<Missing> {
         let program = env::current_exe().unwrap_or_default();
@@ -31,7 +32,7 @@ impl Wanted {
     }
 }
 
-/// A binary for which there is neither a package nor a file.
+/// An error: neither a package nor a file exists for a binary.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "neither package=`{manifest}`, which would build binary=`{binary}`, nor file=`{beside}` exists; run weir in the project's folder, correct CodeUri, or put the binary at that path"
@@ -45,11 +46,11 @@ pub struct Missing {
     beside: PathBuf,
 }
 
-/// Returns the path of the binary `name` in the folder of `program`. This binary is used if the package has
-/// no sources.
+/// Returns the path of the binary `name` in the folder of `program`. This binary is used if the
+/// package does not exist.
 ///
 /// # Errors
-/// When there is no such file.
+/// Returns an error if this file does not exist.
 pub fn found_beside(program: &Path, package_folder: &Path, name: &str) -> Result<PathBuf, Missing> {
     let beside = program.with_file_name(format!("{name}{}", env::consts::EXE_SUFFIX));
     if beside.is_file() {

@@ -39,7 +39,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     let name = properties.resolver.name_text(resource, at);
     properties.finish(NOT_EMULATED);
     let name = name?;
-    // These are S3's general rules for bucket names. The name is also a folder on this machine.
+    // S3's general rules for bucket names. On this machine, the name is also the name of a folder.
     let allowed = |letter: char| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '.')
     };

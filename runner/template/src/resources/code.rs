@@ -1,5 +1,5 @@
-//! Finds the program of a function: a cargo binary, a `bootstrap` that is already built, a handler in Python
-//! or Node, or no program on this machine. This module inspects `CodeUri`.
+//! Finds the program of a function: a cargo binary, an existing `bootstrap`, a handler in Python or
+//! Node, or no program on this machine. This module inspects the folder in `CodeUri`.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -68,7 +68,7 @@ pub(crate) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     here(Code::Binary(name))
 }
 
-/// Reports a `bootstrap` that cannot be started, and why.
+/// Reports an error if the operating system cannot start the `bootstrap`.
 fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: &Uri) {
     let (Some(folder), Uri::Folder(uri)) = (folder, uri) else { return };
     let findings = properties.resolver.findings;
@@ -79,17 +79,17 @@ fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: 
         Entrypoint::NoProgram => findings.error(
             at,
             format!("`{name}` cannot be started: {}", entrypoint::NO_PROGRAM),
-            "begin it with, for example, `#!/usr/bin/env python3`, or put a Linux program there",
+            "begin the file with a line such as `#!/usr/bin/env python3`, or replace it with a Linux program",
         ),
         Entrypoint::NoInterpreter(interpreter) => findings.warning(
             at,
-            format!("`{name}` cannot be started here: its interpreter `{interpreter}` does not exist"),
-            "name an interpreter in the first line that exists on this machine and on Lambda, for example `#!/usr/bin/env python3`",
+            format!("`{name}` cannot be started: its interpreter `{interpreter}` does not exist"),
+            "in the first line, name an interpreter that exists on this machine and on Lambda, for example `#!/usr/bin/env python3`",
         ),
     }
 }
 
-/// Warns of a missing package. Its binary may still be in the folder of an installed `weir`.
+/// Warns if the package does not exist and its binary is not in the folder of the `weir` program.
 fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) {
     let is_started_here = !properties.resolver.context.invoked_elsewhere;
     if is_started_here && wanted.absence().is_some() {
@@ -101,7 +101,8 @@ fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) 
     }
 }
 
-/// Returns why the function is not built from a Cargo package; `None` if it is.
+/// Returns the reason why the function is not built from a Cargo package; `None` if it is built
+/// from a package.
 fn reason_not_here(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -114,7 +115,7 @@ fn reason_not_here(
         not_here(properties.key_place(name).unwrap_or(resource.at), reason)
     };
     if properties.has("InlineCode") {
-        return because("InlineCode", "code written in the template is not run");
+        return because("InlineCode", "code in the template is not run");
     }
     if origin::is_image(properties) {
         let named = ["PackageType", "ImageUri", "ImageConfig"];
@@ -124,7 +125,7 @@ fn reason_not_here(
     if let Some((at, runtime)) =
         origin::runtime(properties).filter(|(_, it)| !it.starts_with("provided"))
     {
-        let reason = format!("no function for `{runtime}` is run here");
+        let reason = format!("functions for the runtime `{runtime}` are not supported");
         let help = "write the function for `provided.al2023`, in Rust or with an executable `bootstrap` that `sam \
                     build` makes, or in Python or Node; or let another program run it, such as `sam \
                     local start-lambda`, with `weir up --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it runs on AWS only";
@@ -143,7 +144,7 @@ fn reason_not_here(
         Uri::Unknown => return None,
         Uri::Folder(uri) => uri,
     };
-    // If a package is missing, its binary may still be in the folder of the `weir` program.
+    // If the package does not exist, its binary may be in the folder of the `weir` program.
     let folder = properties.resolver.context.folder.as_ref()?.join(uri);
     let named = named_binary(resource).and_then(Node::as_text).map(str::to_owned);
     let binary = named.unwrap_or_else(|| name_of_id(resource));
@@ -156,7 +157,8 @@ fn reason_not_here(
     Some(NotRunHere { at, reason, help })
 }
 
-/// Returns what a function's code folder lacks. Adds advice if AWS could not run the code either.
+/// Returns what is missing in a function's code folder, and advice. There is no advice if the code
+/// may be valid on AWS.
 fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
     let bootstrap = || Path::new(uri).join(BOOTSTRAP).display().to_string();
     if folder.is_file() {
@@ -172,26 +174,25 @@ fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
         let name = bootstrap();
         return (format!("`{name}` is not executable"), Some(format!("run `chmod +x {name}`")));
     }
-    let help =
-        format!("put a program that Lambda can start there as `{}`, or build it", bootstrap());
+    let help = format!("put a program that Lambda can start at `{}`, or build it", bootstrap());
     (format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"), Some(help))
 }
 
-/// Returns true if the file is a program that Lambda could start.
+/// Returns true if the file is executable.
 #[cfg(unix)]
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns false, because Lambda runs only Linux programs.
+/// Returns false on systems other than Unix, because Lambda runs only Linux programs.
 #[cfg(not(unix))]
 fn is_executable(_path: &Path) -> bool {
     false
 }
 
-/// Returns the name of the cargo binary. The name comes from SAM's build settings or from the logical id, or
-/// belongs to the package's only binary.
+/// Returns the name of the cargo binary. The name comes from SAM's build settings, from the logical
+/// id, or from the only binary of the package. Reports an error if the name is ambiguous.
 fn binary(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
@@ -203,8 +204,8 @@ fn binary(
     }
     let of_id = name_of_id(resource);
     let Some(package) = package else { return Some(of_id) };
-    // The name from the logical id has priority: in a workspace whose root is a package, the
-    // function may belong to a member.
+    // The name derived from the logical id has priority. In a workspace whose root is a package,
+    // the function may belong to a member of the workspace.
     if package.has(&of_id) {
         return Some(of_id);
     }
@@ -232,13 +233,14 @@ fn binary(
     None
 }
 
-/// Returns the name of the binary that the function's logical id implies.
+/// Returns the name of the binary that is derived from the function's logical id.
 fn name_of_id(resource: &Resource<'_>) -> String {
     let id = resource.id.strip_suffix("Function").filter(|id| !id.is_empty());
     kebab_case(id.unwrap_or(resource.id))
 }
 
-/// Returns the node with the binary's name in the template, if there is one.
+/// Returns the template's node that contains the binary's name; `None` if the template does not
+/// name the binary.
 fn named_binary<'t>(resource: &Resource<'t>) -> Option<&'t Node> {
     resource.node.get("Metadata")?.get("BuildProperties")?.get("Binary")
 }
@@ -287,8 +289,8 @@ mod tests {
     const PACKAGE: &str = "[package]\nname = \"rust_app\"\nedition = \"2024\"\n";
     const CARGO_BUILT: &str = "    Metadata: {BuildMethod: rust-cargolambda}\n";
 
-    /// Returns the stack of a function `HelloWorldFunction` whose `CodeUri` is `app` with these
-    /// files.
+    /// Returns the stack of a template with a function `HelloWorldFunction`. Its `CodeUri` is the
+    /// folder `app`, which contains these files.
     fn found(files: &[&str], metadata: &str, properties: &str, elsewhere: bool) -> Stack {
         try_find(files, metadata, properties, elsewhere)
             .unwrap_or_else(|found| panic!("{metadata}{properties}: {found}"))
@@ -375,7 +377,7 @@ mod tests {
             (&[manifest, one], CARGO_BUILT, rust, binary("one")),
             (&[manifest, main, one, two], CARGO_BUILT, rust, binary("hello-world")),
             (&[manifest, main, one, two], named, rust, binary("one")),
-            // Without sources, the binary may be in the folder of `weir`.
+            // Without a package, the binary may be in the folder of the `weir` program.
             (&[], CARGO_BUILT, rust, binary("hello-world")),
             (&[manifest, main, built], CARGO_BUILT, rust, binary("rust_app")),
             (&[], "", rust, None),

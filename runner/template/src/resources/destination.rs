@@ -16,11 +16,12 @@ use crate::{
 const SERVICES: &[(&str, &str)] =
     &[("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
 
-/// What happens to a batch if its destination is not emulated.
-const INSTEAD: &str = "failure records are not sent there; a discarded batch is only logged";
+/// The behaviour on this machine if a destination is not emulated.
+const INSTEAD: &str =
+    "no failure record is sent to this destination; a discarded batch is only logged";
 
-/// Parses the destination of a mapping of this function. For an event, SAM grants the function
-/// access to the destination only if its `Type` is given, so the access is checked.
+/// Parses the destination of a mapping. For an event without a `Type`, SAM does not grant the
+/// function access to the destination, so this access is checked.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     function: &str,
@@ -30,12 +31,12 @@ pub(crate) fn read(
     if config.has("OnSuccess") && !config.has("OnFailure") {
         properties.resolver.findings.error(
             config.key_place("OnSuccess").unwrap_or(config.at),
-            "a mapping of a stream has no destination for success, and SAM requires one for failures",
+            "a mapping of a stream has no success destination, but SAM requires a failure destination",
             "write `OnFailure:` instead, or remove `DestinationConfig`",
         );
     }
     let on_failure = config.mapping("OnFailure");
-    config.finish(&[("OnSuccess", "a mapping of a stream has no destination for success")]);
+    config.finish(&[("OnSuccess", "a mapping of a stream has no success destination")]);
     let on_failure = on_failure?;
     let kind = on_failure.choice("Type", SERVICES);
     if !on_failure.has("Destination") {
@@ -63,7 +64,7 @@ pub(crate) fn read(
         Some(kind) if kind.value != service => properties.resolver.findings.warning(
             kind.at,
             format!(
-                "the destination is one of {name}, but for this `Type` SAM grants the function access to a different service"
+                "the destination is of type {name}, but for this `Type` SAM grants the function access to a different service"
             ),
             format!("write `Type: {name}`"),
         ),
@@ -73,7 +74,7 @@ pub(crate) fn read(
     Some(destination)
 }
 
-/// Returns the service of a destination: its names in SAM and in ARNs.
+/// Returns the names of a destination's service in SAM and in ARNs.
 fn service(destination: &Destination) -> Option<(&'static str, &'static str)> {
     match destination {
         Destination::Bucket(_) => Some(("S3", "s3")),
@@ -83,8 +84,8 @@ fn service(destination: &Destination) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Warns if the function's role may not write to the destination. Lambda uses that role for the
-/// delivery.
+/// Warns if the function's role has no permission to write to the destination. Lambda delivers
+/// failure records with this role.
 fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, service: &str) {
     let resolver = properties.resolver;
     let Some(found) = resolver.resource(function) else { return };
@@ -105,7 +106,7 @@ fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, ser
     );
 }
 
-/// Parses a destination that is a resource whose ARN exists only on AWS.
+/// Parses a reference to a destination resource whose ARN exists only on AWS.
 fn of_resource(
     on_failure: &Properties<'_, '_>,
     node: &Node,
@@ -145,10 +146,13 @@ fn of_resource(
         ),
         _ => return other(),
     };
-    // Refuses only a single reference: `!Sub` or `!Join` can build an ARN from it and constant text.
+    // Only a single reference is rejected. `!Sub` or `!Join` can build an ARN from a reference and
+    // constant strings.
     if !is_arn && is_one_reference(node) {
         let message = match attribute {
-            None => format!("`!Ref {id}` is the URL of the {what}, and a destination is an ARN"),
+            None => {
+                format!("`!Ref {id}` is the URL of the {what}, but a destination must be an ARN")
+            }
             Some(_) => format!("`!GetAtt {elsewhere}` is not the ARN of the {what}"),
         };
         findings.error(at, message, help);
@@ -157,7 +161,7 @@ fn of_resource(
     Some(destination)
 }
 
-/// Returns true if a value is exactly one reference.
+/// Returns true if a value consists of exactly one reference.
 fn is_one_reference(node: &Node) -> bool {
     match &node.kind {
         Kind::Call(Intrinsic::Ref | Intrinsic::GetAtt, _) => true,
@@ -169,7 +173,7 @@ fn is_one_reference(node: &Node) -> bool {
     }
 }
 
-/// Returns the name in a `!Ref`.
+/// Returns the resource name in a `!Ref`; `None` for any other node.
 fn referred_resource(node: &Node) -> Option<&str> {
     match &node.kind {
         Kind::Call(Intrinsic::Ref, argument) => argument.as_text(),
@@ -177,7 +181,7 @@ fn referred_resource(node: &Node) -> Option<&str> {
     }
 }
 
-/// Parses a destination's ARN. `instead` is the advice for an invalid ARN.
+/// Parses the ARN of a destination. `instead` is the advice for an invalid ARN.
 fn of_arn(
     on_failure: &Properties<'_, '_>,
     arn: String,

@@ -5,19 +5,19 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The longest first line that Linux reads (`BINPRM_BUF_SIZE`).
+/// Maximum length of a script's first line that Linux reads, in bytes (`BINPRM_BUF_SIZE`).
 const LINE_BYTES_MAX: usize = 256;
 
 /// The message for a file that is neither a program nor a script.
-pub const NO_PROGRAM: &str =
-    "it is neither a Linux program nor begins with `#!` and the path of an interpreter";
+pub const NO_PROGRAM: &str = "it is neither a Linux program nor a script that begins with `#!` and the path of an interpreter";
 
-/// The kind of a file.
+/// The kinds of files, as seen by the operating system when it starts a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrypoint {
     /// A program, a script whose interpreter exists, or a file that cannot be read.
     Valid,
-    /// A script whose interpreter does not exist on this machine. The value is the interpreter.
+    /// A script whose interpreter does not exist on this machine. The value is the interpreter's
+    /// path.
     NoInterpreter(String),
     /// Neither a program nor a script.
     NoProgram,
@@ -36,14 +36,14 @@ pub fn look(path: &Path) -> Entrypoint {
 }
 
 fn of_bytes(begin: &[u8], is_there: impl Fn(&str) -> bool) -> Entrypoint {
-    // Other systems reject a wrong program when it is started.
+    // Operating systems other than Linux reject an invalid program only when it is started.
     if begin.starts_with(b"\x7fELF") || !cfg!(target_os = "linux") {
         return Entrypoint::Valid;
     }
     let Some(line) = begin.strip_prefix(b"#!") else { return Entrypoint::NoProgram };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // Editors on Windows write a carriage return at the end of the line. Linux takes it as a part
-    // of the interpreter's name.
+    // Editors on Windows write a carriage return at the end of the line. Linux interprets it as
+    // part of the interpreter's name.
     let line = String::from_utf8_lossy(line);
     let name = line.trim_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
     match name {

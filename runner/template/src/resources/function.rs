@@ -1,4 +1,4 @@
-//! Parses Lambda functions: `AWS::Serverless::Function` without its events.
+//! Parses Lambda functions of type `AWS::Serverless::Function`, without their events.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
 
 const NOT_EMULATED: Catalogue = &[
     ("AssumeRolePolicyDocument", "permissions are not checked"),
-    ("AutoPublishAlias", "there is one version of the function, the one that was built"),
-    ("AutoPublishAliasAllProperties", "there is one version of the function"),
-    ("AutoPublishCodeSha256", "there is one version of the function"),
+    ("AutoPublishAlias", "the function has only the version that was built"),
+    ("AutoPublishAliasAllProperties", "the function has only one version"),
+    ("AutoPublishCodeSha256", "the function has only one version"),
     ("CapacityProviderConfig", "the function runs as a process of this machine"),
     ("CodeSigningConfigArn", "signatures are not checked"),
-    ("DeadLetterQueue", "an invocation by a schedule that fails in all attempts is only logged"),
+    ("DeadLetterQueue", "a scheduled invocation that fails in all attempts is only logged"),
     ("DeploymentPreference", "the new binary replaces the old binary immediately"),
     ("Description", "descriptions are shown only on AWS"),
     ("DurableConfig", "there are no durable executions"),
@@ -35,7 +35,7 @@ const NOT_EMULATED: Catalogue = &[
     ("PermissionsBoundary", "permissions are not checked"),
     ("PropagateTags", "there are no tags"),
     ("ProvisionedConcurrencyConfig", "the runner decides how many processes run"),
-    ("PublishToLatestPublished", "there is one version of the function"),
+    ("PublishToLatestPublished", "the function has only one version"),
     ("RecursiveLoop", "loops are not detected"),
     ("Role", "permissions are not checked"),
     ("RolePath", "permissions are not checked"),
@@ -43,14 +43,14 @@ const NOT_EMULATED: Catalogue = &[
     ("SnapStart", "the function starts as a process"),
     ("SourceKMSKeyArn", "the code is not encrypted"),
     ("Tags", "the function has no tags"),
-    ("TenancyConfig", "all invocations share the processes"),
+    ("TenancyConfig", "all tenants share the function's processes"),
     ("Tracing", "no traces are recorded"),
-    ("VersionDeletionPolicy", "there is one version of the function"),
-    ("VersionDescription", "there is one version of the function"),
+    ("VersionDeletionPolicy", "the function has only one version"),
+    ("VersionDescription", "the function has only one version"),
     ("VpcConfig", "the function uses this machine's network"),
 ];
 
-/// Environment variables that Lambda sets itself, so a template must not set them (AWS Lambda
+/// Environment variables that Lambda sets itself and that a template must not set (AWS Lambda
 /// developer guide, "Reserved environment variables").
 pub const RESERVED_VARIABLES: &[&str] = &[
     "_HANDLER",
@@ -73,7 +73,7 @@ pub const RESERVED_VARIABLES: &[&str] = &[
     "LAMBDA_TASK_ROOT",
 ];
 
-/// Properties of the code and of events, which other modules read.
+/// Properties of the code and of events, which other modules parse.
 const ASKED_FOR_CODE: &[&str] = &[
     "EventInvokeConfig",
     "Events",
@@ -86,7 +86,7 @@ const ASKED_FOR_CODE: &[&str] = &[
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// Lambda's quota for all environment variables of a function together, in bytes.
+/// Lambda's maximum total size of a function's environment variables, in bytes.
 const ENVIRONMENT_BYTES_MAX: usize = 4_096;
 
 /// Lambda's default and maximum number of retries of an asynchronous invocation (AWS Lambda guide,
@@ -102,7 +102,8 @@ const LEVELS: &[(&str, &str)] = &[
     ("FATAL", "FATAL"),
 ];
 
-/// Checks a name: 1 to 64 letters, digits, `-` and `_` (Lambda API reference, `CreateFunction`).
+/// Checks a function name: 1 to 64 letters, digits, `-` and `_` (Lambda API reference,
+/// `CreateFunction`).
 fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
@@ -115,15 +116,15 @@ fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
     );
 }
 
-/// Parses one function. `folder` is the folder of the code if that is not `CodeUri`. Returns `None`
-/// if an error was reported.
+/// Parses one function. `folder` is the folder of the code if it differs from `CodeUri`. Returns
+/// `None` if an error was reported.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
     code: Code,
     folder: Option<String>,
 ) -> Option<Function> {
-    // Other modules have read these properties, so they are not reported as unread.
+    // Other modules have read these properties, so `finish` must not report them as unread.
     for asked in ASKED_FOR_CODE {
         let _ = properties.node(asked);
     }
@@ -165,7 +166,7 @@ pub(crate) fn read(
     })
 }
 
-/// Checks that the architecture is one of the two that Lambda has.
+/// Reports an error if the architecture is not one of Lambda's two architectures.
 fn check_architectures(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("Architectures") else { return };
@@ -186,28 +187,28 @@ fn check_architectures(properties: &Properties<'_, '_>) {
     }
 }
 
-/// Returns the maximum number of retries of a failed asynchronous invocation, such as one by a
-/// schedule.
+/// Returns the maximum number of retries of a failed asynchronous invocation, such as an invocation
+/// by a schedule.
 pub(crate) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
     let Some(config) = properties.mapping("EventInvokeConfig") else {
         return ASYNCHRONOUS_RETRIES;
     };
     let retries = config.unsigned("MaximumRetryAttempts", 0..=ASYNCHRONOUS_RETRIES);
     config.finish(&[
-        ("DestinationConfig", "the result of an invocation by a schedule is only logged"),
-        ("MaximumEventAgeInSeconds", "an invocation by a schedule waits for its retries only"),
+        ("DestinationConfig", "the result of a scheduled invocation is only logged"),
+        ("MaximumEventAgeInSeconds", "only the number of retries limits a scheduled invocation"),
     ]);
     retries.unwrap_or(ASYNCHRONOUS_RETRIES)
 }
 
-/// Returns the folder of the code as in the template; empty if the code is not read from a folder.
+/// Returns the folder of the code as written in the template; empty if the code is not in a folder.
 fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
         let has_other = properties.has("InlineCode") || origin::is_image(properties);
         return Some(if has_other { String::new() } else { origin::DEFAULT_URI.to_owned() });
     };
     match code {
-        // A mapping is a place in S3, which is not read here.
+        // A mapping is a location in S3, which Weir does not read.
         Code::Elsewhere if matches!(node.kind, Kind::Map(_)) => Some(String::new()),
         Code::Elsewhere => match properties.value("CodeUri")?.data {
             Data::Text(text) => Some(text),
@@ -224,7 +225,7 @@ const ARCHITECTURES: &[&str] = &["arm64", "x86_64"];
 /// The names of custom runtimes.
 const PROVIDED: &[&str] = &["provided", "provided.al2", "provided.al2023"];
 
-/// Checks what SAM requires of a function that is not a container image.
+/// Checks SAM's requirements for a function that is not a container image.
 fn check_zip(properties: &Properties<'_, '_>) {
     if !properties.has("Runtime") {
         properties.missing("Runtime", "provided.al2023");
@@ -235,9 +236,7 @@ fn check_zip(properties: &Properties<'_, '_>) {
     {
         properties.resolver.findings.warning(
             at,
-            format!(
-                "the runtime `{runtime}` is not known here, and Lambda rejects unknown runtimes"
-            ),
+            format!("unknown runtime `{runtime}`; Lambda rejects unknown runtimes"),
             "write `provided.al2023`",
         );
     }
@@ -278,7 +277,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
             value::warn_of_stream(table, value.at, findings);
         }
         if let Some(elsewhere) = value.reference() {
-            // With the prefix, the placeholder cannot be mistaken for a real name.
+            // The prefix distinguishes the placeholder from a real name.
             let placeholder = format!("not-emulated:{elsewhere}");
             findings.not_emulated(crate::not_emulated::NotEmulated {
                 resource: properties.resource.to_owned(),
@@ -308,7 +307,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
     environment
 }
 
-/// Warns of an unquoted scalar that SAM converts to a different text.
+/// Warns about an unquoted scalar that SAM converts to a different string.
 fn warn_of_type(properties: &Properties<'_, '_>, node: &Node) {
     let findings = properties.resolver.findings;
     let Some(Some(node)) = properties.resolver.choose(node) else { return };

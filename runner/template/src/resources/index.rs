@@ -12,12 +12,12 @@ use crate::{
     stack::{AttributeDefinition, Billing, Index, IndexKind, Projection},
 };
 
-/// DynamoDB's limit of local indexes of a table.
+/// DynamoDB's maximum number of local indexes per table.
 const LOCAL_MAX: usize = 5;
-/// DynamoDB's default limit of global indexes of a table. The quota can be raised.
+/// DynamoDB's default maximum number of global indexes per table. AWS can raise this quota.
 const GLOBAL_MAX: usize = 20;
-/// Maximum number of HASH attributes, and of RANGE attributes, in the key of a global index (AWS
-/// DynamoDB guide, "Multi-attribute keys").
+/// Maximum number of HASH attributes, and also of RANGE attributes, in the key of a global index
+/// (AWS DynamoDB guide, "Multi-attribute keys").
 const GLOBAL_KEY_ATTRIBUTES_MAX: usize = 4;
 /// Maximum number of `NonKeyAttributes`.
 const NON_KEY_ATTRIBUTES_MAX: usize = 20;
@@ -26,14 +26,14 @@ const NOT_EMULATED: Catalogue = &[
     ("ContributorInsightsSpecification", "no metrics are collected per key"),
     ("OnDemandThroughput", "this throughput limit is not enforced"),
     ("ReadOnDemandThroughputSettings", "this throughput limit is not enforced"),
-    ("ReadProvisionedThroughputSettings", "the index is on-demand here"),
+    ("ReadProvisionedThroughputSettings", "the index is on-demand on this machine"),
     ("WarmThroughput", "the index starts with the default partitions"),
     ("WriteOnDemandThroughputSettings", "this throughput limit is not enforced"),
-    ("WriteProvisionedThroughputSettings", "the index is on-demand here"),
+    ("WriteProvisionedThroughputSettings", "the index is on-demand on this machine"),
 ];
 
-/// Returns the indexes of a table, and true if all are valid. An invalid index is reported and left
-/// out.
+/// Returns the valid indexes of a table, and true if all indexes are valid. Invalid indexes are
+/// reported.
 pub(crate) fn read(
     properties: &Properties<'_, '_>,
     keys: &Keys,
@@ -142,7 +142,7 @@ fn throughput(index: &Properties<'_, '_>, table: Option<Billing>) -> Option<Bill
             if index.has("ProvisionedThroughput") {
                 index.resolver.findings.error(
                     index.key_place("ProvisionedThroughput").unwrap_or(index.at),
-                    "an index of an on-demand table has no ProvisionedThroughput",
+                    "an index of an on-demand table cannot have ProvisionedThroughput",
                     "remove it",
                 );
                 let _ = index.node("ProvisionedThroughput");
@@ -187,7 +187,7 @@ fn projection(index: &Properties<'_, '_>) -> Option<Projection> {
         ),
         (_, false) => findings.error(
             at,
-            format!("NonKeyAttributes belong to INCLUDE, not to {kind}"),
+            format!("NonKeyAttributes need the projection type INCLUDE, not {kind}"),
             "write `ProjectionType: INCLUDE`, or remove NonKeyAttributes",
         ),
         ("ALL", true) => return Some(Projection::All),
@@ -216,9 +216,9 @@ fn non_key_attributes(projection: &Properties<'_, '_>) -> Vec<String> {
     items.into_iter().filter_map(|item| item.text(findings)).collect()
 }
 
-/// Returns the attributes that the table and its indexes use as keys. CreateTable rejects an unused
-/// definition, so an unused definition is an error. The error is not reported if an invalid index was left
-/// out, because that index may use the definition.
+/// Returns the attributes that the table and its indexes use as keys. Reports an unused definition
+/// as an error, because CreateTable rejects it. If an index was invalid, nothing is reported,
+/// because that index may use the definition.
 pub(crate) fn used_definitions(
     properties: &Properties<'_, '_>,
     keys: &Keys,

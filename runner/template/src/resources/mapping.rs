@@ -1,5 +1,5 @@
-//! Parses event source mappings: `DynamoDB` events of a function and
-//! `AWS::Lambda::EventSourceMapping`. Filters are compiled only to check them.
+//! Parses event source mappings: `DynamoDB` events of a function, and
+//! `AWS::Lambda::EventSourceMapping`. Filters are compiled only to find errors.
 
 use std::time::Duration;
 
@@ -30,40 +30,41 @@ pub(crate) struct Link<'a> {
     pub(crate) logical_id: String,
     /// The logical id of the function.
     pub(crate) function: &'a str,
-    /// The version or alias of the function, if one is named.
+    /// The version or alias of the function; `None` if the mapping does not specify one.
     pub(crate) qualifier: Option<String>,
-    /// The property with the stream: `Stream` in SAM, `EventSourceArn` in CloudFormation.
+    /// The name of the property that contains the stream: `Stream` in SAM, `EventSourceArn` in
+    /// CloudFormation.
     pub(crate) source_property: &'static str,
     pub(crate) at: crate::diagnostic::Span,
 }
 
-/// Lambda's default limit of filters for each mapping (AWS Lambda guide, "Control which events
-/// Lambda sends to your function"). The quota can be raised.
+/// Lambda's default maximum number of filters per mapping (AWS Lambda guide, "Control which events
+/// Lambda sends to your function"). AWS can raise this quota.
 const PATTERNS_BY_DEFAULT: usize = 5;
 
 /// The reason why a stream outside of the template is not read.
 const NOT_IN_TEMPLATE: &str = "a stream of a table outside of this template is not polled";
 
-/// The source of a mapping.
+/// The source of a mapping's records.
 enum Source {
     Known(StreamSource),
-    /// A source that is not emulated, with the reason. It is listed as not emulated, and it may be
-    /// something other than a stream.
+    /// A source that is not emulated, with the reason. The source may not be a stream. It is listed
+    /// as not emulated.
     Elsewhere(String),
     /// A source that is not a stream. It is listed as not emulated.
     NoStream,
-    /// An error was reported.
+    /// An invalid source, which was already reported.
     Wrong,
 }
 
-/// Parses one mapping into the stack, unless it has an error. A mapping whose source is not
-/// emulated does not run.
+/// Parses one mapping and adds it to the stack. A mapping with an error is reported instead. A
+/// mapping whose source is not emulated does not run.
 pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut Stack) {
     let is_event = link.source_property == "Stream";
     let stream = match stream(properties, link.source_property, &stack.tables) {
         Source::NoStream if !is_event => return,
-        // A source that is known only on AWS may not be a stream. Only a mapping of a stream has a
-        // starting position, and further requirements apply only to such a mapping.
+        // Only a mapping of a stream has a starting position. Without it, the source is not a
+        // stream, and the further requirements do not apply.
         Source::Elsewhere(_) if !is_event && !properties.has("StartingPosition") => return,
         Source::Elsewhere(reason) => {
             not_run(properties, &link, reason, &help_of_stream(&link), stack);
@@ -78,13 +79,14 @@ pub(crate) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
     if let Some(StreamSource::Arn(_)) = &stream {
         not_run(properties, &link, NOT_IN_TEMPLATE.to_owned(), &help_of_stream(&link), stack);
     } else if let Some(reason) = unknown_filter(properties) {
-        // Without its filter, the function would receive unwanted records.
+        // The mapping cannot run without its filter, because the function would receive unwanted
+        // records.
         not_run(properties, &link, reason, "write the pattern itself", stack);
     }
     stack.mappings.extend(settings(properties, link, stream, &stack.tables));
 }
 
-/// Returns advice on how to give a mapping a stream that is read here.
+/// Returns advice on how to give the mapping a stream of this template.
 fn help_of_stream(link: &Link<'_>) -> String {
     format!(
         "give `{}` the stream of a table of this template, such as `!GetAtt Table.StreamArn`",
@@ -92,7 +94,7 @@ fn help_of_stream(link: &Link<'_>) -> String {
     )
 }
 
-/// Returns why the filters of a mapping are unknown here; `None` if they are known.
+/// Returns the reason why the filters of a mapping are unknown; `None` if they are known.
 fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
     let unknown = || "`FilterCriteria` is known only on AWS".to_owned();
     if !properties.has("FilterCriteria") || properties.node("FilterCriteria").is_none() {
@@ -105,15 +107,15 @@ fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
     }
     let patterns = criteria.mappings("Filters");
     let reference = patterns.iter().find_map(|filter| {
-        // A pattern of a wrong type was already reported.
+        // A pattern with a wrong type was already reported.
         let node = filter.node("Pattern")?;
         matches!(node.kind, Kind::Text(_) | Kind::Call(..)).then(|| filter.unknown("Pattern"))?
     })?;
-    Some(format!("a pattern of its filter is `{}`, which is not known here", reference.value))
+    Some(format!("a pattern of its filter is `{}`, whose value is unknown", reference.value))
 }
 
-/// Records a mapping that does not run here. Warns of it if its function runs and the mapping is
-/// enabled.
+/// Records a mapping that does not run on this machine. Warns if the mapping is enabled and its
+/// function runs.
 fn not_run(
     properties: &Properties<'_, '_>,
     link: &Link<'_>,
@@ -126,9 +128,10 @@ fn not_run(
     // A disabled mapping does not run on AWS either.
     let is_disabled = properties.boolean("Enabled") == Some(false);
     if !is_disabled && !stack.not_run.iter().any(is_absent) {
-        let message = format!("`{function}` is not invoked by `{logical_id}` here: {reason}");
+        let message =
+            format!("`{logical_id}` does not invoke `{function}` on this machine: {reason}");
         let help = format!(
-            "{help}; accept `not-run-here` on `{}` if it is for AWS only",
+            "{help}; accept `not-run-here` on `{}` if it is meant only for AWS",
             properties.resource
         );
         lint::warn(properties, lint::NOT_RUN_HERE, *at, message, help);
@@ -184,9 +187,9 @@ fn settings(
         starting_position: starting_position?,
         batch_size,
         batching_window: Duration::from_secs(u64::from(window)),
-        // -1 is outside of u32 and becomes `None`. Both mean no limit.
+        // -1 is not a valid u32 and becomes `None`. Both -1 and `None` mean no limit.
         retry_attempts_max: retries.and_then(|number| u32::try_from(number.value).ok()),
-        // -1 becomes `None` here too.
+        // -1 is not a valid u64 and becomes `None`.
         record_age_max: age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_secs),
         bisect_batch_on_function_error: bisect,
         parallelization_factor: factor,
@@ -213,9 +216,11 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
         Data::Stream(table) => {
             let found = tables.iter().find(|found| found.logical_id == table);
             if found.is_none() && !findings.has_errors() {
-                return Source::Elsewhere(format!("the table `{table}` is not created here"));
+                return Source::Elsewhere(format!(
+                    "the table `{table}` is not created on this machine"
+                ));
             }
-            // If there are errors, the table may be missing because it is invalid.
+            // After an error, the table may be missing because it is invalid.
             if !findings.has_errors() && found.is_some_and(|found| found.stream.is_none()) {
                 findings.error(
                     at,
@@ -240,7 +245,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
     }
 }
 
-/// Parses the ARN of a stream. The stream may belong to a table of this template.
+/// Parses the ARN of a stream. The stream may belong to a table in this template.
 fn stream_of_arn(
     properties: &Properties<'_, '_>,
     name: &'static str,
@@ -290,8 +295,8 @@ fn stream_of_arn(
     Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 
-/// Parses a maximum record age: -1 (no limit), or 60 s to 7 days, in seconds. Returns `None` if it
-/// is absent or invalid.
+/// Parses a maximum record age in seconds: -1 (no limit), or 60 to 604,800 (7 days). Returns `None`
+/// if the age is absent or invalid.
 fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     let PlacedValue { value, at } =
         properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
@@ -306,7 +311,7 @@ fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     Some(value)
 }
 
-/// Properties of an event whose values must be numbers or booleans. SAM rejects texts.
+/// Properties of an event whose values must be numbers or booleans. SAM rejects strings.
 const TYPED: &[(&str, &str)] = &[
     ("BatchSize", "a number"),
     ("BisectBatchOnFunctionError", "true or false"),
@@ -318,8 +323,8 @@ const TYPED: &[(&str, &str)] = &[
     ("TumblingWindowInSeconds", "a number"),
 ];
 
-/// Reports a number or boolean in quotes in the properties of an event. SAM rejects such a value, because it
-/// is a text.
+/// Reports numbers or booleans in quotes in the properties of an event. SAM rejects them, because
+/// they are strings.
 fn check_types(properties: &Properties<'_, '_>) {
     let findings = properties.resolver.findings;
     for (name, wanted) in TYPED {
@@ -333,7 +338,7 @@ fn check_types(properties: &Properties<'_, '_>) {
         if is_right && findings.is_quoted(node.at) {
             findings.error(
                 node.at,
-                format!("SAM requires {wanted} for `{name}`, and this is a text"),
+                format!("SAM requires {wanted} for `{name}`, but this value is a string"),
                 format!("write `{name}: {text}` without quotes"),
             );
         }
@@ -357,15 +362,17 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
         properties.missing("StartingPosition", "TRIM_HORIZON");
         return None;
     }
-    // If only AWS knows the position, this uses the position that misses no record.
+    // If the position is known only on AWS, `TRIM_HORIZON` is used, because it misses no record.
     if properties.unknown("StartingPosition").is_some() {
         let _ = properties.text("StartingPosition");
         return Some(StartingPosition::TrimHorizon);
     }
     let position = properties.text("StartingPosition")?;
     if properties.has("StartingPositionTimestamp") {
-        properties
-            .not_emulated("StartingPositionTimestamp", "DynamoDB streams have no such position");
+        properties.not_emulated(
+            "StartingPositionTimestamp",
+            "a DynamoDB stream cannot be read from a timestamp",
+        );
         let _ = properties.node("StartingPositionTimestamp");
     }
     match position.value.as_str() {
@@ -402,8 +409,8 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         {
             findings.error(
                 node.at,
-                "a pattern is JSON text, and this is a mapping",
-                format!("write it as JSON text, such as `Pattern: {example}`"),
+                "a pattern must be a JSON string, but this value is a mapping",
+                format!("write it as a JSON string, such as `Pattern: {example}`"),
             );
         } else if let Some(pattern) = filter.required_text("Pattern", example) {
             match FilterCriteria::compile(&[&pattern.value]) {
@@ -428,11 +435,11 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
             "filter-quota",
             criteria.at,
             format!(
-                "this mapping has {} filters, and the quota is {PATTERNS_BY_DEFAULT} unless AWS raised it",
+                "this mapping has {} filters, but the quota is {PATTERNS_BY_DEFAULT} unless AWS raised it",
                 patterns.len()
             ),
             format!(
-                "join some of them in one pattern, or ask AWS for up to {PATTERNS_MAX} and accept `filter-quota`"
+                "merge some of them into one pattern, or ask AWS for up to {PATTERNS_MAX} and accept `filter-quota`"
             ),
         );
     }
@@ -440,13 +447,13 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         findings.error(
             criteria.at,
             format!("this mapping has {} filters", patterns.len()),
-            format!("Lambda allows at most {PATTERNS_MAX}; join some of them in one pattern"),
+            format!("Lambda allows at most {PATTERNS_MAX}; merge some of them into one pattern"),
         );
     }
     patterns
 }
 
-/// Returns true if the function reports single records. Lambda has no other response type.
+/// Returns true if the function reports failed records. This is Lambda's only response type.
 fn response_types(properties: &Properties<'_, '_>) -> bool {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("FunctionResponseTypes") else {
@@ -454,7 +461,7 @@ fn response_types(properties: &Properties<'_, '_>) -> bool {
             properties,
             "whole-batch",
             properties.at,
-            "without ReportBatchItemFailures one failing record makes its whole batch fail and be retried",
+            "without ReportBatchItemFailures, one failing record causes a retry of the entire batch",
             "write `FunctionResponseTypes: [ReportBatchItemFailures]`, and return the records to retry",
         );
         return false;

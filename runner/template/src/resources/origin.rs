@@ -1,37 +1,38 @@
-//! The location of a function's code, and SAM's build method for it. This module checks whether the folder of
-//! `sam build` exists, and reads no code.
+//! The location of a function's code, and SAM's build method for the code. This module checks if
+//! the folder of `sam build` exists, but does not read code.
 
 use crate::{
     declarations::resource::Resource, diagnostic::Span, evaluation::properties::Properties,
     evaluation::value::Data, stack::Code, syntax::node::Kind,
 };
 
-/// The folder with the results of `sam build`, next to the template. It has one folder for each
+/// The folder next to the template with the results of `sam build`. It contains one folder for each
 /// function and layer.
 pub(crate) const BUILD_FOLDER: &str = ".aws-sam/build";
 
 /// SAM's default for the folder of a function's code.
 pub(crate) const DEFAULT_URI: &str = ".";
 
-/// Whether a function runs here, and with which code.
+/// The result of the search for a function's code.
 pub(crate) enum Found {
-    /// The function runs here.
+    /// The function runs on this machine.
     Here {
         /// The program.
         code: Code,
-        /// The folder of the code, relative to the template's folder, if it is not `CodeUri`.
+        /// The folder of the code, relative to the template's folder; `None` if it is the folder in
+        /// `CodeUri`.
         folder: Option<String>,
     },
-    /// The function does not run here.
+    /// The function does not run on this machine.
     NotHere(NotRunHere),
 }
 
-/// The reason why a function does not run here.
+/// The reason why a function does not run on this machine.
 pub(crate) struct NotRunHere {
-    /// The place of the setting that keeps the function from running here.
+    /// The place of the setting that prevents the function from running on this machine.
     pub(crate) at: Span,
     pub(crate) reason: String,
-    /// What to write instead, if the function would not run on AWS either.
+    /// Advice on what to write instead; only if the function would not run on AWS either.
     pub(crate) help: Option<String>,
 }
 
@@ -39,9 +40,9 @@ pub(crate) struct NotRunHere {
 pub(crate) enum Uri {
     /// A folder, relative to the template's folder.
     Folder(String),
-    /// A location that is not read, and why: in S3, or known only on AWS.
+    /// A location that is not read, with the reason: it is in S3, or known only on AWS.
     NotRead(Span, &'static str),
-    /// The template does not name the location, or an error was reported.
+    /// The template does not specify the location, or an error was reported.
     Unknown,
 }
 
@@ -65,13 +66,14 @@ pub(crate) fn uri(properties: &Properties<'_, '_>) -> Uri {
     }
 }
 
-/// Returns SAM's build method for the function, with its place.
+/// Returns SAM's build method for the function, with its place; `None` if the template does not
+/// specify one.
 pub(crate) fn method<'t>(resource: &Resource<'t>) -> Option<(Span, &'t str)> {
     let node = resource.node.get("Metadata")?.get("BuildMethod")?;
     Some((node.at, node.as_text()?))
 }
 
-/// Returns the runtime, with its place.
+/// Returns the function's runtime, with its place.
 pub(crate) fn runtime(properties: &Properties<'_, '_>) -> Option<(Span, String)> {
     let value = properties.value("Runtime")?;
     if let Data::Text(text) = value.data { Some((value.at, text)) } else { None }
@@ -86,8 +88,8 @@ pub(crate) fn is_image(properties: &Properties<'_, '_>) -> bool {
     is_said || properties.has("ImageUri") || properties.has("ImageConfig")
 }
 
-/// Returns the folder that `sam build` made for a resource, relative to the template's folder;
-/// `None` if there is none.
+/// Returns the folder that `sam build` created for a resource, relative to the template's folder;
+/// `None` if it does not exist.
 pub(crate) fn built(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
     let root = properties.resolver.context.folder.as_ref()?;
     let folder = format!("{BUILD_FOLDER}/{id}");

@@ -1,5 +1,5 @@
-//! The binaries of a Cargo package. They are found in `Cargo.toml` and by the places of sources, as
-//! cargo does it. A template can therefore be checked without cargo.
+//! Finds the binaries of a Cargo package from `Cargo.toml` and the locations of source files, by
+//! the same rules as cargo. A template can therefore be checked without cargo.
 
 use std::{
     collections::BTreeSet,
@@ -9,12 +9,13 @@ use std::{
 
 use toml_edit::{Document, Item, Table, TableLike};
 
-/// The binaries that a build in one folder can create.
+/// The binaries that a build in a folder can create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Binaries {
-    /// The package's own binaries. If there is no package, the binaries of the workspace's members.
+    /// The binaries of the package in this folder. If this folder has no package, the binaries of
+    /// the workspace's members.
     pub(crate) own: BTreeSet<String>,
-    /// The binaries of the members, if this folder is the root of a workspace.
+    /// The binaries of the workspace's members, if this folder is the root of a workspace.
     pub(crate) of_members: BTreeSet<String>,
 }
 
@@ -24,12 +25,12 @@ impl Binaries {
     }
 }
 
-/// Returns true if there is a package or a workspace in the folder.
+/// Returns true if the folder contains a package or a workspace.
 pub(crate) fn is_there(folder: &Path) -> bool {
     folder.join("Cargo.toml").is_file()
 }
 
-/// Returns the binaries of the package in the folder; `None` if only cargo can find them.
+/// Returns the binaries of the package in the folder; `None` if only cargo can determine them.
 pub(crate) fn binaries(folder: &Path) -> Option<Binaries> {
     let manifest = manifest(folder)?;
     let own = own(&manifest, folder)?;
@@ -46,8 +47,8 @@ fn manifest(folder: &Path) -> Option<Table> {
     Some(Document::parse(text).ok()?.into_mut().as_table().clone())
 }
 
-/// Returns the binaries that the manifest lists, and the binaries that cargo finds by the places of
-/// their sources.
+/// Returns the binaries that the manifest lists, and the binaries that cargo discovers
+/// automatically from source files.
 fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     let Some(package) = manifest.get("package") else { return Some(BTreeSet::new()) };
     let name = package.get("name").and_then(Item::as_str)?;
@@ -63,8 +64,8 @@ fn own(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
         found.retain(|(other, source)| other != name && Some(source) != path.as_ref());
         own.insert(name.to_owned());
     }
-    // In edition 2015, which is the default, a manifest that lists binaries disables the automatic
-    // search.
+    // In edition 2015, the default edition, a manifest that lists binaries disables automatic
+    // discovery.
     let is_old = match package.get("edition") {
         Some(edition) => edition.as_str() == Some("2015"),
         None => true,
@@ -79,8 +80,8 @@ fn names(found: &[(String, PathBuf)]) -> BTreeSet<String> {
     found.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Returns the binaries of `src/main.rs`, `src/bin/NAME.rs` and `src/bin/NAME/main.rs`, each with
-/// its name and source.
+/// Returns the binaries that cargo discovers, with their source files: `src/main.rs`,
+/// `src/bin/NAME.rs` and `src/bin/NAME/main.rs`.
 fn found(package: &str, folder: &Path) -> Vec<(String, PathBuf)> {
     let main = folder.join("src").join("main.rs");
     let mut found = Vec::new();
@@ -98,8 +99,8 @@ fn found(package: &str, folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Returns the binaries of a workspace's members. In the patterns of members, only a whole `*` is
-/// supported.
+/// Returns the binaries of a workspace's members. In a pattern of `members`, only a complete path
+/// component `*` is supported.
 fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     let list = |name: &str| match manifest.get("workspace").and_then(|it| it.get(name)) {
         Some(list) => {
@@ -122,8 +123,8 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
             members.extend(fs::canonicalize(&member));
         }
     }
-    // Path dependencies within the workspace's folder are members too, also transitively. If there is a
-    // path dependency that `members` does not list, only cargo can find all members.
+    // Direct and transitive path dependencies within the workspace's folder are also members. If
+    // `members` does not list one of them, only cargo can find all members.
     let root = fs::canonicalize(folder).ok()?;
     let excluded: Vec<PathBuf> = excluded.iter().flat_map(fs::canonicalize).collect();
     let is_unlisted = |path: &PathBuf| {
@@ -135,7 +136,7 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     if named.iter().any(is_unlisted) { None } else { Some(binaries) }
 }
 
-/// Returns the folders of a manifest's path dependencies.
+/// Returns the folders of all path dependencies in a manifest.
 fn paths(manifest: &dyn TableLike, folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, item) in manifest.iter() {
@@ -172,7 +173,8 @@ fn folders(root: &Path, pattern: &str) -> Option<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// Returns a folder with these files. Files that do not end with `.toml` are sources.
+    /// Creates a folder with these files. A file whose name does not end with `.toml` is a source
+    /// file.
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

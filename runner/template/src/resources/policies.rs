@@ -1,6 +1,7 @@
-//! Checks SAM's policy templates in a function's `Policies`. `grants` reads what they allow.
+//! Checks SAM's policy templates in a function's `Policies`. `grants` determines the permissions
+//! that they give.
 //!
-//! Names and parameters: AWS SAM guide, "Policy template table".
+//! Source of the names and parameters: AWS SAM guide, "Policy template table".
 
 use crate::{
     diagnostic::{listed, similar},
@@ -93,7 +94,7 @@ const TEMPLATES: &[(&str, &[&str])] = &[
     ("VPCAccessPolicy", &[]),
 ];
 
-/// The key that distinguishes a policy document from a policy template.
+/// The key that marks a policy as a policy document instead of a policy template.
 const POLICY_DOCUMENT: &str = "Statement";
 
 /// Checks the policies of a function.
@@ -115,7 +116,7 @@ pub(crate) fn check(properties: &Properties<'_, '_>) {
             _ if properties.has("Role") => {}
             [_, second, ..] => properties.resolver.findings.error(
                 second.key_at,
-                "a policy of several keys is neither a document nor a policy template",
+                "a policy with several keys is neither a document nor a policy template",
                 "write one policy template in each entry of the list",
             ),
             [] => {}
@@ -152,8 +153,8 @@ fn check_template(properties: &Properties<'_, '_>, template: &crate::syntax::nod
     }
 }
 
-/// Checks the properties that SAM allows together with `TenancyConfig`. This setting runs a
-/// function separately for each tenant.
+/// Checks which properties a function with `TenancyConfig` has, because SAM does not allow all of
+/// them. `TenancyConfig` isolates the function's tenants.
 pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
     let Some(at) =
         properties.key_place("TenancyConfig").filter(|_| properties.has("TenancyConfig"))
@@ -174,9 +175,9 @@ pub(crate) fn check_tenancy(properties: &Properties<'_, '_>) {
         if !matches!(kind, "Api" | "HttpApi") {
             findings.error(
                 event.key_at,
-                format!("a function with `TenancyConfig` does not support event of type `{kind}`"),
-                "write the event at a function without `TenancyConfig`; `Api` and `HttpApi` alone \
-                 may stay",
+                format!("a function with `TenancyConfig` does not support events of type `{kind}`"),
+                "move the event to a function without `TenancyConfig`; only `Api` and `HttpApi` \
+                 events are allowed",
             );
         }
     }

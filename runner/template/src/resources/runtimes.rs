@@ -1,4 +1,4 @@
-//! Runtimes for which Lambda no longer creates functions.
+//! Runtimes for which Lambda rejects new functions.
 //!
 //! Source: AWS Lambda guide, "Lambda runtimes", deprecated runtimes, as of November 2026.
 
@@ -6,7 +6,8 @@ use crate::{
     declarations::resource::Resource, evaluation::resolver::Resolver, evaluation::value::Data,
 };
 
-/// The runtimes, the day from which Lambda creates no function for them, and their successors.
+/// The runtimes, the date since which Lambda rejects new functions, and the successors of the
+/// runtimes.
 const BLOCKED: &[(&str, &str, &str)] = &[
     ("dotnetcore1.0", "2019-06-30", "dotnet10"),
     ("dotnetcore2.0", "2019-04-30", "dotnet10"),
@@ -30,7 +31,7 @@ const BLOCKED: &[(&str, &str, &str)] = &[
     ("ruby2.7", "2024-01-09", "ruby4.0"),
 ];
 
-/// Reports a runtime that Lambda would reject.
+/// Reports a deprecated runtime for which Lambda rejects new functions.
 pub(crate) fn check(resolver: &Resolver<'_>, function: &Resource<'_>) {
     if !matches!(function.type_name, "AWS::Serverless::Function" | "AWS::Lambda::Function") {
         return;
@@ -42,7 +43,7 @@ pub(crate) fn check(resolver: &Resolver<'_>, function: &Resource<'_>) {
     if let Some((_, since, successor)) = BLOCKED.iter().find(|(name, ..)| *name == runtime) {
         resolver.findings.error(
             node.at,
-            format!("Lambda has created no function with the runtime `{runtime}` since {since}"),
+            format!("Lambda has rejected new functions with the runtime `{runtime}` since {since}"),
             format!("write `{successor}`"),
         );
     }

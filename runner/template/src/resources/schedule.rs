@@ -1,5 +1,5 @@
 //! Parses schedules: the events `Schedule` and `ScheduleV2` of a function. `schedule_expression`
-//! computes when they are due.
+//! computes the times of the schedules.
 
 use crate::{
     diagnostic::Span,

@@ -1,5 +1,5 @@
-//! Handlers in Python and Node: the folder of their code, and their layers. This module only checks whether
-//! files exist; it starts and installs nothing.
+//! Handlers in Python and Node: the folder of their code, and their layers. This module only checks
+//! if files exist. It does not start programs or install packages.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::{
     stack::{Code, Language, Layer, Script},
 };
 
-/// Returns the language of a runtime and the version in its name: `python3.13` is Python `3.13`.
+/// Returns the language and the version of a runtime. For example, `python3.13` is Python `3.13`.
 pub(crate) fn language(runtime: &str) -> Option<(Language, &str)> {
     let is_version = |text: &str| {
         !text.is_empty() && text.chars().all(|letter| letter.is_ascii_digit() || letter == '.')
@@ -52,7 +52,7 @@ pub(crate) fn find(
         Uri::NotRead(at, reason) => return not_here(*at, *reason, None),
         Uri::Unknown => return None,
     };
-    // Without the template's folder, files cannot be checked.
+    // Without the template's folder, the existence of files cannot be checked.
     let Some(root) = &properties.resolver.context.folder else { return script(folder.clone()) };
     let is_built_otherwise = method.is_some_and(|(_, method)| language_of(method).is_none());
     let at = properties.key_place("CodeUri").unwrap_or(resource.at);
@@ -88,7 +88,7 @@ pub(crate) fn find(
     if let Some(built) = build_folder.filter(|built| has_handler(built)) {
         return script(built);
     }
-    // The handler's module may be in a layer.
+    // The module with the handler may be in a layer.
     if properties.has("Layers") {
         return script(folder.clone());
     }
@@ -101,8 +101,9 @@ fn not_here(at: Span, reason: impl Into<String>, help: Option<String>) -> Option
     Some(Found::NotHere(NotRunHere { at, reason: reason.into(), help }))
 }
 
-/// Returns the language of a build method that SAM names like a runtime. Such a build copies the
-/// sources unchanged and adds their dependencies, so the code also runs from its source folder.
+/// Returns the language of a build method that has the name of a runtime. Such a build copies the
+/// sources unchanged and adds their dependencies. The code therefore also runs from its source
+/// folder.
 fn language_of(method: &str) -> Option<Language> {
     language(method).map(|(language, _)| language)
 }
@@ -112,10 +113,10 @@ fn handler(properties: &Properties<'_, '_>) -> Option<String> {
     Some(handler)
 }
 
-/// Warns if the sources are newer than the build.
+/// Warns if a source file is newer than the build.
 fn warn_of_old_build(properties: &Properties<'_, '_>, at: Span, folder: &Path) {
     let Some(root) = &properties.resolver.context.folder else { return };
-    // `sam build` writes this file last. The files that it copies keep their times, so they do not
+    // `sam build` writes this file last. Copied files keep their modification times, so they do not
     // show the time of the build.
     let end = root.join(BUILD_FOLDER).join("template.yaml");
     let built = end.metadata().and_then(|found| found.modified()).ok();
@@ -130,12 +131,12 @@ fn warn_of_old_build(properties: &Properties<'_, '_>, at: Span, folder: &Path) {
     }
 }
 
-/// Returns the file of a handler such as `src/app.handler`, if it exists.
+/// Returns the existing file of a handler such as `src/app.handler`; `None` if no such file exists.
 fn handler_file(folder: &Path, language: Language, handler: &str) -> Option<PathBuf> {
     candidates(language, handler).into_iter().map(|name| folder.join(name)).find(|it| it.is_file())
 }
 
-/// Returns the files that a handler may be in, relative to the code's folder.
+/// Returns the possible files of a handler, relative to the code's folder.
 fn candidates(language: Language, handler: &str) -> Vec<String> {
     match language {
         Language::Python => {
@@ -155,12 +156,12 @@ fn candidates(language: Language, handler: &str) -> Vec<String> {
     }
 }
 
-/// Returns what a folder lacks in which a handler is expected, and advice.
+/// Returns what is missing in the code folder of a handler, and advice.
 fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, String) {
     let folder = root.join(uri);
     if folder.is_file() {
         let help = "write the path of the code's folder, relative to the template".to_owned();
-        return (format!("`{uri}` is a file, and no archive is unpacked"), help);
+        return (format!("`{uri}` is a file, and archives are not unpacked"), help);
     }
     if !folder.is_dir() {
         let help = "set CodeUri to the path of the code's folder, relative to the template, or run `sam build` if a build creates the folder";
@@ -185,12 +186,12 @@ fn lacks(root: &Path, uri: &str, language: Language, handler: &str) -> (String, 
         return (reason, help.to_owned());
     }
     let help = format!(
-        "write `Handler: FILE.FUNCTION` and the folder of FILE as CodeUri: `{handler}` is in `{wanted}`"
+        "set Handler to `FILE.FUNCTION` and CodeUri to the folder of FILE; `{handler}` is expected in `{wanted}`"
     );
     (format!("`{}`, the file of the handler `{handler}`, does not exist", place(&wanted)), help)
 }
 
-/// Returns the layers of a function: folders of this template, and layers on AWS.
+/// Returns the layers of a function: folders from this template, and layers that exist only on AWS.
 fn layers(properties: &Properties<'_, '_>) -> Vec<Layer> {
     let Some(value) = properties.value("Layers") else { return Vec::new() };
     let Data::List(items) = value.data else { return Vec::new() };
@@ -218,7 +219,8 @@ fn layer(properties: &Properties<'_, '_>, item: Value) -> Option<Layer> {
     Some(Layer::OnAws(reference))
 }
 
-/// Returns the folder of a layer that the template describes, relative to the template's folder.
+/// Returns the folder of a layer that is a resource of this template, relative to the template's
+/// folder.
 fn layer_folder(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
     let resource = properties.resolver.resource(id)?;
     let content = match resource.type_name {
@@ -227,13 +229,13 @@ fn layer_folder(properties: &Properties<'_, '_>, id: &str) -> Option<String> {
         _ => return None,
     };
     let node = properties.resolver.choose(resource.properties.get(content)?)??;
-    // A mapping is a place in S3: a bucket and a key.
+    // A mapping is a location in S3, with a bucket and a key.
     if matches!(node.kind, Kind::Map(_)) {
         return None;
     }
     let content = properties.resolver.resolve(node)?;
     let Data::Text(folder) = content.data else { return None };
-    // SAM builds a layer only if the template has a build method for it.
+    // SAM builds a layer only if the layer has a build method.
     let built = method(resource).and_then(|_| built(properties, id));
     built.or(Some(folder).filter(|folder| !folder.starts_with("s3://")))
 }
@@ -246,11 +248,11 @@ mod tests {
     use super::*;
     use crate::{Context, Stack, read};
 
-    /// Returns the stack of a template with a function `F`, which has these properties, among these
-    /// files.
+    /// Returns the stack of a template whose folder contains these files. The template has a
+    /// function `F` with these properties.
     fn stack(files: &[&str], metadata: &str, properties: &str) -> Stack {
         let folder = tempfile::tempdir().unwrap();
-        // Each file is newer than the previous one.
+        // Each file is newer than the previous file in the list.
         for (index, file) in (1..).zip(files) {
             let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -274,7 +276,7 @@ mod tests {
         let node = "Runtime: nodejs22.x, CodeUri: code, Handler: ";
         let esbuild = "    Metadata: {BuildMethod: esbuild}\n";
         let built = ".aws-sam/build/F";
-        /// Files, more of the resource, properties, and the folder or the message.
+        /// Files, further attributes, properties, and the expected folder or message.
         type Case<'c> = (&'c [&'c str], &'c str, &'c str, Result<&'c str, &'c str>);
         let cases: &[Case<'_>] = &[
             (&["code/app.py"], "", &format!("{python}app.run"), Ok("code")),

@@ -1,4 +1,4 @@
-//! The source files of a code folder, without the files that tools add.
+//! The source files of a code folder, without files that tools generate.
 //!
 //! This module reads names, sizes and times, but no contents.
 
@@ -6,7 +6,7 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Folders that tools create: dependencies, builds, caches, and the data of `weir up`.
+/// Folders that tools create: dependencies, build results, caches, and the data of `weir up`.
 const IGNORED: &[&str] = &[
     ".aws-sam",
     ".git",
@@ -19,28 +19,28 @@ const IGNORED: &[&str] = &[
     "venv",
 ];
 
-/// Extensions of files that a handler runs or reads at its start. Logs, archives and data are left
-/// out: if a handler writes such a file next to its code, the handler must not be restarted.
+/// Extensions of files that a handler executes or reads at its start. Logs, archives and data files
+/// are not included: a handler that writes such a file next to its code must not be restarted.
 const ENDINGS: &[&str] = &[
     "cjs", "graphql", "html", "ini", "js", "json", "mjs", "node", "py", "so", "sql", "toml", "ts",
     "wasm", "xml", "yaml", "yml",
 ];
 
-/// The maximum number of files, and the maximum depth of folders. A handler's own sources are a few
-/// hundred files, and each invocation checks them all.
+/// Maximum number of source files, and maximum depth of folders. The limits are needed because
+/// every invocation checks all files. A typical handler has a few hundred source files.
 const FILES_MAX: usize = 5_000;
 const DEPTH_MAX: usize = 16;
 
 /// A source file with its metadata.
 #[derive(Debug)]
 pub struct Source {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its size and times.
+    /// The file's size and times.
     pub metadata: Metadata,
 }
 
-/// Returns the source files below a folder in the order of their names: at most 5,000 files, from at
+/// Returns the source files below a folder, ordered by name. There are at most 5,000 files from at
 /// most 16 levels of folders. Symbolic links to folders are not followed, because they may form a
 /// cycle.
 #[must_use]

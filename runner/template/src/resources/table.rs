@@ -59,7 +59,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
             stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
-            // If only AWS knows the view type, this uses the widest view type.
+            // If the view type is known only on AWS, the view type with both images is used.
             let PlacedValue { at, .. } = stream.unknown("StreamViewType")?;
             Some(PlacedValue { value: StreamViewType::NewAndOldImages, at })
         });
@@ -88,7 +88,7 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     {
         findings.error(
             properties.key_place("TimeToLiveSpecification").unwrap_or(resource.at),
-            format!("the TTL attribute `{attribute}` is a key that is not a number"),
+            format!("the TTL attribute `{attribute}` is a key attribute that is not a number"),
             "name a number attribute with seconds since 1970",
         );
     }
@@ -108,7 +108,8 @@ pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     })
 }
 
-/// Returns the physical name: 3 to 255 letters, digits, `_`, `-` and `.`, as CreateTable requires.
+/// Returns the table's physical name: 3 to 255 letters, digits, `_`, `-` and `.`, as required by
+/// CreateTable.
 fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<String> {
     let at = properties.node("TableName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at)?;
@@ -126,7 +127,7 @@ fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Stri
 type KeysAndIndexes = (Option<Keys>, Vec<Index>, Vec<AttributeDefinition>, Option<Billing>);
 
 /// Parses the parts of a table that depend on each other. The keys of the table and its indexes
-/// determine the attributes that must be defined. An index has the billing mode of its table.
+/// determine the required attribute definitions. An index has the billing mode of its table.
 fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> KeysAndIndexes {
     let definitions = definitions(properties);
     let keys = key_schema(properties, &definitions, 1).and_then(|mut key| {
@@ -137,8 +138,8 @@ fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> Keys
         _ => billing(properties),
     };
     let Some(found) = &keys else {
-        // An index cannot be checked without the table's key, whose error was reported. This read
-        // marks the indexes as known.
+        // The key has an error, so the indexes cannot be checked. This call marks the property as
+        // read, so that it is not reported as unknown.
         let _ = properties.node("GlobalSecondaryIndexes");
         let _ = properties.node("LocalSecondaryIndexes");
         return (keys, Vec::new(), Vec::new(), billing);
@@ -172,7 +173,7 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<PlacedValue<AttributeDefi
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
     let on_demand = match properties.has("BillingMode") {
-        // If only AWS knows the mode, this uses the mode that needs no throughput.
+        // If the mode is known only on AWS, on-demand is used, because it needs no throughput.
         true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
         false => false,
     };
@@ -180,7 +181,7 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
         if properties.has("ProvisionedThroughput") {
             properties.resolver.findings.error(
                 properties.key_place("ProvisionedThroughput").unwrap_or(properties.at),
-                "an on-demand table has no ProvisionedThroughput",
+                "an on-demand table cannot have ProvisionedThroughput",
                 "remove it, or write `BillingMode: PROVISIONED`",
             );
         }
@@ -189,7 +190,7 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     if !properties.has("ProvisionedThroughput") {
         properties.resolver.findings.error(
             properties.at,
-            "the table has no throughput",
+            "the table has neither provisioned throughput nor on-demand billing",
             "write `BillingMode: PAY_PER_REQUEST`, or `ProvisionedThroughput:`",
         );
         return None;
@@ -197,7 +198,7 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     provisioned(properties)
 }
 
-/// Returns the key of SAM's simple table. The default is `id` of type String.
+/// Returns the key of a SAM simple table. The default is the attribute `id` of type String.
 fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefinition)> {
     let (mut name, mut kind) = ("id".to_owned(), KeyType::String);
     if let Some(key) = properties.mapping("PrimaryKey") {
@@ -214,7 +215,7 @@ fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefini
     Some((Keys { partition_key: name, sort_key: None }, definition))
 }
 
-/// Returns the billing of SAM's simple table: on demand, unless it has a throughput.
+/// Returns the billing mode of a SAM simple table. A table without a throughput is on-demand.
 fn simple_billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     if properties.has("ProvisionedThroughput") {
         provisioned(properties)

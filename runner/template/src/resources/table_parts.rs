@@ -1,11 +1,11 @@
-//! The common parts of tables and indexes: names, key schemas, provisioned throughput.
+//! The common parts of tables and indexes: names, key schemas and provisioned throughput.
 
 use crate::{
     evaluation::properties::{PlacedValue, Properties},
     stack::{AttributeDefinition, Billing},
 };
 
-/// The parts of a primary key, in the order of a `KeySchema`.
+/// The key attribute types of a `KeySchema`, in the required order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyPart {
     Partition,
@@ -20,13 +20,13 @@ pub(crate) fn is_name(name: &str) -> bool {
     (3..=255).contains(&name.len()) && name.chars().all(allowed)
 }
 
-/// The attributes of a table's key.
+/// The names of a table's key attributes.
 pub(crate) struct Keys {
     pub(crate) partition_key: String,
     pub(crate) sort_key: Option<String>,
 }
 
-/// The attributes of a `KeySchema`.
+/// The names of the attributes in a `KeySchema`.
 pub(crate) struct KeySchema {
     /// The HASH attributes, at least one.
     pub(crate) partition: Vec<String>,
@@ -34,8 +34,8 @@ pub(crate) struct KeySchema {
     pub(crate) sort: Vec<String>,
 }
 
-/// Parses a `KeySchema`. Its attributes must be defined, and there may be at most `each_max` of
-/// each kind.
+/// Parses a `KeySchema`. All of its attributes must be defined. The key may have at most `each_max`
+/// HASH attributes and at most `each_max` RANGE attributes.
 pub(crate) fn key_schema(
     properties: &Properties<'_, '_>,
     definitions: &[PlacedValue<AttributeDefinition>],
@@ -100,7 +100,7 @@ pub(crate) fn key_schema(
     None
 }
 
-/// Parses a `ProvisionedThroughput` of a table or of an index.
+/// Parses the `ProvisionedThroughput` of a table or an index.
 pub(crate) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
     let throughput = properties.mapping("ProvisionedThroughput")?;
     for name in ["ReadCapacityUnits", "WriteCapacityUnits"] {
@@ -111,7 +111,7 @@ pub(crate) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
     let read = throughput.integer("ReadCapacityUnits", 1..=i64::MAX);
     let write = throughput.integer("WriteCapacityUnits", 1..=i64::MAX);
     throughput.finish(&[]);
-    // If only AWS knows the capacity units, the throughput has no limit here.
+    // If the capacity units are known only on AWS, the throughput is not limited on this machine.
     let (Some(read), Some(write)) = (read, write) else { return Some(Billing::OnDemand) };
     Some(Billing::Provisioned {
         read_units: u64::try_from(read.value).ok()?,

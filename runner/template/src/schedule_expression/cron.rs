@@ -1,6 +1,6 @@
 //! The six fields of an EventBridge `cron(...)` expression, and the next matching minute.
 //!
-//! All times are in UTC. The caller waits.
+//! All times are in UTC. The caller waits until the time is reached.
 
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive};
 
@@ -17,7 +17,8 @@ const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/// A checked cron expression: minutes, hours, day of month, month, day of week, year.
+/// A validated cron expression with the fields minutes, hours, day of month, month, day of week and
+/// year.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
     text: String,
@@ -28,7 +29,7 @@ pub struct Cron {
     years: BTreeSet<i16>,
 }
 
-/// The matching days of a month. Of the two day fields, the one that is not `?` decides.
+/// The matching days of a month, from the day field that is not `?`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Days {
     OfMonth(BTreeSet<i16>),
@@ -38,7 +39,7 @@ enum Days {
     LastWeekday,
     /// `15W`: the weekday nearest to the 15th, within the month.
     NearestWeekday(i16),
-    /// These weekdays: 1 is Sunday, 7 is Saturday.
+    /// These weekdays, from 1 (Sunday) to 7 (Saturday).
     OfWeek(BTreeSet<i16>),
     /// `6L`: the last Friday of the month.
     LastOfWeek(i16),
@@ -47,7 +48,7 @@ enum Days {
 }
 
 impl Cron {
-    /// Parses the text between `cron(` and `)`. The error says what to write instead.
+    /// Parses the string between `cron(` and `)`. An error message describes what to write instead.
     pub(super) fn parse(fields: &str) -> Result<Self, String> {
         let parts: Vec<&str> = fields.split_ascii_whitespace().collect();
         let [minutes, hours, day_of_month, month, day_of_week, year] = parts.as_slice() else {
@@ -79,13 +80,13 @@ impl Cron {
         })
     }
 
-    /// Returns the first matching minute strictly after `now_ms`, in milliseconds since 1970;
-    /// `None` if there is none up to the year 2199.
+    /// Returns the first matching minute strictly after `now_ms`, in milliseconds since 1970.
+    /// Returns `None` if no minute matches until the end of the year 2199.
     #[must_use]
     pub fn next_after(&self, now_ms: i64) -> Option<i64> {
         let now = Timestamp::from_millisecond(now_ms).ok()?.to_zoned(TimeZone::UTC).datetime();
         let from_year = now.year().max(*YEARS.start());
-        // The loops end with the year 2199, because each step is a calendar value.
+        // The loops are bounded, because the year is at most 2199.
         for year in self.years.range(from_year..) {
             for month in &self.months {
                 for day in self.days_in(*year, *month) {
@@ -100,7 +101,7 @@ impl Cron {
         None
     }
 
-    /// Returns the first matching minute of `day` after `now`.
+    /// Returns the first matching minute on `day` that is after `now`.
     fn minute_of(&self, day: Date, now: DateTime) -> Option<DateTime> {
         if day < now.date() {
             return None;
@@ -114,7 +115,7 @@ impl Cron {
             .find(|due| *due > now)
     }
 
-    /// Returns the matching days of a month, in order.
+    /// Returns the matching days of a month, in ascending order.
     fn days_in(&self, year: i16, month: i16) -> impl Iterator<Item = Option<Date>> + '_ {
         let first = date(year, i8::try_from(month).unwrap_or(1), 1);
         let last = i16::from(first.days_in_month());
@@ -131,8 +132,8 @@ impl fmt::Display for Cron {
 }
 
 impl Days {
-    /// Returns true if `day` matches. `first` is the first day of the month, and `last` is its
-    /// number of days.
+    /// Returns true if `day` matches. `first` is the first day of the month. `last` is the number
+    /// of days in the month.
     fn name(&self, first: Date, day: i16, last: i16) -> bool {
         let weekday =
             |day| on(first, day).map_or(0, |date| i16::from(date.weekday().to_sunday_one_offset()));
@@ -152,7 +153,8 @@ fn on(first: Date, day: i16) -> Option<Date> {
     first.with().day(i8::try_from(day).ok()?).build().ok()
 }
 
-/// Returns the weekday nearest to `wanted` in the same month; `None` if the month has no such day.
+/// Returns the weekday (Monday to Friday) nearest to the day `wanted`, within the same month.
+/// Returns `None` if the month has no such day.
 fn nearest_weekday(wanted: i16, last: i16, weekday: impl Fn(i16) -> i16) -> Option<i16> {
     if wanted > last {
         return None;
@@ -182,7 +184,7 @@ fn parse_day_of_month(field: &str) -> Result<Days, String> {
 fn parse_day_of_week(field: &str) -> Result<Days, String> {
     let value = |text| parse_value("day-of-week", text, &(1..=7), &WEEKDAYS);
     if field == "L" {
-        // `L` as a day of the week is Saturday.
+        // `L` in the day-of-week field means Saturday.
         return Ok(Days::OfWeek(BTreeSet::from([7])));
     }
     if let Some(day) = field.strip_suffix('L') {
@@ -227,8 +229,8 @@ fn parse_set(
         } else if bounds == YEARS {
             return Err(format!("{name}=`{part}` runs backwards; write the earlier year first"));
         } else {
-            // A range such as the hours 20-2 passes midnight: it goes to the end and continues from
-            // the beginning.
+            // A range such as the hours 20-2 passes midnight. It continues from the start of the
+            // bounds after their end.
             let span = bounds.end() - bounds.start() + 1;
             let wrap = |value| if value > *bounds.end() { value - span } else { value };
             set.extend((first..=last + span).step_by(step).map(wrap));
@@ -237,7 +239,8 @@ fn parse_set(
     Ok(set)
 }
 
-/// Parses one number within `bounds` (both inclusive), or one of `names`. The first name is 1.
+/// Parses one number within `bounds` (both inclusive), or one of `names`. The first name has the
+/// value 1.
 fn parse_value(
     name: &str,
     text: &str,
@@ -268,7 +271,7 @@ mod tests {
     #[test]
     fn the_next_time_is_the_one_that_eventbridge_documents() {
         let cases = [
-            // The examples of the EventBridge user guide.
+            // Examples from the EventBridge user guide.
             ("0 10 * * ? *", "2024-01-01T10:00:00Z", "2024-01-02T10:00:00Z"),
             ("15 12 * * ? *", "2024-01-01T12:14:59.999Z", "2024-01-01T12:15:00Z"),
             ("0 18 ? * MON-FRI *", "2024-03-01T18:00:00Z", "2024-03-04T18:00:00Z"),
@@ -280,7 +283,7 @@ mod tests {
             ("0/30 20-2 ? * MON-FRI *", "2024-03-04T23:30:00Z", "2024-03-05T00:00:00Z"),
             ("0 0 ? * FRI-SUN *", "2024-03-03T00:00:00Z", "2024-03-08T00:00:00Z"),
             ("15 10 ? * 6L 2022-2023", "2022-01-01T00:00:00Z", "2022-01-28T10:15:00Z"),
-            // The last day of a month, the nearest weekday, and the nth weekday.
+            // Cases for the last day of a month, the nearest weekday, and the nth weekday.
             ("0 0 L * ? *", "2024-02-01T00:00:00Z", "2024-02-29T00:00:00Z"),
             ("0 0 L * ? *", "2023-02-01T00:00:00Z", "2023-02-28T00:00:00Z"),
             ("0 0 LW * ? *", "2024-03-01T00:00:00Z", "2024-03-29T00:00:00Z"),
@@ -292,7 +295,7 @@ mod tests {
             ("0 0 ? * SUN#5 *", "2024-01-01T00:00:00Z", "2024-03-31T00:00:00Z"),
             ("0 0 ? * L *", "2024-01-01T00:00:00Z", "2024-01-06T00:00:00Z"),
             ("0 0 ? * 1 *", "2024-01-01T00:00:00Z", "2024-01-07T00:00:00Z"),
-            // Lists, names in any case, steps with a start and an end.
+            // Cases for lists, names in upper and lower case, and steps with a start and an end.
             ("0 12 ? jan,Dec mon *", "2024-02-01T00:00:00Z", "2024-12-02T12:00:00Z"),
             ("10-40/15 0 1 1 ? *", "2024-01-01T00:40:00Z", "2025-01-01T00:10:00Z"),
             ("0 0 29 2 ? *", "2024-02-29T00:00:00Z", "2028-02-29T00:00:00Z"),

@@ -1,10 +1,10 @@
-//! The event that EventBridge sends to a function when its schedule is due. The caller decides when
-//! the schedule is due.
+//! The event that a function receives from EventBridge when a schedule is due. The caller decides
+//! when the schedule is due.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The source of the event.
+/// The values that identify the source of the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSource<'a> {
     /// The rule's name.
@@ -15,8 +15,9 @@ pub struct EventSource<'a> {
     pub region: &'a str,
 }
 
-/// Returns EventBridge's "Scheduled Event" for `due_ms`, in milliseconds since 1970. The event has
-/// whole seconds, like EventBridge's. `id` is the event's unique identifier, a UUID on AWS.
+/// Returns EventBridge's "Scheduled Event" for `due_ms`, in milliseconds since 1970. As in
+/// EventBridge, the time in the event has whole seconds. `id` is the event's unique identifier,
+/// which is a UUID on AWS.
 ///
 /// Source: Amazon EventBridge user guide, "Events from AWS services: scheduled events".
 #[must_use]

@@ -1,8 +1,8 @@
-//! Schedule expressions of EventBridge rules, `rate(...)` and `cron(...)`: the times at which a
-//! function is invoked.
+//! Schedule expressions of EventBridge rules, `rate(...)` and `cron(...)`: they determine the times
+//! at which a function is invoked.
 //!
-//! The time is a parameter: the caller has the clock, waits and invokes. Times are milliseconds
-//! since 1970-01-01T00:00:00Z; schedules run in UTC, like EventBridge rules.
+//! The current time is a parameter. The caller has the clock, waits, and invokes the function.
+//! Times are milliseconds since 1970-01-01T00:00:00Z. Schedules run in UTC, like EventBridge rules.
 
 mod cron;
 mod event;
@@ -20,38 +20,40 @@ const MINUTE_MS: i64 = 60_000;
 /// rules", and "Using cron and rate expressions".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schedule {
-    /// `rate(5 minutes)`: every `period_ms` after the start of the schedule.
+    /// `rate(5 minutes)`: due at multiples of `period_ms` after the start of the schedule.
     Rate {
         /// The period in milliseconds, at least one minute.
         period_ms: i64,
     },
-    /// `cron(0 10 * * ? *)`: at the minutes that match the six fields.
+    /// `cron(0 10 * * ? *)`: due at the minutes that match the six fields.
     Cron(Box<Cron>),
 }
 
-/// An invalid schedule expression, and what to write instead.
+/// An invalid schedule expression, with advice on what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("schedule expression=`{expression}` is not valid: {reason}")]
 pub struct Error {
-    /// The expression as it was written.
+    /// The invalid expression.
     pub expression: String,
-    /// What is wrong and what to write instead.
+    /// A description of the problem and what to write instead.
     pub reason: String,
 }
 
 impl Schedule {
     /// Returns the first time strictly after `now_ms` at which the schedule is due. Returns `None`
-    /// if it is never due again, because all years of a cron expression are past.
+    /// if the schedule is never due after `now_ms`, because all years of a cron expression have
+    /// passed.
     ///
-    /// `start_ms` is the start of the schedule. A rate counts from it, and a cron expression
-    /// ignores it.
+    /// `start_ms` is the start of the schedule. It determines the times of a rate expression. A
+    /// cron expression ignores it.
     #[must_use]
     pub fn next_after(&self, start_ms: i64, now_ms: i64) -> Option<i64> {
         match self {
             Self::Rate { period_ms } => {
                 let elapsed_ms = now_ms.checked_sub(start_ms)?;
                 let periods = elapsed_ms.div_euclid(*period_ms).checked_add(1)?;
-                // If the clock is before the start, the schedule is due one period after the start.
+                // If the current time is before the start, the schedule is first due one period
+                // after the start.
                 start_ms.checked_add(periods.max(1).checked_mul(*period_ms)?)
             }
             Self::Cron(cron) => cron.next_after(now_ms),
@@ -86,7 +88,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Returns the text between `name(` and `)`.
+/// Returns the string between `name(` and `)`; `None` if the expression has a different form.
 fn enclosed<'a>(expression: &'a str, name: &str) -> Option<&'a str> {
     expression.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')
 }

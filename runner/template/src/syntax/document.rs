@@ -1,9 +1,9 @@
-//! Parses a template's text into a tree of nodes with their places, and recognises intrinsic
-//! functions. A file of data has no functions: the same words are names in it.
+//! Parses the text of a template into a tree of nodes with their places. In a template, intrinsic
+//! functions are recognised. In a data file, their names are ordinary keys.
 //!
-//! No text can exhaust the stack or the memory. The events of the YAML parser are handled in a
-//! loop, not by recursion. The depth and the number of nodes are limited, because nested aliases
-//! may grow exponentially.
+//! No input can exhaust the stack or the memory. The events of the YAML parser are processed in a
+//! loop, without recursion. The depth and the number of nodes are limited, because nested aliases
+//! can grow exponentially.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -17,32 +17,32 @@ use crate::{
     syntax::macros,
 };
 
-/// CloudFormation's limit of a template in S3 (1 MB).
+/// CloudFormation's maximum size of a template in S3, in bytes (1 MB).
 pub(crate) const TEMPLATE_BYTES_MAX: usize = 1_000_000;
 
-/// Maximum depth of a template's tree, because later passes walk it by recursion. Real templates have
-/// about 20 levels.
+/// Maximum depth of a template's tree. The limit is needed because later passes are recursive. Real
+/// templates have about 20 levels.
 const TEMPLATE_DEPTH_MAX: usize = 64;
 
-/// Maximum depth of the tree of a data file. An item may have 32 levels, each a type and its value, and is
-/// itself in a few lists and mappings.
+/// Maximum depth of the tree of a data file. An item may have 32 levels, and each level consists of
+/// a type and a value. The remaining levels are for the lists and mappings that contain the item.
 const DATA_DEPTH_MAX: usize = 80;
 
-/// Maximum number of nodes, which bounds the copies that aliases create. A template of 1 MB without
+/// Maximum number of nodes. It limits the copies that aliases create. A template of 1 MB without
 /// aliases has fewer nodes.
 const NODES_MAX: usize = 500_000;
 
-/// What a text is.
+/// The kinds of files that this module parses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// A template of CloudFormation.
+    /// A CloudFormation template.
     Template,
-    /// Data, in which `Ref`, `Fn::Sub` and `<<` are names like any other.
+    /// A data file, in which `Ref`, `Fn::Sub` and `<<` are ordinary keys.
     Data,
 }
 
 impl Form {
-    /// Returns the word for the text in messages.
+    /// Returns the name of the file's kind for messages.
     fn noun(self) -> &'static str {
         match self {
             Self::Template => "template",
@@ -50,25 +50,26 @@ impl Form {
         }
     }
 
-    /// Returns the maximum depth of the tree, and the advice for a deeper one.
+    /// Returns the maximum depth of the tree, and the advice for a deeper tree.
     fn depth(self) -> (usize, &'static str) {
         match self {
             Self::Template => (
                 TEMPLATE_DEPTH_MAX,
-                "flatten the template; CloudFormation resources need no such depth",
+                "reduce the nesting; CloudFormation resources do not need this depth",
             ),
             Self::Data => (DATA_DEPTH_MAX, "flatten it; DynamoDB allows 32 levels in an item"),
         }
     }
 }
 
-/// Parses the text of a template. Returns `None` if an error was reported and there is no tree.
+/// Parses the text of a template. Returns `None` if no tree could be built because of an error,
+/// which was reported.
 pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
     parse_form(Form::Template, text, findings)
 }
 
-/// Parses the text of a file of data, in YAML or JSON, without intrinsic functions, tags and merge keys.
-/// Returns `None` if an error was reported and there is no tree.
+/// Parses the text of a data file in YAML or JSON. Intrinsic functions, tags and merge keys are not
+/// interpreted. Returns `None` if no tree could be built because of an error, which was reported.
 pub fn parse_data(text: &str, findings: &Findings<'_>) -> Option<Node> {
     parse_form(Form::Data, text, findings)
 }
@@ -107,7 +108,7 @@ fn parse_form(form: Form, text: &str, findings: &Findings<'_>) -> Option<Node> {
         if matches!(event, Event::DocumentStart(_)) && root.is_some() {
             findings.error(
                 place(span),
-                format!("a second document begins here; a {noun} is one document"),
+                format!("a {noun} must be a single document, but a second document begins here"),
                 "remove the line `---` and everything after it, or move that document to its own file",
             );
             return None;
@@ -135,11 +136,12 @@ fn parse_form(form: Form, text: &str, findings: &Findings<'_>) -> Option<Node> {
     root
 }
 
-/// The placeholder, in the text that is parsed, for a `-` that is a whole value.
+/// A placeholder in the parsed text for a list element that consists only of `-`.
 const DASH_MARK: char = '\u{e000}';
 
-/// Replaces each `-` that is a whole value in a list in brackets, as in `!Split [-, text]`. PyYAML,
-/// which SAM uses, reads it as a text, but YAML 1.2 does not. Returns `None` if there is none.
+/// Replaces each list element in brackets that consists only of `-`, as in `!Split [-, text]`.
+/// PyYAML, the parser of SAM, reads the element as a string, but YAML 1.2 rejects it. Returns
+/// `None` if the text has no such element.
 fn mark_dashes(text: &str) -> Option<String> {
     let is_value = |at: usize| {
         let before = text.get(..at)?.chars().next_back()?;
@@ -164,7 +166,7 @@ fn mark_dashes(text: &str) -> Option<String> {
 fn syntax_help(findings: &Findings<'_>, at: Span) -> &'static str {
     let line = findings.source_line(at.line);
     if line.chars().take_while(|letter| letter.is_whitespace()).any(|letter| letter == '\t') {
-        "indent with spaces; YAML allows no tab there"
+        "indent with spaces; YAML does not allow tabs in the indentation"
     } else {
         "check indentation, quotes and brackets of this line and of the lines before it"
     }
@@ -178,13 +180,14 @@ fn place(span: ParserSpan) -> Span {
     let width = if span.end.line() == span.start.line() {
         span.end.col().saturating_sub(span.start.col()).max(1)
     } else {
-        // The place extends to the end of its first line. The diagnostic limits the width.
+        // The width is unlimited, so the place extends to the end of its first line. The diagnostic
+        // shortens the width.
         usize::MAX
     };
     position(span.start, width)
 }
 
-/// An incomplete collection.
+/// A collection that is still being parsed.
 struct Open<'input> {
     at: Span,
     anchor: usize,
@@ -194,7 +197,7 @@ struct Open<'input> {
 
 enum Content {
     List(Vec<Node>),
-    /// `lines` has the line of each key, so that duplicates are found quickly in a large mapping.
+    /// `lines` contains the line of each key, to find duplicate keys quickly in a large mapping.
     Map {
         entries: Vec<Entry>,
         lines: BTreeMap<String, usize>,
@@ -206,17 +209,18 @@ struct Builder<'b, 't, 'input> {
     form: Form,
     findings: &'b Findings<'t>,
     open: Vec<Open<'input>>,
-    /// Each node with an anchor, and the number of nodes in it.
+    /// The nodes with an anchor, each with the number of its nodes.
     anchors: BTreeMap<usize, (Node, usize)>,
-    /// The loops (`Fn::ForEach::Name`), which were removed from the tree.
+    /// The loops (`Fn::ForEach::Name`) that were removed from the tree.
     loops: Vec<Entry>,
-    /// Whether dashes were replaced in the parsed text.
+    /// True if dashes in the parsed text were replaced with the placeholder.
     is_marked: bool,
     nodes: usize,
 }
 
 impl<'input> Builder<'_, '_, 'input> {
-    /// Handles one event. `None` ends the parsing, and `Some(Some(node))` is the finished document.
+    /// Processes one event of the YAML parser. Returns `None` to stop after an error, `Some(None)`
+    /// to continue, and `Some(Some(node))` when the document is complete.
     fn take(&mut self, event: Event<'input>, span: ParserSpan) -> Option<Option<Node>> {
         let at = place(span);
         match event {
@@ -277,7 +281,7 @@ impl<'input> Builder<'_, '_, 'input> {
         tag: Option<Cow<'input, Tag>>,
         content: Content,
     ) -> Option<Option<Node>> {
-        // Only the beginning of a collection is marked.
+        // For a collection, only its first character is underlined.
         at.width = 1;
         let (depth_max, help) = self.form.depth();
         if self.open.len() >= depth_max {
@@ -289,13 +293,14 @@ impl<'input> Builder<'_, '_, 'input> {
         Some(None)
     }
 
-    /// Counts new nodes. Returns `None` if there are too many.
+    /// Adds to the number of nodes. Reports an error and returns `None` if there are too many
+    /// nodes.
     fn count(&mut self, at: Span, nodes: usize) -> Option<()> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > NODES_MAX {
             self.findings.error(
                 at,
-                format!("the {} grows beyond {NODES_MAX} values here", self.form.noun()),
+                format!("the {} has more than {NODES_MAX} values", self.form.noun()),
                 match self.form {
                     Form::Template => {
                         "use fewer aliases, or split the template into several stacks"
@@ -308,14 +313,15 @@ impl<'input> Builder<'_, '_, 'input> {
         Some(())
     }
 
-    /// Completes a node: applies its tag, stores its anchor, and adds it to its parent.
+    /// Completes a node: applies its tag, stores the node under its anchor, and adds it to its
+    /// parent.
     fn complete(&mut self, node: Node, anchor: usize, tag: Option<&Tag>) -> Option<Option<Node>> {
         self.count(node.at, 1)?;
         let node = self.short_form(node, tag);
         if anchor > 0 {
             let size = nodes_in(&node);
             self.anchors.insert(anchor, (node.clone(), size));
-            // The copy in `anchors` needs memory too.
+            // The copy in `anchors` also counts towards the limit.
             self.count(node.at, size)?;
         }
         self.insert(node)
@@ -342,7 +348,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     Kind::Text(text) if text == "<<" && self.form == Form::Template => {
                         self.findings.error(
                             node.at,
-                            "CloudFormation does not know YAML's merge key `<<`",
+                            "CloudFormation does not support YAML's merge key `<<`",
                             "write the keys explicitly, or put them under `Globals`",
                         );
                         *key = Some((text, node.at));
@@ -351,7 +357,7 @@ impl<'input> Builder<'_, '_, 'input> {
                     _ => {
                         self.findings.error(
                             node.at,
-                            format!("a key must be a text, not {}", node.description()),
+                            format!("a key must be a string, not {}", node.description()),
                             "write a name before the colon",
                         );
                         return None;
@@ -362,7 +368,8 @@ impl<'input> Builder<'_, '_, 'input> {
         Some(None)
     }
 
-    /// Converts `!Ref x`, `!GetAtt a.b` and so on.
+    /// Converts a node with a tag, such as `!Ref x` or `!GetAtt a.b`, into a call of an intrinsic
+    /// function.
     fn short_form(&self, node: Node, tag: Option<&Tag>) -> Node {
         let Some(tag) = tag else { return node };
         let at = Span { width: tag.suffix.chars().count() + 1, ..node.at };
@@ -386,9 +393,9 @@ impl<'input> Builder<'_, '_, 'input> {
                 at,
                 match self.form {
                     Form::Template => {
-                        format!("CloudFormation does not know the YAML tag `{written}`")
+                        format!("CloudFormation does not support the YAML tag `{written}`")
                     }
-                    Form::Data => format!("the YAML tag `{written}` has no meaning here"),
+                    Form::Data => format!("the YAML tag `{written}` is not supported"),
                 },
                 "remove the tag",
             );
@@ -413,7 +420,8 @@ impl<'input> Builder<'_, '_, 'input> {
             return Node { at: key_at, kind: Kind::Unknown };
         };
         if entries.len() > 1 {
-            // A property may be called `Ref`, so this is an error only for a key with `Fn::`.
+            // Only an invalid key with `Fn::` is an error, because a property may have the name
+            // `Ref`.
             if key != "Ref" {
                 self.findings.error(
                     key_at,
@@ -432,7 +440,7 @@ impl<'input> Builder<'_, '_, 'input> {
         }
     }
 
-    /// Removes keys that AWS replaces with other content: loops, and a transform next to other
+    /// Removes keys that AWS replaces with different content: loops, and transforms next to other
     /// keys.
     fn take_out_macros(&mut self, entries: &mut Vec<Entry>) {
         let is_alone = entries.len() == 1;
@@ -450,8 +458,8 @@ impl<'input> Builder<'_, '_, 'input> {
         }
     }
 
-    /// Warns of a transform at a depth where it may add resources. A deeper transform is reported
-    /// when its value is needed.
+    /// Warns about a transform at a depth where it may add resources. A deeper transform is
+    /// reported when its value is needed.
     fn note_transform(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
         if intrinsic == Intrinsic::Transform && self.open.len() <= macros::NAMES_DEPTH_MAX {
             macros::note(argument, at, self.findings);

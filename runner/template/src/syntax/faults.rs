@@ -1,14 +1,16 @@
-//! Explains texts that cannot be parsed as a template: bytes that are not UTF-8, and broken JSON.
+//! Explains why a text is not a template: it is not valid UTF-8, or it is invalid JSON.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use crate::diagnostic::{Diagnostics, Findings, Span};
 
-/// The message for a comma after the last member. The JSON parser has several messages for it.
+/// The message for a comma after the last member. The JSON parser reports this error in several
+/// ways.
 const TRAILING_COMMA: &str = "trailing comma";
 
-/// Returns the diagnostic for bytes that are not UTF-8. The first `valid` bytes are valid UTF-8.
+/// Returns the diagnostic for bytes that are not valid UTF-8. Only the first `valid` bytes are
+/// valid.
 pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
     let before = String::from_utf8_lossy(bytes.get(..valid).unwrap_or_default());
     let at = end_of(&before);
@@ -32,7 +34,7 @@ pub(crate) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
     findings.into_parts().0
 }
 
-/// Decodes UTF-16 with a byte order mark.
+/// Decodes UTF-16 with a byte order mark; returns `None` for any other encoding.
 fn utf16(bytes: &[u8]) -> Option<String> {
     let unit: fn([u8; 2]) -> u16 = match bytes {
         [0xFF, 0xFE, ..] => u16::from_le_bytes,
@@ -44,8 +46,9 @@ fn utf16(bytes: &[u8]) -> Option<String> {
     Some(char::decode_utf16(units).map(|letter| letter.unwrap_or('\u{fffd}')).collect())
 }
 
-/// Returns the place of an error in a text that is meant to be JSON, with message and advice;
-/// `None` for any other text. The YAML parser would report the error later, and in terms of YAML.
+/// Returns the place of an error in a text that is probably JSON, with a message and advice.
+/// Returns `None` for other texts. The YAML parser would report the error at a later place, and as
+/// an error in YAML.
 pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     let inside = text.trim_start().strip_prefix('{')?.trim_start();
     if !inside.is_empty() && !inside.starts_with(['"', '}']) {
@@ -54,10 +57,10 @@ pub(crate) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     broken(text)
 }
 
-/// Returns the result of [`broken_json`] for a text that is valid YAML but not valid JSON. Such a text is
-/// meant to be JSON if its file name and its first brace say so, or if only a comma after a last member is
-/// wrong. CloudFormation and every JSON parser reject such a text. A text without braces is YAML, whatever
-/// its file name.
+/// Returns the result of [`broken_json`] for a text that is valid YAML but invalid JSON. The text
+/// is treated as JSON in two cases: it begins with a brace and has the file name of a JSON file, or
+/// its first error is a comma after a last member. CloudFormation and all JSON parsers reject such
+/// a text. A text without braces is YAML, even if it has the file name of a JSON file.
 pub(crate) fn yaml_beside_json(file: &str, text: &str) -> Option<(Span, String, &'static str)> {
     let is_named = Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
     if is_named && text.trim_start().starts_with('{') {
@@ -93,7 +96,8 @@ fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     Some((at, format!("this is not valid JSON: {what}"), help))
 }
 
-/// Returns true if a brace or a bracket follows `before` in this line, and a comma precedes it.
+/// Returns true if a closing brace or bracket follows `before` in this line, and a comma precedes
+/// it.
 fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
     let lines: Vec<&str> = text.lines().take(line).collect();
     let Some((last, earlier)) = lines.split_last() else { return false };
@@ -103,7 +107,7 @@ fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
     rest.starts_with(['}', ']']) && said.trim_end().ends_with(',')
 }
 
-/// Returns the place of the end of a text.
+/// Returns the place after the last character of a text.
 fn end_of(text: &str) -> Span {
     let line = text.matches('\n').count() + 1;
     let last = text.rsplit('\n').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The names of CloudFormation's intrinsic functions, the pieces of a `Fn::Sub` text, and dynamic
-//! references in texts.
+//! The names of CloudFormation's intrinsic functions, the parts of a `Fn::Sub` string, and dynamic
+//! references in strings.
 
 use crate::diagnostic::{listed, similar};
 
@@ -26,11 +26,11 @@ pub enum Intrinsic {
     Length,
     ToJsonString,
     Transform,
-    /// A function that is valid only in the section `Rules`.
+    /// A function that is allowed only in the section `Rules`.
     OfRules,
 }
 
-/// The functions' names in the short form, without the exclamation mark.
+/// The names of the functions in the short form, without the exclamation mark.
 const NAMES: &[(&str, Intrinsic)] = &[
     ("Ref", Intrinsic::Ref),
     ("Condition", Intrinsic::Condition),
@@ -61,21 +61,21 @@ const NAMES: &[(&str, Intrinsic)] = &[
 ];
 
 impl Intrinsic {
-    /// Returns the name in the short form, such as `!Ref`.
+    /// Returns the function's name in the short form, such as `!Ref`.
     pub(crate) fn name(self) -> String {
         let name = NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| *name);
         format!("!{name}")
     }
 }
 
-/// Returns the function with this name in the short form, without the exclamation mark.
+/// Returns the function with this short form, without the exclamation mark.
 pub(crate) fn from_short_form(name: &str) -> Option<Intrinsic> {
     NAMES.iter().find(|(known, _)| *known == name).map(|(_, intrinsic)| *intrinsic)
 }
 
-/// Returns the function with the key `Ref` or `Fn::name`.
+/// Returns the function whose long form is this key: `Ref` or `Fn::name`.
 ///
-/// `Condition: name` is a function only within a condition; `condition` recognises it there.
+/// `Condition: name` is a function only within a condition. The module `condition` recognises it.
 pub(crate) fn from_long_form(key: &str) -> Option<Intrinsic> {
     match key.strip_prefix("Fn::") {
         None if key == "Ref" => Some(Intrinsic::Ref),
@@ -84,13 +84,13 @@ pub(crate) fn from_long_form(key: &str) -> Option<Intrinsic> {
     }
 }
 
-/// Returns all short forms.
+/// Returns the short forms of all functions.
 pub(crate) fn short_forms() -> Vec<String> {
     let everywhere = NAMES.iter().filter(|(_, known)| *known != Intrinsic::OfRules);
     everywhere.map(|(name, _)| format!("!{name}")).collect()
 }
 
-/// Returns all long forms.
+/// Returns the long forms of all functions.
 pub(crate) fn long_forms() -> Vec<String> {
     NAMES
         .iter()
@@ -99,7 +99,7 @@ pub(crate) fn long_forms() -> Vec<String> {
         .collect()
 }
 
-/// Returns the message and the help for an unknown function.
+/// Returns the message and the advice for an unknown function.
 pub(crate) fn unknown(written: &str, known: &[String]) -> (String, String) {
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     // Names are compared without their common prefix.
@@ -114,18 +114,18 @@ pub(crate) fn unknown(written: &str, known: &[String]) -> (String, String) {
     (message, help)
 }
 
-/// A piece of a `Fn::Sub` text.
+/// A part of a `Fn::Sub` string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
-    /// Text that is copied unchanged.
+    /// A part that is copied unchanged.
     Literal(&'a str),
-    /// `${Name}` or `${Resource.Attribute}`.
+    /// A variable, `${Name}` or `${Resource.Attribute}`.
     Variable(&'a str),
 }
 
-/// Splits a `Fn::Sub` text into its pieces; `${!Name}` is the literal `${Name}`.
+/// Splits a `Fn::Sub` string into its parts. `${!Name}` is the literal `${Name}`.
 ///
-/// A `${` without its `}` is literal, as in CloudFormation.
+/// A `${` without a `}` is also literal, as in CloudFormation.
 pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -150,11 +150,12 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The services from which CloudFormation reads a value at the deployment.
+/// The services from which CloudFormation reads values during a deployment.
 const DYNAMIC_REFERENCES: &[&str] =
     &["{{resolve:secretsmanager:", "{{resolve:ssm:", "{{resolve:ssm-secure:"];
 
-/// Returns the first dynamic reference in a text, such as `{{resolve:ssm:name}}`.
+/// Returns the first dynamic reference in a string, such as `{{resolve:ssm:name}}`; `None` if there
+/// is none.
 pub(crate) fn dynamic_reference(text: &str) -> Option<&str> {
     DYNAMIC_REFERENCES.iter().find_map(|prefix| {
         let rest = text.get(text.find(prefix)?..)?;

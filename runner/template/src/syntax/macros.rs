@@ -1,37 +1,37 @@
-//! Transforms and loops, which AWS replaces before it reads a template. They are not applied here.
-//! A name that is missing in the template may therefore exist in AWS's result.
+//! Transforms and loops, which AWS expands before it reads a template. Weir does not expand them. A
+//! name that is missing in the template may therefore exist on AWS.
 
 use crate::{
     diagnostic::{Findings, Span},
     syntax::node::{Entry, Kind, Node},
 };
 
-/// The transform that adds intrinsic functions.
+/// The transform that enables additional intrinsic functions.
 pub(crate) const EXTENSIONS: &str = "AWS::LanguageExtensions";
 
-/// The prefix of a loop's key.
+/// The prefix of the key of a loop.
 pub(crate) const LOOP: &str = "Fn::ForEach";
 
 /// The key of a transform in the tree.
 pub(crate) const TRANSFORM: &str = "Fn::Transform";
 
-/// Maximum depth of mappings that can contain names to which other resources refer: sections,
-/// resources and their parts.
+/// Maximum depth of mappings whose keys other resources can reference: sections, resources and
+/// their attributes.
 pub(crate) const NAMES_DEPTH_MAX: usize = 2;
 
-/// Warns of a transform that may add names.
+/// Warns that a transform may add names.
 pub(crate) fn note(argument: &Node, at: Span, findings: &Findings<'_>) {
     let name = argument.get("Name").and_then(Node::as_text).unwrap_or(TRANSFORM);
     findings.opens();
     findings.warning(
         at,
-        format!("the additions of `{name}` are unknown here"),
-        "write the resources that should run here explicitly",
+        format!("the resources that `{name}` adds are unknown"),
+        "write explicitly the resources that should run on this machine",
     );
 }
 
-/// Warns of each loop, if the template has the transform for loops. In any other template, loops
-/// are errors.
+/// Warns about each loop. If the template does not declare the transform for loops, each loop is an
+/// error.
 pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findings<'_>) {
     let transform = root.and_then(|root| root.get("Transform"));
     let has_loops = match transform.map(|node| &node.kind) {
@@ -43,8 +43,8 @@ pub(crate) fn check_loops(loops: &[Entry], root: Option<&Node>, findings: &Findi
         if has_loops {
             findings.warning(
                 *key_at,
-                format!("`{key}` is a loop, and loops are not expanded here"),
-                "write the resources that should run here explicitly",
+                format!("the loop `{key}` is not expanded"),
+                "write explicitly the resources that should run on this machine",
             );
         } else {
             findings.error(

@@ -5,23 +5,23 @@ use crate::{diagnostic::Span, syntax::intrinsic::Intrinsic};
 /// A node of a template's tree.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its place in the text.
+    /// The node's place in the text.
     pub at: Span,
-    /// Its value.
+    /// The node's value.
     pub kind: Kind,
 }
 
 /// The value of a node.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// No value, `null` or `~`.
+    /// An empty value, `null` or `~`.
     Null,
-    /// A scalar, including numbers and booleans, because CloudFormation does not distinguish `"1"`
-    /// from `1`.
+    /// A scalar. Numbers and booleans are also stored as strings, because CloudFormation does not
+    /// distinguish `"1"` from `1`.
     Text(String),
     /// A sequence.
     List(Vec<Node>),
-    /// A mapping, in the order of the text.
+    /// A mapping, with its entries in the order of the text.
     Map(Vec<Entry>),
     /// An intrinsic function, in its short (`!Ref x`) or long form (`Ref: x`).
     Call(Intrinsic, Box<Node>),
@@ -29,24 +29,24 @@ pub enum Kind {
     Unknown,
 }
 
-/// A key of a mapping and its value.
+/// An entry of a mapping: a key with its value.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The key.
     pub key: String,
     /// The place of the key.
     pub key_at: Span,
-    /// Its value.
+    /// The value of the key.
     pub value: Node,
 }
 
 impl Node {
-    /// Returns the value of a key if the node is a mapping with this key.
+    /// Returns the value of a key; `None` if the node is not a mapping or lacks the key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// Returns the entries of a mapping. Any other node has none.
+    /// Returns the entries of a mapping. For any other node, the result is empty.
     pub fn entries(&self) -> &[Entry] {
         match &self.kind {
             Kind::Map(entries) => entries,
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// Returns the text of a scalar.
+    /// Returns the string of a scalar; `None` for any other node.
     pub fn as_text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Text(text) => Some(text),
@@ -62,11 +62,11 @@ impl Node {
         }
     }
 
-    /// Returns a description of the node for a message.
+    /// Returns a description of the node's kind for messages.
     pub fn description(&self) -> &'static str {
         match &self.kind {
             Kind::Null => "nothing",
-            Kind::Text(_) => "a text",
+            Kind::Text(_) => "a string",
             Kind::List(_) => "a list",
             Kind::Map(_) => "a mapping",
             Kind::Call(..) | Kind::Unknown => "an intrinsic function",

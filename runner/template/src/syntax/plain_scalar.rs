@@ -1,19 +1,22 @@
-//! Interprets a plain scalar like SAM's parser, which implements YAML 1.1. That parser reads `yes` as true
-//! and `0755` as an octal number, and SAM uses the converted value. Nulls and dates are not handled here.
+//! Interprets a plain scalar like SAM's parser, which implements YAML 1.1. This parser converts
+//! `yes` to true and `0755` to the octal number 493, and SAM uses the converted value. This module
+//! does not handle nulls and dates.
 //!
-//! The forms are those of PyYAML's resolver, which SAM uses: YAML 1.1, "Language-Independent Types", but a
-//! float must have a point.
+//! The rules are those of the resolver in PyYAML, which SAM uses: YAML 1.1, "Language-Independent
+//! Types". One exception: a float must have a decimal point.
 
-/// Floats are compared only in this range, in which every writer formats them without an exponent.
+/// The minimum of the range in which floats are compared. In this range, no writer formats a float
+/// with an exponent.
 const FLOAT_MIN: f64 = 1e-4;
 const FLOAT_MAX: f64 = 1e15;
 
-/// Returns the converted text of a plain scalar, if it differs from the text in the template.
+/// Returns the string that SAM converts a plain scalar to, if it differs from the string in the
+/// template; otherwise `None`.
 pub(crate) fn differs(text: &str) -> Option<String> {
     typed(text).filter(|value| value != text)
 }
 
-/// Returns the value of a plain scalar as JSON; `None` if it is a text.
+/// Returns the value of a plain scalar as JSON; `None` if the scalar is a string.
 pub(crate) fn typed(text: &str) -> Option<String> {
     Some(match text {
         "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => "true".to_owned(),
@@ -33,7 +36,7 @@ fn number(text: &str) -> Option<String> {
         return None;
     }
     if let Some(whole) = integer(digits) {
-        // PyYAML's zero has no sign.
+        // PyYAML writes zero without a sign.
         let sign = if whole == 0 { "" } else { sign };
         return Some(format!("{sign}{whole}"));
     }
@@ -60,14 +63,14 @@ fn integer(digits: &str) -> Option<u64> {
         None => (10, digits),
     };
     let plain = rest.replace('_', "");
-    // `from_str_radix` would accept a second sign.
+    // `from_str_radix` would accept an additional sign.
     if plain.starts_with(['+', '-']) {
         return None;
     }
     u64::from_str_radix(&plain, radix).ok()
 }
 
-/// Parses `1:30` as 90: digits of base 60. The first digit group has no leading zero.
+/// Parses a number with base 60: `1:30` is 90. The first group of digits has no leading zero.
 fn sexagesimal(digits: &str) -> Option<u64> {
     let mut parts = digits.split(':');
     let first = parts.next().filter(|first| !first.starts_with('0'))?;
@@ -91,7 +94,7 @@ fn float(digits: &str) -> Option<f64> {
         None => (rest, None),
     };
     let are_digits = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
-    // An exponent without a sign makes the scalar a text.
+    // An exponent without a sign makes the scalar a string.
     let has_form = are_digits(whole)
         && are_digits(fraction)
         && !(whole.is_empty() && fraction.is_empty())
