@@ -430,7 +430,7 @@ mod number_text {
         deserializer: D,
     ) -> Result<Number, D::Error> {
         deserializer.deserialize_bytes(Decoding(|bytes| {
-            let damaged = EncodingError { offset: 0, problem: "not a number of a key" };
+            let damaged = EncodingError { offset: 0, problem: "invalid number in a key" };
             Number::decode_ordered(bytes).map(|(number, _)| number).ok_or(damaged)
         }))
     }

@@ -191,11 +191,11 @@ impl Move {
     #[must_use]
     pub fn why(&self) -> String {
         match self {
-            Self::Prepare { .. } => "started by a person".to_owned(),
-            Self::Copy => "functions follow the stream, the backfill begins".to_owned(),
+            Self::Prepare { .. } => "started by an operator".to_owned(),
+            Self::Copy => "functions follow the streams; the backfill begins".to_owned(),
             Self::Tail { .. } => "the backfill has read every segment".to_owned(),
-            Self::Pause(_) => "paused by a person".to_owned(),
-            Self::Resume(_) => "resumed by a person".to_owned(),
+            Self::Pause(_) => "paused by an operator".to_owned(),
+            Self::Resume(_) => "resumed by an operator".to_owned(),
             Self::Verified(Verified { compared, differences, .. }) => {
                 format!(
                     "{}, {}",
@@ -204,11 +204,11 @@ impl Move {
                 )
             }
             Self::VerifiedBack(Verified { compared, differences, .. }) => format!(
-                "{} on the way back, {}",
+                "{} in the reverse direction, {}",
                 items(*compared, "compared"),
                 count_of(*differences, "difference")
             ),
-            Self::Claim { switch, .. } => format!("{} by a person", switch.verb()),
+            Self::Claim { switch, .. } => format!("{} by an operator", switch.verb()),
             Self::RollBack(switch) => format!("{} was rolled back", switch.verb()),
             Self::Commit { shards, .. } => drained(*shards),
             Self::Finish { shards: Some(shards), epoch, .. } => {
@@ -220,10 +220,10 @@ impl Move {
             Self::RevertedInPlace { items: number, shards, epoch } => {
                 format!("{}, {}, epoch {epoch}", items(*number, "changed back"), drained(*shards))
             }
-            Self::Close => "the way back is closed".to_owned(),
-            Self::CloseInPlace(_) => "every write is applied".to_owned(),
-            Self::Complete => "completed by a person".to_owned(),
-            Self::Abort { .. } => "aborted by a person".to_owned(),
+            Self::Close => "the migration can no longer be reverted".to_owned(),
+            Self::CloseInPlace(_) => "every pending write is applied".to_owned(),
+            Self::Complete => "completed by an operator".to_owned(),
+            Self::Abort { .. } => "aborted by an operator".to_owned(),
         }
     }
 }

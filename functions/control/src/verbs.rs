@@ -96,7 +96,7 @@ fn start(phase: Phase) -> PhaseDecision {
         | Phase::Returning
         | Phase::Completing => Ok(VerbDecision::AlreadyDone),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(
-            "items of an earlier run must not mix with those of another run: give the plan another name",
+            "items of two runs must not mix: give the plan another name",
         ),
     }
 }
@@ -172,7 +172,7 @@ fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
             Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Completing => {
-            Err("it cannot be cut over any more: `weir migrate complete NAME` finishes it")
+            Err("it can no longer be cut over: `weir migrate complete NAME` finishes it")
         }
         Phase::Reverted | Phase::Aborted if kind == Kind::InPlace => Err(RUN_AGAIN_IN_PLACE),
         Phase::Reverted | Phase::Aborted if kind != Kind::Purge => Err(RUN_AGAIN),

@@ -92,7 +92,7 @@ pub enum ColumnsError {
     Decimal(String),
     /// Two paths have the same column name, or the archive itself uses the column name of a path.
     #[error(
-        "column `{path}` would be named `{name}`, a name that {taken_by} already has; leave one of the two out, its value stays readable in `_item`"
+        "column `{path}` would be named `{name}`, but {taken_by} already has that name; remove a column: its value stays readable in `_item`"
     )]
     Collision {
         /// The path as declared.
@@ -400,15 +400,15 @@ mod tests {
             ("userId:json,userid:string", ""),
             (
                 "userId:json,user_id:string",
-                "column `user_id` would be named `user_id`, a name that column `userId` already has",
+                "column `user_id` would be named `user_id`, but column `userId` already has",
             ),
             (
                 "a.b:json,a_b:string",
-                "column `a_b` would be named `a_b`, a name that column `a.b` already has",
+                "column `a_b` would be named `a_b`, but column `a.b` already has",
             ),
-            ("_item:json", "column `_item` would be named `_item`, a name that the archive itself"),
-            ("Table:json", "column `Table` would be named `table`, a name that the archive"),
-            ("dt:string", "column `dt` would be named `dt`, a name that the archive itself"),
+            ("_item:json", "column `_item` would be named `_item`, but the archive itself"),
+            ("Table:json", "column `Table` would be named `table`, but the archive"),
+            ("dt:string", "column `dt` would be named `dt`, but the archive itself"),
         ] {
             match parse_columns(wrong) {
                 Err(error) => assert!(error.to_string().starts_with(expected), "{wrong}: {error}"),

@@ -98,7 +98,7 @@ pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<Strin
         }
         let name = path.column_name() + suffix;
         if is_reserved(&name) || !taken.insert(name.clone()) {
-            notes.push(format!("{name}: {attribute} has no column, the name is taken"));
+            notes.push(format!("{name}: {attribute} has no column: the column name is taken"));
             continue;
         }
         found.push(Column { name, path, column_type });
@@ -146,7 +146,7 @@ mod tests {
             (
                 "",
                 r#"{"name":{"S":"a"},"Name":{"S":"b"},"NAME":{"N":"1"}}"#,
-                "id=id:string | name_n=NAME:decimal(38,10) | name_s=Name:string | name_s: name has no column, the name is taken",
+                "id=id:string | name_n=NAME:decimal(38,10) | name_s=Name:string | name_s: name has no column: the column name is taken",
             ),
             // A declared attribute has only its declared column. The map that contains it has a
             // separate column.
@@ -158,7 +158,7 @@ mod tests {
             (
                 "price_n:string",
                 r#"{"price":{"N":"1"},"dt":{"S":"x"}}"#,
-                "id=id:string | price_n=price_n:string | dt_s=dt:string | price_n: price has no column, the name is taken",
+                "id=id:string | price_n=price_n:string | dt_s=dt:string | price_n: price has no column: the column name is taken",
             ),
         ] {
             assert_eq!(discovered(declared, item), expected, "{declared} {item}");

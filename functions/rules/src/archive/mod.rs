@@ -191,7 +191,7 @@ impl Archive {
     ) -> Result<(Bucket, Row), Refusal> {
         let item = change.old_image.as_ref().ok_or_else(|| {
             Refusal(format!(
-                "the record has no old image: the stream's view type is {}, the archive needs OLD_IMAGE or NEW_AND_OLD_IMAGES",
+                "the record has no old image: the stream's view type is {}, but the archive needs OLD_IMAGE or NEW_AND_OLD_IMAGES",
                 change.view_type.as_str()
             ))
         })?;

@@ -47,7 +47,7 @@ pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
 pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
     if poll.contains('#') {
         return Err(Refusal(format!(
-            "poll=`{poll}` contains `#`, so its ballots, with keys POLL#VOTER, could have the keys of another poll's ballots; use a name without `#`"
+            "poll=`{poll}` contains `#`, so a ballot key POLL#VOTER could equal a ballot key of another poll; use a name without `#`"
         )));
     }
     let key = format!("{poll}#{voter}");
@@ -85,12 +85,12 @@ impl Ballot {
         let key = Counters::slot_key_text(counter, slot);
         if rule.parse_slot_key(&key) != Ok((counter, slot)) {
             return Err(Refusal(format!(
-                "counter=`{counter}` has no slots: `{key}` is not the key of a slot; name a counter with at least one character"
+                "counter=`{counter}` has no slots: `{key}` is not a valid slot key; use a counter name of at least one character"
             )));
         }
         if !is_summable(&points) {
             return Err(Refusal(format!(
-                "points=`{points}` are outside the range that totals hold exactly: {SUMMABLE}"
+                "points=`{points}` are outside the range that totals can store exactly: {SUMMABLE}"
             )));
         }
         Ok(Self { counter: counter.to_owned(), slot, points })
@@ -260,7 +260,7 @@ mod tests {
             ("", "1", "counter=`` has no slots"),
             (&"c".repeat(2_046), "1", "has 2046 bytes; with 20 slots it may have at most 2045,"),
             ("A", "0.0000001", "points=`0.0000001` are outside"),
-            ("A", "1e30", "are outside the range that totals hold exactly: magnitude below 10^28"),
+            ("A", "1e30", "the range that totals can store exactly: magnitude below 10^28"),
             ("A", "-10000000000000000000000000000", "are outside"),
         ] {
             let refusal = cast(counter, points).unwrap_err();

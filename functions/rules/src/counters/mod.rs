@@ -126,7 +126,7 @@ impl Counters {
             Ok(value)
         } else {
             Err(Refusal(format!(
-                "slot value `{name}`=`{value}` is outside the range that totals hold exactly: {SUMMABLE}"
+                "slot value `{name}`=`{value}` is outside the range that totals can store exactly: {SUMMABLE}"
             )))
         }
     }
@@ -201,7 +201,7 @@ impl Rule for Counters {
             (_, Some(image)) => self.value_of_slot(image)?,
             (_, None) => {
                 return Err(Refusal(format!(
-                    "the record has no new image: the stream's view type is {}, counters need NEW_IMAGE or NEW_AND_OLD_IMAGES",
+                    "the record has no new image: the stream's view type is {}, but counters need NEW_IMAGE or NEW_AND_OLD_IMAGES",
                     change.view_type.as_str()
                 )));
             }

@@ -219,7 +219,7 @@ fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool
 }
 
 fn no_images(view_type: &str) -> Refusal {
-    Refusal(format!("the stream's view type is {view_type}, fan-out needs NEW_AND_OLD_IMAGES"))
+    Refusal(format!("the stream's view type is {view_type}, but fan-out needs NEW_AND_OLD_IMAGES"))
 }
 
 /// Returns the message about a value that passed through too many deployments.

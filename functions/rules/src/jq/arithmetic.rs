@@ -13,7 +13,7 @@ use super::value::{Array, Object, Val};
 /// Returns the refusal of a number whose digits jq would round.
 pub(super) fn too_many_digits(number: &Num) -> Stop {
     Stop::Refused(format!(
-        "the number {} has more digits than jq computes with; copy it without computing",
+        "the number {} has more digits than jq can compute with; copy it unchanged",
         number.to_json()
     ))
 }

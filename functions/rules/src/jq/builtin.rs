@@ -235,8 +235,8 @@ pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
         let alike = BUILTINS.iter().map(|(known, ..)| (jaro_winkler(known, name), known));
         let nearest = alike.max_by(|left, right| left.0.total_cmp(&right.0));
         return Err(match nearest.filter(|(alike, _)| *alike >= ALIKE) {
-            Some((_, nearest)) => format!("there is no filter `{name}`; did you mean `{nearest}`?"),
-            None => format!("there is no filter `{name}`"),
+            Some((_, nearest)) => format!("unknown filter `{name}`; did you mean `{nearest}`?"),
+            None => format!("unknown filter `{name}`"),
         });
     };
     if arities.contains(&arguments) {

@@ -140,6 +140,9 @@ fn from_base64(text: &str, value: &Val) -> Flow<String> {
         .map_err(|_| Stop::error(format!("{} is not valid base64 data", described(value))))?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
-        Err(_) => Err(Stop::refused(format!("{} is not base64 of UTF-8 text", described(value)))),
+        Err(_) => {
+            let message = format!("{} is not the base64 encoding of a UTF-8 string", described(value));
+            Err(Stop::refused(message))
+        }
     }
 }

@@ -99,7 +99,7 @@ impl<'p> Lexer<'p> {
 
     fn name(&mut self) -> Result<&'p str, ProgramError> {
         if !self.rest().starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-            return Err(self.error("expected a name here"));
+            return Err(self.error("expected a name"));
         }
         Ok(self.take(|c| c.is_ascii_alphanumeric() || c == '_'))
     }
@@ -114,7 +114,7 @@ impl<'p> Lexer<'p> {
             let token = self.token()?;
             self.count += 1;
             if self.count > TOKENS_MAX {
-                return Err(self.error("the program is too long from here on"));
+                return Err(self.error("the program has more tokens than a transform can have"));
             }
             match &token {
                 Kind::Sign(sign @ ("(" | "[" | "{")) => open.push((*sign, at)),
@@ -129,7 +129,7 @@ impl<'p> Lexer<'p> {
                     );
                     if !closes {
                         let reason =
-                            format!("jq syntax error from here on: `{sign}` closes nothing");
+                            format!("jq syntax error: unmatched `{sign}`");
                         return Err(ProgramError { at, reason });
                     }
                 }
@@ -144,7 +144,7 @@ impl<'p> Lexer<'p> {
                             return Ok(tokens);
                         }
                     };
-                    return Err(self.error(&format!("expected {missing} here")));
+                    return Err(self.error(&format!("expected {missing}")));
                 }
                 _ => {}
             }
@@ -178,7 +178,7 @@ impl<'p> Lexer<'p> {
             _ => {
                 let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
                 let Some(sign) = sign else {
-                    return Err(self.error("jq syntax error from here on"));
+                    return Err(self.error("jq syntax error"));
                 };
                 self.at += sign.len();
                 Ok(Kind::Sign(sign))
@@ -211,7 +211,7 @@ impl<'p> Lexer<'p> {
         loop {
             let rest = self.rest();
             let Some(character) = rest.chars().next() else {
-                return Err(self.error("expected closing quote here"));
+                return Err(self.error("expected closing quote"));
             };
             self.at += character.len_utf8();
             match character {
@@ -223,7 +223,7 @@ impl<'p> Lexer<'p> {
                     self.at += 1;
                     self.nesting += 1;
                     if self.nesting > NESTING_MAX {
-                        return Err(self.error("strings are nested too deep here"));
+                        return Err(self.error("strings are nested too deeply"));
                     }
                     parts.push(TextPart::Plain(std::mem::take(&mut plain)));
                     parts.push(TextPart::Tokens(self.tokens(true)?));
@@ -236,7 +236,7 @@ impl<'p> Lexer<'p> {
     }
 
     fn escape(&mut self) -> Result<char, ProgramError> {
-        let wrong = self.error("this is not an escape sequence of jq");
+        let wrong = self.error("not an escape sequence of jq");
         let escape = self.rest().chars().next().ok_or_else(|| wrong.clone())?;
         self.at += escape.len_utf8();
         Ok(match escape {

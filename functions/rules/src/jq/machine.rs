@@ -40,7 +40,7 @@ impl Machine {
     pub(super) fn bounded(&self, value: Val) -> Flow<Val> {
         if !value.is_in_bounds() {
             return Err(Stop::refused(
-                "the program makes a value that is nested too deeply or too large",
+                "the program creates a value that is nested too deeply or too large",
             ));
         }
         if let Val::Str(text) = &value {

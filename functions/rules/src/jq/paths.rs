@@ -154,7 +154,7 @@ pub(super) fn set(machine: &Machine, value: Val, path: &[Val], new: Val) -> Flow
                 return Err(Stop::error("Out of bounds negative array index"));
             }
             if from_start > PLACE_MAX {
-                return Err(Stop::refused("the program makes an array that is too large"));
+                return Err(Stop::refused("the program creates an array that is too large"));
             }
             #[expect(clippy::cast_possible_truncation, reason = "it is small")]
             let place = from_start as usize;

@@ -32,12 +32,12 @@ impl Machine {
     fn matches(&self, regex: &Regex, text: &str) -> Flow<Vec<MatchGroups>> {
         if regex.needs_ascii && !text.is_ascii() {
             return Err(Stop::refused(
-                "this pattern uses character classes, so it is available only for ASCII text",
+                "the pattern uses character classes, so it is available only for ASCII strings",
             ));
         }
         if regex.has_end && text.ends_with('\n') {
             return Err(Stop::refused(
-                "`$` is not available for a text that ends with a line break",
+                "`$` is not available for a string that ends with a line break",
             ));
         }
         let mut found = Vec::new();

@@ -80,7 +80,7 @@ impl Migration {
     /// # Errors
     /// When the key is not that of a document of this table.
     pub fn partition_of(&self, parts: &str, key: &Item) -> Result<KeyValue, String> {
-        let wrong = || format!("the key is not that of a document of `{parts}`");
+        let wrong = || format!("the key does not belong to a document of `{parts}`");
         let (table, split) = self.splits.get(parts).ok_or_else(wrong)?;
         let key = self.schema(table).ok_or_else(wrong)?.key_of_parameter(key);
         let key = key.map_err(|error| error.to_string())?;
@@ -132,7 +132,8 @@ impl Migration {
         let items: Vec<Item> = items.iter().filter_map(|item| visible(item, parts)).collect();
         let Some(profile) = items.iter().find(|item| split.is_profile(item)) else {
             // A client may delete the profile of a document before the parts.
-            assembled.refused = (!items.is_empty()).then(|| "parts without a profile".to_owned());
+            assembled.refused =
+                (!items.is_empty()).then(|| "the document has parts but no profile".to_owned());
             return Ok(assembled);
         };
         let Ok(key) = schema.key_of_item(profile) else {
@@ -214,7 +215,7 @@ impl Document {
     }
 
     fn made_of(&self, split: &Split, items: &[Item]) -> Result<Item, String> {
-        let made = split.assemble(items)?.ok_or("parts without a profile")?;
+        let made = split.assemble(items)?.ok_or("the document has parts but no profile")?;
         let partition = KeyValue::from_attribute_value(&split.partition_of(&made)?);
         if partition.as_ref() != Some(&self.partition) {
             return Err("the profile belongs to a document of another partition".to_owned());
@@ -224,7 +225,7 @@ impl Document {
         let size = made.size() + source + MARK_BYTES;
         if size > ITEM_BYTES_MAX {
             return Err(format!(
-                "the document has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} of one item"
+                "the document has {size} bytes with its mark, but an item has at most {ITEM_BYTES_MAX}"
             ));
         }
         Ok(made)

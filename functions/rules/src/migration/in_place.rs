@@ -66,11 +66,11 @@ fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
         return Ok(());
     }
     let most = match attributes > ATTRIBUTES_MAX {
-        true => format!("more than the {ATTRIBUTES_MAX} that a guarded change can compare"),
-        false => format!("{new} of them new, more than a guard has room for"),
+        true => format!("but the condition of the change can compare at most {ATTRIBUTES_MAX}"),
+        false => format!("of which {new} are new: too many for the condition of the change"),
     };
     Err(format!(
-        "the item has {attributes} attributes before and after the change together, {most}"
+        "the item has {attributes} attributes before and after the change in total, {most}"
     ))
 }
 
@@ -104,7 +104,7 @@ impl Migration {
         }
         if self.wanted(table, &wanted)?.as_ref() != Some(&wanted) {
             return Err(
-                "the transform gives another result when it is applied twice; write it so that a finished item stays unchanged, such as `.a //= 1`"
+                "the transform is not idempotent: a second run changes the item again; write it so that a finished item stays unchanged, such as `.a //= 1`"
                     .to_owned(),
             );
         }
@@ -193,14 +193,14 @@ impl Migration {
                 if key(&wanted)? == key(item)? {
                     Ok(Some(wanted))
                 } else {
-                    Err("the transform changes the key; that needs kind `restructure` and another table".to_owned())
+                    Err("the transform changes the key; use kind `restructure` and another table".to_owned())
                 }
             }
             (None, _) => {
-                Err("the transform gives nothing; to delete items, use kind `purge`".to_owned())
+                Err("the transform yields no item; to delete items, use kind `purge`".to_owned())
             }
             (Some(_), false) => {
-                Err("the transform gives several items; that needs kind `restructure`".to_owned())
+                Err("the transform yields several items; use kind `restructure`".to_owned())
             }
         }
     }

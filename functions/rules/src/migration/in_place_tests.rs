@@ -101,25 +101,25 @@ fn rewrites() {
             Kind::InPlace,
             ".n += 1",
             r#"{"id":{"S":"a"},"n":{"N":"1"}}"#,
-            "the transform gives another result when it is applied twice; write it so that a finished item stays unchanged, such as `.a //= 1`",
+            "the transform is not idempotent: a second run changes the item again; write it so that a finished item stays unchanged, such as `.a //= 1`",
         ),
         (
             Kind::InPlace,
             "empty",
             r#"{"id":{"S":"a"}}"#,
-            "the transform gives nothing; to delete items, use kind `purge`",
+            "the transform yields no item; to delete items, use kind `purge`",
         ),
         (
             Kind::InPlace,
             "., .",
             r#"{"id":{"S":"a"}}"#,
-            "the transform gives several items; that needs kind `restructure`",
+            "the transform yields several items; use kind `restructure`",
         ),
         (
             Kind::InPlace,
             ".id = \"b\"",
             r#"{"id":{"S":"a"}}"#,
-            "the transform changes the key; that needs kind `restructure` and another table",
+            "the transform changes the key; use kind `restructure` and another table",
         ),
     ] {
         let found = migration(kind, program).rewrite("t", &item_from_str(item).unwrap());

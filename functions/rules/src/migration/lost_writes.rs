@@ -49,7 +49,7 @@ impl fmt::Display for LostWrite {
             )?,
             Direction::Reverse => write!(
                 f,
-                "{item}: on the way back, a client updates `{old}` before the item is changed back, and `inverse` overwrites the newer value"
+                "{item}: during a revert, a client updates `{old}` before the item is changed back, and `inverse` overwrites the newer value"
             )?,
         }
         match (self.keeps_name, self.direction) {
@@ -59,7 +59,7 @@ impl fmt::Display for LostWrite {
             ),
             (false, Direction::Forward) => write!(
                 f,
-                "; let the old name win: `if has(\"{old}\") then .{new} = .{old} | del(.{old}) else . end`"
+                "; let the old name take precedence: `if has(\"{old}\") then .{new} = .{old} | del(.{old}) else . end`"
             ),
             (false, Direction::Reverse) => write!(
                 f,
@@ -398,7 +398,7 @@ mod tests {
         let items = items(&[r#""status":{"BOOL":true}"#]);
         let found = forward.lost_writes(inverse.as_ref(), "orders", &items);
         let text = found[0].to_string();
-        assert!(text.starts_with("orders|{\"id\":{\"S\":\"7\"}}: on the way back"), "{text}");
+        assert!(text.starts_with("orders|{\"id\":{\"S\":\"7\"}}: during a revert"), "{text}");
         let (_, program) = text.split_once(": `").unwrap();
         let (forward, inverse) = both(RENAMED, program.trim_end_matches('`'));
         assert_eq!(forward.lost_writes(inverse.as_ref(), "orders", &items), []);

@@ -179,7 +179,7 @@ impl Migration {
             }
             if !plan.kind.is_in_place() && targets.contains(&source.table.as_str()) {
                 let reason = format!(
-                    "`{}` is read and written by this plan; a restructuring needs another table to write to",
+                    "`{}` is a source and a target of the plan; a restructuring must write to another table",
                     source.table
                 );
                 wrong(format!("{place}.table"), reason, None);
@@ -448,7 +448,7 @@ impl Rule for Migration {
         }
         if !(change.view_type.has_new_image() && change.view_type.has_old_image()) {
             return Err(Refusal(format!(
-                "the stream's view type is {}, a migration needs NEW_AND_OLD_IMAGES",
+                "the stream's view type is {}, but a migration needs NEW_AND_OLD_IMAGES",
                 change.view_type.as_str()
             )));
         }
@@ -504,8 +504,8 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
         let place = |name: &str| format!("{part}[{number}].{name}");
         if !tables.insert(source.table.as_str()) {
             let instead = match plan.kind {
-                Kind::Purge => "write one condition for it, with `or` between its parts",
-                _ => "write one entry for it",
+                Kind::Purge => "combine its conditions with `or`",
+                _ => "combine its entries",
             };
             let reason = format!("`{}` is listed twice; {instead}", source.table);
             errors.push(PlanError { place: place("table"), reason, at: None });
@@ -515,7 +515,7 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
             && !parts.insert(to)
         {
             let reason = format!(
-                "`{to}` already gets the parts of another table; choose a separate table for these parts"
+                "`{to}` already stores the parts of another table; choose a separate table for these parts"
             );
             errors.push(PlanError { place: place("to"), reason, at: None });
         }

@@ -444,7 +444,7 @@ fn parts_that_form_no_document_are_refused() {
     };
     let profile = r#"PROFILE ,"id":{"S":"d1"},"text":{"S":"x"},"info":{"M":{}}"#;
     for (text, expected) in [
-        (String::from("director "), Some("parts without a profile")),
+        (String::from("director "), Some("the document has parts but no profile")),
         (profile.to_owned(), None),
         (
             r#"PROFILE ,"id":{"S":"d2"}"#.to_owned(),
@@ -493,7 +493,7 @@ fn parts_that_form_no_document_are_refused() {
         match (refused, expected) {
             (Some(refused), Some("the document has 451,")) => {
                 assert!(
-                    refused.ends_with("bytes with its mark, more than the 409600 of one item"),
+                    refused.ends_with("bytes with its mark, but an item has at most 409600"),
                     "{refused}"
                 );
             }

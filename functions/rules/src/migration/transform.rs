@@ -72,7 +72,7 @@ impl Transform {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
         if outputs.len() > OUTPUTS_MAX {
-            return Err(format!("the transform gives more than {OUTPUTS_MAX} items"));
+            return Err(format!("the transform yields more than {OUTPUTS_MAX} items"));
         }
         if outputs.is_empty() && !self.program.term().may_drop() {
             return Err(
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn errors_have_their_position() {
         for (program, at, reason) in [
-            ("{a: .b", 6, "expected closing brace here"),
-            (".a | | .b", 5, "jq syntax error from here on"),
-            (".a | nope", 5, "there is no filter `nope`"),
-            (".a | tonumbr", 5, "there is no filter `tonumbr`; did you mean `tonumber`?"),
+            ("{a: .b", 6, "expected closing brace"),
+            (".a | | .b", 5, "jq syntax error"),
+            (".a | nope", 5, "unknown filter `nope`"),
+            (".a | tonumbr", 5, "unknown filter `tonumbr`; did you mean `tonumber`?"),
             (
                 "\"\\(now)\"",
                 3,

@@ -78,7 +78,7 @@ fn of_value(value: &AttributeValue) -> Val {
 /// value and the reason.
 pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     let Val::Obj(members) = value else {
-        return Err(format!("the transform gave {}, not an object of attributes", kind(value)));
+        return Err(format!("the transform yielded {}, not an object of attributes", kind(value)));
     };
     members_of(members, None, 0).map(Item)
 }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn unstorable_values_are_reported_with_their_path() {
         for (json, expected) in [
-            ("7", "the transform gave a number, not an object of attributes"),
+            ("7", "the transform yielded a number, not an object of attributes"),
             (
                 r#"{"a":{"$sss":["x"]}}"#,
                 "`a` has the unknown tag `$sss`; put an object whose only name begins with `$` into {\"$map\": ...}",

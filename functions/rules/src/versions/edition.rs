@@ -204,7 +204,7 @@ pub fn part_key(set: &str, number: u64, part: u64) -> String {
 pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > SORT_KEY_BYTES_MAX {
         return Err(Refusal(format!(
-            "the item's key takes {} bytes as text, more than the {SORT_KEY_BYTES_MAX} of a sort key in an edition; shorten the key, or leave the item out with --through",
+            "the item's key takes {} bytes as a string, but a sort key in an edition has at most {SORT_KEY_BYTES_MAX}; shorten the key, or leave the item out with --through",
             key.len()
         )));
     }
@@ -213,14 +213,14 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
     let size = item_of_edition(set, 1, key, image).size();
     if size > ITEM_BYTES_MAX {
         return Err(Refusal(format!(
-            "with its key the item takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make the item smaller, or leave it out with --through"
+            "the item and its key take {size} bytes in an edition, but an item has at most {ITEM_BYTES_MAX}; make the item smaller, or leave it out with --through"
         )));
     }
     // In the edition the image is a member of a map, one level deeper than in the table.
     let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
     if levels >= NESTING_LEVELS_MAX {
         return Err(Refusal(format!(
-            "the item is nested {levels} levels deep, and in an edition it would be deeper than {NESTING_LEVELS_MAX}; make the item flatter, or leave it out with --through"
+            "the item is nested {levels} levels deep; in an edition it would be deeper than {NESTING_LEVELS_MAX}; make the item flatter, or leave it out with --through"
         )));
     }
     Ok(())

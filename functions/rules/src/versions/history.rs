@@ -161,10 +161,12 @@ pub(super) fn image_bytes(image: &Item) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnknownVersion {
     /// The history begins later.
-    #[error("the history begins after that time")]
+    #[error("the history begins after the requested time")]
     BeforeHistory,
     /// The version of that time may be among these missing versions.
-    #[error("versions {0} to {1} are missing, and one of them may be the version of that time")]
+    #[error(
+        "versions {0} to {1} are missing, and one of them may have been current at the requested time"
+    )]
     Missing(u64, u64),
 }
 
@@ -361,7 +363,7 @@ impl Version {
         let event = text(EVENT).and_then(VersionEvent::from_text);
         let event = event.ok_or_else(|| damaged("`event` is missing or unknown"))?;
         if image.is_some() == (event == VersionEvent::Remove) {
-            return Err(damaged("`image` must be present exactly if the item was not deleted"));
+            return Err(damaged("`image` must be present if and only if the item was not deleted"));
         }
         Ok(Self {
             number: number.ok_or_else(|| damaged("`version` is not `v` and ten digits"))?,

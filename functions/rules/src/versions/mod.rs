@@ -62,7 +62,7 @@ impl Versions {
         }
         if !(change.view_type.has_new_image() && change.view_type.has_old_image()) {
             return Err(Refusal(format!(
-                "the stream's view type is {}, versions need NEW_AND_OLD_IMAGES",
+                "the stream's view type is {}, but versions need NEW_AND_OLD_IMAGES",
                 change.view_type.as_str()
             )));
         }
@@ -106,7 +106,7 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
 pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > PARTITION_KEY_BYTES_MAX {
         return Err(Refusal(format!(
-            "the item's key takes {} bytes as text; a history's key has at most {PARTITION_KEY_BYTES_MAX}",
+            "the item's key takes {} bytes as a string; a history's key has at most {PARTITION_KEY_BYTES_MAX}",
             key.len()
         )));
     }
