@@ -1,8 +1,9 @@
 //! Every move of a migration that its journal records. A move is a state transition: the phases in
 //! which it may begin, the phase that follows, and the changes of the state.
 //!
-//! A move is applied to the state that was read. One transaction writes the result with its journal
-//! line, on the condition that the state has not changed meanwhile. Only these moves change a phase.
+//! A caller reads the state, applies a move, and writes the result and the journal line in one
+//! transaction. The transaction is conditional on the state that was read. Only these moves change
+//! a phase.
 
 use rules::migration::plan::Kind;
 use rules::migration::{Direction, Phase};
@@ -36,7 +37,7 @@ pub enum Move {
     Pause(Kind),
     /// The backfill is resumed.
     Resume(Kind),
-    /// A comparison for a cut-over has ended.
+    /// A comparison of sources and targets before a cut-over has ended.
     Verified(Verified),
     /// A comparison in the reverse direction has ended.
     VerifiedBack(Verified),
@@ -51,14 +52,14 @@ pub enum Move {
     },
     /// A switch is rolled back, and nothing is committed.
     RollBack(Switch),
-    /// A switch is committed. It cannot be rolled back any more, only finished.
+    /// A switch is committed. It can no longer be rolled back, only finished.
     Commit {
         /// The switch.
         switch: Switch,
         /// The number of drained shards.
         shards: usize,
-        /// After a cut-over: the second, since 1970, after which functions apply records of the
-        /// targets.
+        /// The time in seconds since 1970 after which functions apply records of the targets; only
+        /// after a cut-over.
         back_since: Option<i64>,
         /// The wall-clock time of the switch, in seconds since 1970.
         switched_at: u64,
@@ -300,8 +301,7 @@ mod tests {
         assert_eq!(table, include_str!("../testdata/moves.txt"));
     }
 
-    /// Goal: a move that ends a command's hold removes the holder, and every other move to a new
-    /// phase keeps or sets it.
+    /// Goal: a state has a holder exactly in the phases in which a command holds the migration.
     #[test]
     fn a_holder_is_there_while_a_migration_is_held() {
         for (name, it) in moves() {

@@ -15,8 +15,8 @@ use crate::entry::Entry;
 pub enum ProblemKind {
     /// Two source items become one target item.
     Collision,
-    /// An item that the migration did not write has the key of a target, or is among the parts of a
-    /// document.
+    /// An item that the migration did not write has the key of a target item, or is in the
+    /// partition of a document's parts.
     Foreign,
     /// DynamoDB rejects the item.
     Refused,
@@ -26,7 +26,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Returns the word of `verify` for the kind, for reports.
+    /// Returns the word that the report of `weir migrate verify` uses for the kind.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

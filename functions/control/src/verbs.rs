@@ -249,7 +249,7 @@ pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
     Phase::ALL.into_iter().filter(is_carried_out).collect()
 }
 
-/// Returns what an abort leaves in the tables, as text for operators.
+/// Returns a sentence for operators about the items that an abort leaves in the tables.
 #[must_use]
 pub fn left_by_abort(kind: Kind) -> &'static str {
     match kind {
@@ -277,7 +277,8 @@ mod tests {
         ("abort", Verb::Abort),
     ];
 
-    /// Returns the whole table of a kind in the form of `testdata/verbs.txt`.
+    /// Returns the answers to all verbs in all phases for a kind, in the form of
+    /// `testdata/verbs.txt`.
     fn drawn(kind: Kind) -> String {
         let mut text = format!("{:<14}", "phase");
         VERBS.iter().for_each(|(name, _)| text.push_str(&format!("{name:<9}")));

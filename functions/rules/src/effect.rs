@@ -8,9 +8,9 @@ use std::collections::btree_map::Entry;
 
 /// A statement that can be joined with another statement about the same target.
 ///
-/// The join is associative, commutative and idempotent. A batch may therefore be folded into one write
-/// for each target. A statement that is applied twice, late or out of order has no further effect. (A
-/// join semilattice: Shapiro et al., "Conflict-free Replicated Data Types", 2011.)
+/// The join is associative, commutative and idempotent. A batch may therefore be folded into one
+/// write for each target. A statement may be applied twice, late or out of order without changing
+/// the result. (A join semilattice: Shapiro et al., "Conflict-free Replicated Data Types", 2011.)
 pub trait Join {
     /// Joins `other` into this statement.
     fn join(&mut self, other: Self);

@@ -110,7 +110,7 @@ pub enum Next {
     End(End),
 }
 
-/// The cause of a rollback, which determines the result after it.
+/// The cause of a rollback, which determines the result of the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cause(Option<Outcome>);
 
@@ -203,7 +203,8 @@ impl Switch {
         }
     }
 
-    /// Returns what follows a step with this outcome. Stores the cause of a rollback in `cause`.
+    /// Returns the next step, or the end, after a step with this outcome. Stores the cause of a
+    /// rollback in `cause`.
     pub fn next(self, known: SwitchFacts, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
         if step == Step::RollBack {
             return self.after_roll_back(outcome, *cause);
@@ -260,7 +261,7 @@ impl Switch {
     }
 }
 
-/// Returns the result of a switch that failed without leaving changes.
+/// Returns the result of a switch that failed and left no changes.
 fn ended(outcome: Outcome) -> End {
     match outcome {
         Outcome::Refused => End::Refused,

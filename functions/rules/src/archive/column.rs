@@ -10,7 +10,7 @@ use model::AttributeType;
 use model::json::ItemView;
 use thiserror::Error;
 
-/// The columns that follow the typed ones in every archive object, with their types, in order.
+/// The columns that follow the typed columns in every archive object, with their types, in order.
 pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
     ("_item", "string"),
     ("_event_id", "string"),
@@ -35,7 +35,7 @@ const DECIMAL_PRECISION_MAX: u8 = 38;
 /// The type of a column, named as in the SQL of Athena and DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ColumnType {
-    /// Text. Numbers are stored as their exact decimal text.
+    /// Text. Numbers are stored in exact decimal notation.
     String,
     /// 64-bit integer.
     Bigint,
@@ -70,8 +70,8 @@ pub struct Column {
     pub column_type: ColumnType,
 }
 
-/// The typed columns of rows: first the key attributes by name, then the declared columns in the order
-/// of declaration, then the discovered ones by name.
+/// The typed columns of rows: first the key attributes by name, then the declared columns in the
+/// order of declaration, then the discovered columns by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Schema {
     columns: Vec<Column>,
@@ -109,7 +109,7 @@ pub enum ColumnsError {
 pub struct Declaration {
     /// The columns with a declared type.
     pub columns: Arc<[Column]>,
-    /// Whether every other attribute gets a column when it first occurs.
+    /// Whether every attribute that is not declared gets a column when it first occurs.
     pub discover: bool,
 }
 
@@ -128,7 +128,8 @@ impl Declaration {
     }
 }
 
-/// Parses a declaration of columns: `path:type`, separated by commas. Empty text declares none.
+/// Parses a declaration of columns: `path:type`, separated by commas. An empty string declares no
+/// columns.
 ///
 /// # Errors
 /// When an entry is invalid: the first such entry, and the reason.
@@ -210,7 +211,7 @@ impl ColumnType {
         }
     }
 
-    /// Parses a type such as `decimal(4,1)`; `None` for other text.
+    /// Parses a type such as `decimal(4,1)`; `None` for any other string.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         Self::parse(text).ok()

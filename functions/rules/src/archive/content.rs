@@ -1,9 +1,10 @@
 //! The content of a row: the text of the item, and the values of the columns.
 //!
-//! A column holds the exact value or NULL. If a value does not fit exactly, its column is NULL and the
-//! row's `coercions` name the column. The item's text still has the value. Numbers are never converted
-//! to binary floating point. An item is parsed once. A column value that occurs literally in the item's
-//! text is not copied. `column` and `discovered` decide which columns exist.
+//! A column holds the exact value or NULL. If a value does not fit exactly, its column is NULL and
+//! the row's `coercions` name the column. The item's text still contains the value. Numbers are
+//! never converted to binary floating point. An item is parsed once. A column value that occurs
+//! literally in the item's text is not copied. The modules `column` and `discovered` decide which
+//! columns exist.
 
 use model::Number;
 use model::json::{ItemView, ValueView};

@@ -39,8 +39,8 @@ pub fn misfit_of<'i>(
         coercions.iter().any(|note| note.starts_with(&start))
     };
     if number_column(path) == column {
-        // Several attributes may have this column name, and the recorded path may come from another row.
-        // In this item, the first such attribute has the column.
+        // Several attributes may have this column name, and the recorded path may come from another
+        // row. In this item, the column belongs to the first attribute with this column name.
         let is_of_column = |name: &str, value: &AttributeValue| {
             value.as_number().is_some_and(|number| !has_room_for(&number))
                 && number_column(name) == column
@@ -48,14 +48,14 @@ pub fn misfit_of<'i>(
         let mut found = item.iter().filter(|(name, value)| is_of_column(name, value));
         return found.next().map(|(_, value)| value).filter(is_told);
     }
-    // A dot in the path separates two names, or belongs to one name.
+    // A dot in the path may separate two names or be part of one name, so both are tried.
     nested(item, path).into_iter().chain(item.get(path)).find(is_told)
 }
 
-/// Returns the numbers in a row's item that may be its time to live, if the row's `coercions` say that
-/// the value does not fit `_ttl_raw`. A row stores the second of expiry but not the name of the
-/// attribute, so several numbers may match. If the row has this second, the numbers differ only in
-/// their fractions.
+/// Returns the numbers in a row's item that may be its time to live, if the row's `coercions` name
+/// `_ttl_raw`. A row stores the second of expiry but not the name of the TTL attribute, so several
+/// numbers may match. If the row has a second of expiry, the matching numbers differ only in their
+/// fractions.
 #[must_use]
 pub fn ttl_misfits_of(item: &Item, expires_at: Option<i64>, coercions: &[String]) -> Vec<Number> {
     let start = note_start(TTL_RAW, AttributeType::N);
@@ -111,8 +111,8 @@ mod tests {
             ("", r#"{"id":{"N":"1.5"}}"#, "id", "id", Some(r#"{"N":"1.5"}"#)),
             ("", r#"{"id":{"N":"15"}}"#, "id", "id", None),
             ("", r#"{"s.k":{"N":"0.5"}}"#, "s_k", "s.k", Some(r#"{"N":"0.5"}"#)),
-            // The note names the type of the value. The nested value has another type, so it is not
-            // meant.
+            // The note names the type of the value. The nested value has another type, so the note
+            // does not refer to it.
             (
                 "",
                 r#"{"s.k":{"N":"0.5"},"s":{"M":{"k":{"S":"x"}}}}"#,
@@ -146,8 +146,8 @@ mod tests {
                 "price",
                 Some(r#"{"N":"1E100"}"#),
             ),
-            // A declared attribute has its declared column, although its name would also give this
-            // one.
+            // A declared attribute has only its declared column, although the discovered column of
+            // another attribute has the name that its own would have.
             (
                 "*,Price:string",
                 r#"{"Price":{"N":"1"},"price":{"N":"2E100"}}"#,

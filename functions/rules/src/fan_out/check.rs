@@ -49,8 +49,9 @@ pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
     problems
 }
 
-/// Returns the first cycle: an attribute that is copied into itself through any number of rules. The
-/// attribute with the key of a copy's origin counts as copied too, because it decides what is copied.
+/// Returns the first cycle: an attribute that is copied into itself through any number of rules.
+/// The attribute with the origin's key counts as copied too, because it selects the origin of the
+/// copied values.
 fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     let mut edges: BTreeMap<Place<'_>, Vec<(Place<'_>, usize)>> = BTreeMap::new();
     for (number, rule) in rules.iter().enumerate() {

@@ -8,15 +8,16 @@
 //! because the copy existed before the check. If the index does not show the copy yet, the sampled
 //! self-check repairs it later.
 //!
-//! A job is written before any copy has its mark. If a check reads a mark and then a job with an older
-//! stamp, the job of the mark was lost. The stamp of the mark then replaces that of the job.
+//! A job is written before its mark is written to any copy. If a check reads a mark and then a job
+//! with an older stamp, the job of the mark was lost. The stamp of the mark then replaces that of
+//! the job.
 //!
-//! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps. It
-//! writes a unique mark to the copy. It reads the origin. If the origin does not exist, it deletes the
-//! copy on the condition that the copy still has the mark. If the origin is created again before the read,
-//! the worker finds it. A copy that a client creates later lacks the mark. A worker can rely only on its
-//! own mark having been written before its read of the origin. It therefore replaces the mark of another
-//! worker, see [`CopyRule::marked_for_deletion`].
+//! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps.
+//! It writes a unique mark to the copy. It reads the origin. If the origin does not exist, it
+//! deletes the copy on the condition that the copy still has the mark. If the origin is created
+//! again before the read, the worker finds it. A copy that a client creates later lacks the mark. A
+//! worker knows only of its own mark that it was written before the worker read the origin. It
+//! therefore replaces the mark of another worker, see [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -171,7 +172,7 @@ impl CopyRule {
             && seen.origin == mark.origin
             && seen.stamp.base() == mark.stamp.base()
             && seen.hops == HOPS_OF_DELETION;
-        // The write condition compares texts, so it cannot match a mark in another format.
+        // The write condition compares strings, so it cannot match a mark in another format.
         (is_of_it && seen.text() == text).then_some(seen)
     }
 
@@ -260,8 +261,9 @@ pub fn look(rule: &CopyRule, sight: &CopyReads<'_>) -> CheckResult {
     CheckResult::Write(Update::Set { values, mark })
 }
 
-/// Returns the number of deployments through which the values of an origin have passed. If the job holds
-/// exactly these values, its number applies. If not, any mark of the origin may belong to the values.
+/// Returns the number of deployments through which the values of an origin have passed. If the job
+/// holds exactly these values, its number applies. Otherwise, the highest number of any mark on the
+/// origin applies, because any of them may belong to the values.
 fn hops_of_origin(
     rule: &CopyRule,
     job: Option<&OriginState>,
@@ -275,9 +277,9 @@ fn hops_of_origin(
 }
 
 /// Returns the number of deployments through which the copy's values have passed. Without a record
-/// that gives the number, a mark counts only if a loop was stopped there, so that a self-check does
-/// not restart the loop. Other marks do not count in this case: two deployments that write to the
-/// same items would increment each other's numbers.
+/// that gives the number, a mark counts only if the loop protection stopped a value with this
+/// number of hops, so that a self-check does not restart the loop. Other marks do not count in this
+/// case: two deployments that write to the same items would increment each other's numbers.
 fn hops_of_arrival(rule: &CopyRule, copy: &Item, arrival: Option<u32>) -> u32 {
     let there = || super::hops_of(&rule.siblings, None, Some(copy));
     arrival.or_else(|| Some(there()).filter(|hops| *hops > HOPS_MAX)).unwrap_or(1)
@@ -372,7 +374,7 @@ mod tests {
                 copy(Some("new"), Some(stamp(5))),
                 "in order".to_owned(),
             ),
-            // Another writer changed the copy, once and again.
+            // Another writer changed the copy after the job, and again after a check.
             (
                 Some(state(5, Some("new"))),
                 Some(&origin),
@@ -498,7 +500,7 @@ mod tests {
         // The origin was created again.
         let origin = Item::new().with("id", "1").with("name", "x");
         assert_eq!(check_text(&cascade, Some(&gone), Some(&origin), &marked), "in order");
-        // The origin is unknown, or only a state is known that is older than the copy.
+        // The origin is unknown, or the only known state is older than the copy.
         assert_eq!(check_text(&cascade, None, None, &copy(Some("x"), None)), "in order");
         let newer = copy(Some("x"), Some(stamp(6)));
         assert_eq!(check_text(&cascade, Some(&gone), None, &newer), "in order");
@@ -569,7 +571,8 @@ mod tests {
             (Some(&deleting), &marked, true),
             (Some(&marked), &deleting, false),
             (Some(&deleting), &deleting_with_other, false),
-            // A text that is not a mark sorts after a mark. A client replaces the text by a mark.
+            // A string that is not a mark sorts after a mark. A client replaces the string by a
+            // mark.
             (Some(&broken), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);

@@ -15,7 +15,7 @@ pub enum OnDelete {
     Keep,
 }
 
-/// A rule that copies attributes from one table into another.
+/// A rule that copies attributes of the items of one table to items of another table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRule {
     /// The name of the rule: 1 to 32 of a-z, 0-9 and `-`. Marks and jobs contain it.
@@ -36,7 +36,7 @@ pub struct CopyRule {
     /// The copied attributes. The keys are attributes of the copy, and the values are attributes of
     /// the origin.
     pub attributes: BTreeMap<String, String>,
-    /// What happens when the origin is deleted.
+    /// The treatment of the copies when their origin is deleted.
     pub on_delete: OnDelete,
     /// The other rules that write to the origins, by name. The value is true if the rule writes an
     /// attribute that this rule copies. A mark of any other rule on an origin comes from another

@@ -294,7 +294,8 @@ fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
             ));
         }
         if is_reserved(&from) {
-            // A rule that copies a mark would never stop writing, because every write raises a mark.
+            // A rule that copies a mark would never stop writing, because every write changes the
+            // mark.
             return Err((
                 at.at,
                 format!("`{from}` is reserved for a mark of Weir and cannot be copied"),

@@ -9,7 +9,7 @@ use model::KeyAttributeType;
 use super::JOB_KEY;
 use super::copy_rule::CopyRule;
 
-/// The description of a table, as far as a rule needs it.
+/// The properties of a table that a rule depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableShape {
     /// The name of the table.
@@ -115,7 +115,7 @@ fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Res
 /// Checks that a table can be the jobs table.
 ///
 /// # Errors
-/// The mismatch, and the required table.
+/// The table does not have the required key or stream.
 pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let name = &table.name;
     let found = table.keys.iter().map(|key| {

@@ -141,7 +141,8 @@ fn from_base64(text: &str, value: &Val) -> Flow<String> {
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
         Err(_) => {
-            let message = format!("{} is not the base64 encoding of a UTF-8 string", described(value));
+            let message =
+                format!("{} is not the base64 encoding of a UTF-8 string", described(value));
             Err(Stop::refused(message))
         }
     }

@@ -193,7 +193,8 @@ impl Migration {
                 if key(&wanted)? == key(item)? {
                     Ok(Some(wanted))
                 } else {
-                    Err("the transform changes the key; use kind `restructure` and another table".to_owned())
+                    Err("the transform changes the key; use kind `restructure` and another table"
+                        .to_owned())
                 }
             }
             (None, _) => {
