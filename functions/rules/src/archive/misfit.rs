@@ -146,8 +146,8 @@ mod tests {
                 "price",
                 Some(r#"{"N":"1E100"}"#),
             ),
-            // A declared attribute has only its declared column, although the discovered column of
-            // another attribute has the name that its own would have.
+            // `Price` is declared, so it has only its declared column. The column `price_n` belongs
+            // to `price`.
             (
                 "*,Price:string",
                 r#"{"Price":{"N":"1"},"price":{"N":"2E100"}}"#,
@@ -155,7 +155,8 @@ mod tests {
                 "price",
                 Some(r#"{"N":"2E100"}"#),
             ),
-            // This attribute has no column, because the name is taken. Its value must not be found.
+            // This attribute has no column, because another column has that name. Its value must
+            // not be found.
             ("*,n_n:bigint", r#"{"n":{"N":"1E100"}}"#, "n_n", "n_n", None),
         ] {
             let item = item_from_str(item).unwrap();

@@ -277,9 +277,9 @@ fn hops_of_origin(
 }
 
 /// Returns the number of deployments through which the copy's values have passed. Without a record
-/// that gives the number, a mark counts only if the loop protection stopped a value with this
-/// number of hops, so that a self-check does not restart the loop. Other marks do not count in this
-/// case: two deployments that write to the same items would increment each other's numbers.
+/// that gives the number, a mark counts only if it has more than [`HOPS_MAX`] hops, so that a
+/// self-check does not restart a stopped loop. Other marks do not count in this case: two
+/// deployments that write to the same items would increment each other's numbers.
 fn hops_of_arrival(rule: &CopyRule, copy: &Item, arrival: Option<u32>) -> u32 {
     let there = || super::hops_of(&rule.siblings, None, Some(copy));
     arrival.or_else(|| Some(there()).filter(|hops| *hops > HOPS_MAX)).unwrap_or(1)

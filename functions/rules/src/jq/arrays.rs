@@ -1,4 +1,4 @@
-//! Filters of arrays: sorting, grouping, extremes and positions.
+//! Array filters: sorting, grouping, minimum and maximum, and positions.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use strsim::jaro_winkler;
 
-/// A format: the conversion of a value to text by `@name`.
+/// A format `@name`, which converts a value to a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
@@ -220,7 +220,7 @@ const ALIKE: f64 = 0.8;
 /// Returns the filter with this name and number of arguments.
 ///
 /// # Errors
-/// When there is no such filter: the reason, and the most similar name.
+/// Returns the reason and the most similar name if there is no such filter.
 pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
     if OUTSIDE.contains(&name) {
         return Err(format!(

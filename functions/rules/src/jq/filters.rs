@@ -24,8 +24,8 @@ const COMBINED_MAX: usize = 64;
 type Visit<'v> = &'v dyn Fn(&PositionedValue, &mut Vec<Flow<PositionedValue>>) -> Flow<bool>;
 
 impl Machine {
-    /// Evaluates a filter and passes its values to a receiver. The filters that preserve paths are
-    /// here.
+    /// Evaluates a filter and passes its values to a receiver. This function implements the filters
+    /// that preserve paths.
     pub(super) fn call(
         &self,
         builtin: Builtin,
@@ -204,8 +204,8 @@ impl Machine {
         next_ones.reverse();
     }
 
-    /// Passes a value to the receiver if `visit` returns true, and then does the same with each
-    /// child.
+    /// Passes a value to the receiver if `visit` returns true, then processes each child in the
+    /// same way.
     fn unfold(&self, input: &PositionedValue, receive: Receiver<'_>, visit: Visit<'_>) -> Flow {
         let mut open = vec![Ok(input.clone())];
         while let Some(at) = open.pop() {
@@ -370,7 +370,7 @@ impl Machine {
         self.combine(&arrays, &mut Vec::new(), receive)
     }
 
-    /// Evaluates filters of paths.
+    /// Evaluates filters whose arguments or results are paths.
     fn path_filter(
         &self,
         builtin: Builtin,

@@ -22,7 +22,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Converts a value to text in a format.
+/// Converts a value to a string in a format.
 pub(super) fn format(machine: &Machine, format: Format, value: &Val) -> Flow<String> {
     machine.charge(value.nodes())?;
     let plain = || match json::text_of(value) {

@@ -35,7 +35,7 @@ pub(super) enum TextPart<'p> {
     Tokens(Vec<Token<'p>>),
 }
 
-/// The operators and punctuation. Each one precedes its own prefixes, so that the longest one
+/// The operators and punctuation. Each sign precedes its own prefixes, so that the longest sign
 /// matches.
 const SIGNS: [&str; 34] = [
     "?//", "//=", "//", "==", "!=", "<=", ">=", "|=", "+=", "-=", "*=", "/=", "%=", "..", "?", "[",
@@ -50,7 +50,7 @@ const NESTING_MAX: usize = 32;
 /// within strings.
 ///
 /// # Errors
-/// The position of the first byte that begins no token.
+/// Returns the position of the first byte that cannot begin a token.
 pub(super) fn tokens(program: &str) -> Result<(Vec<Token<'_>>, usize), ProgramError> {
     let mut lexer = Lexer { program, at: 0, nesting: 0, count: 0 };
     let tokens = lexer.tokens(false)?;

@@ -1,7 +1,7 @@
 //! The parser: from the tokens of a jq program to its syntax tree, with jq 1.8's precedences.
 //!
-//! The parser also resolves names: variables and labels to the place that binds them, and filters to
-//! the list of available filters. Definitions, modules and `?//` are not available.
+//! The parser also resolves names: variables and labels to their bindings, and filters to the list
+//! of available filters. Definitions, modules and `?//` are not available.
 
 use super::ProgramError;
 use super::builtin::{self, Builtin, Format};
@@ -30,7 +30,7 @@ pub(super) fn parse(program: &str) -> Result<(Term, usize), ProgramError> {
     Ok((term, count))
 }
 
-/// The variables and labels that are visible at one place of the program.
+/// The variables and labels in scope.
 #[derive(Default)]
 struct Scope<'p> {
     variables: Vec<(&'p str, Binding)>,

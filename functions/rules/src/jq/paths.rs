@@ -9,10 +9,10 @@ use super::value::{Array, Val};
 
 /// The maximum length of an array that grows when a value is set beyond its end.
 const PLACE_MAX: f64 = 1_000_000.0;
-/// The number of bytes of a value that a jq message shows.
+/// The number of bytes of a value that a jq error message shows.
 const SHOWN_MAX: usize = 29;
 
-/// Returns a value as jq's messages show it, truncated.
+/// Returns a value as jq's error messages show it, truncated.
 pub(super) fn shown(value: &Val) -> String {
     let text = json::write(value);
     if text.len() <= SHOWN_MAX {
@@ -31,7 +31,7 @@ pub(super) fn shown(value: &Val) -> String {
     format!("{}...{closing}", text.get(..end).unwrap_or(""))
 }
 
-/// Returns a value with its type, as jq's messages show it.
+/// Returns a value with its type, as jq's error messages show it.
 pub(super) fn described(value: &Val) -> String {
     format!("{} ({})", value.kind(), shown(value))
 }

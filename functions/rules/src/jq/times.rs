@@ -1,5 +1,5 @@
-//! Dates and times in UTC: jq's broken-down time, and the formats that mean the same in all C
-//! libraries.
+//! Dates and times in UTC: jq's broken-down time, and the formats that have the same result with
+//! every C library.
 
 use super::arithmetic::float;
 use super::builtin::Builtin;
@@ -138,8 +138,8 @@ pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
     write(&time, format)
 }
 
-/// Returns the time of a number of seconds, with the fraction of the second. Returns `None` if the value
-/// is not a number.
+/// Returns the time for a number of seconds since 1970, with the fraction of the second. Returns
+/// `None` if the value is not a number.
 fn of_number(value: &Val) -> Option<Result<(Time, f64), String>> {
     let Val::Num(number) = value else { return None };
     let seconds = number.rounded();
@@ -250,7 +250,7 @@ fn write(time: &Time, format: &str) -> Flow<Val> {
     Ok(Val::from(text))
 }
 
-/// Parses a text by a format. The format must contain year, month and day.
+/// Parses a string in a format. The format must contain year, month and day.
 fn parse(text: &str, format: &str) -> Flow<Val> {
     let mismatch = || Stop::error(format!("date \"{text}\" does not match format \"{format}\""));
     let format_of = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S");
@@ -318,8 +318,8 @@ fn number(rest: &mut &str, digits: usize) -> Option<i64> {
     number.parse().ok()
 }
 
-/// Returns the position of a name in a list. The text may have the whole name or its first three
-/// letters, in any case.
+/// Parses a name of a list and returns its position. The name may be complete or abbreviated to
+/// three letters, in upper or lower case.
 fn named(names: &[&str], rest: &mut &str) -> Option<i64> {
     let starts =
         |name: &str| rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));

@@ -173,7 +173,7 @@ impl From<bool> for Val {
 impl Val {
     /// Returns a count or a position as a value.
     pub(crate) fn count(count: usize) -> Self {
-        // The conversion is exact, because no text or array has 2^53 members.
+        // The conversion is exact, because no string or array has 2^53 members.
         Self::from(count as f64)
     }
 
@@ -208,8 +208,8 @@ impl Val {
         depth <= DEPTH_MAX && nodes <= NODES_MAX
     }
 
-    /// Returns the size of the value in nodes: one for the value itself and one for each value within the
-    /// value. A text has one more node for each 64 bytes.
+    /// Returns the size of the value in nodes: one for the value itself and one for each value
+    /// within the value. A string has one more node for each 64 bytes.
     pub(crate) fn nodes(&self) -> u64 {
         let text = if let Self::Str(text) = self { text.len() as u64 / 64 } else { 0 };
         u64::from(self.extent().nodes) + text + 1

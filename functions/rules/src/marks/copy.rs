@@ -16,7 +16,7 @@ pub struct Mark {
     /// The stamp of the values.
     pub stamp: Stamp,
     /// The number of deployments through which the values have passed, including the first one.
-    /// Earlier releases counted copies instead, which gives the same number or a higher one.
+    /// Earlier releases counted copies instead, so their number is the same or higher.
     pub hops: u32,
 }
 
@@ -34,8 +34,8 @@ impl Mark {
         format!("{origin}@")
     }
 
-    /// Returns the text of the mark. The space before the hops sorts before the `+` of a stamp, so a
-    /// mark with a reconciler's stamp sorts after the one with the plain stamp.
+    /// Returns the text of the mark. The space before the hops sorts before the `+` of a stamp, so
+    /// a mark with a reconciler's stamp sorts after the mark with the plain stamp.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{}{} {}", Self::prefix(&self.origin), self.stamp, self.hops)
@@ -61,7 +61,7 @@ impl Mark {
         Self { stamp, ..self.clone() }
     }
 
-    /// Parses the text of [`Mark::text`]; `None` for any other text.
+    /// Parses the text of [`Mark::text`]; `None` for any other string.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (rest, hops) = text.rsplit_once(' ')?;

@@ -1,8 +1,8 @@
 //! The reverse direction of a split: a document is assembled from the items of its partition.
 //!
-//! An effect contains no data except the document's keys, because the document follows from the
-//! current items. Any record of any part may therefore give the effect, in any order and any number
-//! of times. The processor reads and writes the items.
+//! An effect contains no data except the document's keys, because the document is computed from the
+//! current items. Any record of any part may therefore cause the effect, in any order and any
+//! number of times. The processor reads and writes the items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub struct Keys(pub BTreeSet<PrimaryKey>);
 pub struct Assembled {
     /// The document for each target in the table of documents; `None` if the target must not exist.
     pub targets: BTreeMap<Target, Option<Item>>,
-    /// The reason why the items form no valid document; `None` if they do.
+    /// The reason why the items form no valid document; `None` if they form a valid document.
     pub refused: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Migration {
     /// Returns the partition of the parts of the document with this key.
     ///
     /// # Errors
-    /// When the key is not that of a document of this table.
+    /// The key does not belong to a document of this table.
     pub fn partition_of(&self, parts: &str, key: &Item) -> Result<KeyValue, String> {
         let wrong = || format!("the key does not belong to a document of `{parts}`");
         let (table, split) = self.splits.get(parts).ok_or_else(wrong)?;
@@ -88,8 +88,8 @@ impl Migration {
         KeyValue::from_attribute_value(&split.partition_of(&key)?).ok_or_else(wrong)
     }
 
-    /// Returns the document that a partition's items form, whatever its size. Returns `None` if there
-    /// is no profile.
+    /// Returns the document that a partition's items form, regardless of its size. Returns `None`
+    /// if there is no profile.
     ///
     /// # Errors
     /// When an item contains an attribute that has no place in the document.
@@ -104,8 +104,8 @@ impl Migration {
         split.assemble(&items)
     }
 
-    /// Assembles the items of a partition, in the order of their sort keys. The result covers the
-    /// document that the items form, and the documents with other `keys`, which must not exist.
+    /// Assembles the items of a partition, in the order of their sort keys. The result contains the
+    /// document that the items form. Documents with other `keys` must not exist.
     ///
     /// # Errors
     /// When the table is not a table of parts of this migration.
@@ -196,7 +196,7 @@ impl Migration {
 }
 
 impl Document {
-    /// Returns the source that an assembled document has in its mark, in the form of a source item.
+    /// Returns the source in the mark of an assembled document, in the form of a source item.
     #[must_use]
     pub fn source(&self, partition_attribute: &str) -> String {
         let key = Item::new().with(partition_attribute, self.partition.to_attribute_value());

@@ -1,11 +1,11 @@
 //! Changes of items in their own table: the required item, and the condition of its write.
 //!
-//! `in-place` changes the attributes of each item, and `purge` deletes items. Finished items have no
-//! mark: an item is finished if the transform leaves it unchanged. The effect "this item is as the
-//! plan requires" contains no data. Any version of the item may therefore give the effect, in any
-//! order and any number of times. The write follows from the current version, to which the transform
-//! is applied: the item is judged. A guard covers every attribute that could change the judgement.
-//! The processor reads and writes the items.
+//! `in-place` changes the attributes of each item, and `purge` deletes items. Finished items have
+//! no mark: an item is finished if the transform leaves it unchanged. The effect "this item is as
+//! the plan requires" contains no data. Any version of the item may therefore cause the effect, in
+//! any order and any number of times. The processor applies the transform to the current version:
+//! it **judges** the item. The result determines the write. The **guard**, a write condition,
+//! covers every attribute that could change the result. The processor reads and writes the items.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use model::stream_record::LambdaRecord;
 use super::{Effect, MARK, Migration, OutputKind, Target, is_bare_tombstone};
 use crate::rule::Refusal;
 
-/// What a plan does with an item.
+/// The action of a plan on an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrite {
     /// The item already is as the plan requires.
@@ -41,8 +41,8 @@ pub struct Guard {
 /// guard, and a DynamoDB expression has at most 300 operators. Source: DynamoDB developer guide,
 /// "Service quotas: expressions".
 const ATTRIBUTES_MAX: usize = 140;
-/// The maximum size of an expression in bytes, minus the condition that the item exists. Source: the
-/// same page.
+/// The maximum size of an expression in bytes, minus the condition that the item exists. Source:
+/// DynamoDB developer guide, "Service quotas: expressions".
 const GUARD_BYTES_MAX: usize = 4096 - 32;
 /// The size of one comparison in a guard, in bytes: `#a139 = :b139 AND `.
 const EQUAL_BYTES: usize = 18;
@@ -74,8 +74,8 @@ fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
     ))
 }
 
-/// Returns the item that results when the change from `before` to `after` is applied to `met`. `met`
-/// may have more attributes than `before`.
+/// Applies the change from `before` to `after` to the item `met`, and returns the result. `met` may
+/// have more attributes than `before`.
 #[must_use]
 pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
     let mut item = met.clone();
@@ -86,7 +86,8 @@ pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
 
 impl Migration {
     /// Returns what to do with an item of one of the plan's tables. The tombstone of another
-    /// migration counts as no item: readers ignore it, and a change would make it visible again.
+    /// migration does not count as an item: readers ignore it, and a change would make it visible
+    /// again.
     ///
     /// # Errors
     /// When the transform fails for the item, changes its key, or yields a different result when it
@@ -114,9 +115,10 @@ impl Migration {
 
     /// Returns the condition of a change or removal of a judged item.
     ///
-    /// The condition also covers absent attributes. If a writer adds such an attribute after the
-    /// judgement, the plan may require the item to stay as it is. If not all absent attributes fit,
-    /// those that the change adds come first, because no value of a writer may be overwritten.
+    /// The condition also covers absent attributes. If a writer adds an attribute after the
+    /// judgement, the plan may require the item to stay unchanged. If not all absent attributes
+    /// fit, the attributes that the change adds take precedence, because no value of a writer may
+    /// be overwritten.
     #[must_use]
     pub fn guard(&self, table: &str, before: &Item, after: Option<&Item>) -> Guard {
         let new = after.into_iter().flat_map(|after| after.keys());
@@ -206,8 +208,8 @@ impl Migration {
         }
     }
 
-    /// Returns the effect that an item must become as the plan requires; empty if the item already
-    /// is.
+    /// Returns the effect that changes an item as the plan requires; empty if the item needs no
+    /// change.
     pub(super) fn rewrite_effect(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
             return Ok(Vec::new());

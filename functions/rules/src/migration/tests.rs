@@ -1,4 +1,4 @@
-//! Text cases of decisions about records, and tests of plans that do not match their tables.
+//! Tests of decisions about records from a text file, and of plans that do not match their tables.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,6 @@
 //! Transforms: jq programs from one item to any number of items, without I/O.
 //!
-//! `crate::jq` defines the supported jq, and `view` the JSON view of items.
+//! `crate::jq` defines the supported jq, and `view` defines the JSON form of items.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,8 +12,8 @@ use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
-/// The maximum number of items that a transform may make from one item: the maximum number of
-/// operations in one transaction.
+/// The maximum number of items that a transform may yield for one item, which is the maximum number
+/// of operations in one DynamoDB transaction.
 pub const OUTPUTS_MAX: usize = 100;
 
 /// A checked transform.
