@@ -62,8 +62,8 @@ impl Transform {
         &self.text
     }
 
-    /// Returns the items that the transform makes from one item. There may be none only if the program
-    /// has a final step `select` or `empty`.
+    /// Returns the items that the transform yields for one item. The result may be empty only if
+    /// the program has a final step `select` or `empty`.
     ///
     /// # Errors
     /// When the program fails for this item, yields nothing without having such a step, or yields

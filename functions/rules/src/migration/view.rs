@@ -1,4 +1,4 @@
-//! The JSON form in which transforms see items. The conversion is lossless in both directions.
+//! The JSON form of items in transforms. The conversion is lossless in both directions.
 //!
 //! | DynamoDB | in the transform |
 //! |---|---|
@@ -83,7 +83,7 @@ pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     members_of(members, None, 0).map(Item)
 }
 
-/// The path of a value, for people. It is formatted only if there is an error.
+/// The path of a value, for error messages. It is formatted only if there is an error.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     outer: Option<&'p Path<'p>>,
@@ -192,7 +192,7 @@ fn number_of(value: &Num, path: &Path<'_>) -> Result<Number, String> {
     Ok(number)
 }
 
-/// Returns the text of a string; `None` for any other value.
+/// Returns the content of a string; `None` for any other value.
 fn string_of(value: &Val) -> Option<String> {
     match value {
         Val::Str(text) => Some(text.to_string()),
@@ -200,7 +200,7 @@ fn string_of(value: &Val) -> Option<String> {
     }
 }
 
-/// Returns the type of a value, for people.
+/// Returns the type of a value, for error messages.
 pub(super) fn kind(value: &Val) -> &'static str {
     match value {
         Val::Null => "null",
