@@ -44,7 +44,8 @@ impl From<PrimaryKey> for IndexKeyValues {
 }
 
 impl IndexKeySchema {
-    /// Returns the key attributes: first those of the partition key, then those of the sort key.
+    /// Returns the key attributes: first the attributes of the partition key, then the attributes
+    /// of the sort key.
     pub fn attributes(&self) -> impl Iterator<Item = &KeyAttribute> {
         self.partition.iter().chain(&self.sort)
     }

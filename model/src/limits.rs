@@ -83,8 +83,8 @@ pub const PARTITION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
 /// The maximum size of an item collection, including its entries in local indexes, in bytes (10
 /// GB).
 pub const ITEM_COLLECTION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
-/// The number of partitions of a new on-demand table. Four partitions give the initial capacity of
-/// 4,000 WCU that AWS documents.
+/// The number of partitions of a new on-demand table. Four partitions provide the initial capacity
+/// of 4,000 WCU that AWS documents.
 pub const ON_DEMAND_PARTITIONS: u32 = 4;
 
 /// The retention of stream records in milliseconds (24 hours).

@@ -17,7 +17,7 @@ use crate::verbs::{Verb, phases_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
     /// A command starts the migration, or takes over a start that another command began. Later
-    /// steps of that other command are refused.
+    /// steps of the earlier command are refused.
     Prepare {
         /// The name of the command.
         holder: String,
@@ -86,7 +86,7 @@ pub enum Move {
     /// no longer be reverted.
     Close,
     /// A migration in place can no longer be reverted, or a purge is about to end. Contains the
-    /// result of a comparison, if there was one.
+    /// result of the comparison, if one was run.
     CloseInPlace(Option<Verified>),
     /// The migration is completed.
     Complete,
@@ -94,7 +94,7 @@ pub enum Move {
     Abort {
         /// The kind of the migration.
         kind: Kind,
-        /// Whether the backfill touches items; if so, marks must still be removed.
+        /// Whether the backfill touches items, so that the migration must remove marks.
         touches: bool,
     },
 }
@@ -151,7 +151,7 @@ impl Move {
         state.phase = self.to().unwrap_or(state.phase);
         match self {
             Self::Prepare { holder, fingerprint, rate } => {
-                // A start with a different plan under the same name changes nothing.
+                // A start with a different plan under the same name has no effect.
                 if state.fingerprint.get_or_insert_with(|| fingerprint.clone()) == fingerprint {
                     (state.rate, state.holder) = (*rate, Some(holder.clone()));
                 }
@@ -188,7 +188,7 @@ impl Move {
         }
     }
 
-    /// Returns the reason for the move in the journal, as text for operators.
+    /// Returns the reason for the move, as a string for operators in the journal.
     #[must_use]
     pub fn why(&self) -> String {
         match self {

@@ -58,7 +58,7 @@ pub struct Problem {
     pub table: String,
     /// The key of the item as DynamoDB JSON.
     pub key: String,
-    /// The reason, as text for operators.
+    /// The reason, as a string for operators.
     pub reason: String,
     /// The time of the last report, in seconds since 1970; `None` if the worker did not know the
     /// time.

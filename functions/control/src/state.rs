@@ -1,8 +1,8 @@
 //! The progress of a migration.
 //!
-//! Item name / `STATE`. Every change is conditional on `revision`. A change of `phase` is written in one
-//! transaction with its journal line. Times are the store's, in seconds since 1970, unless a field says
-//! otherwise.
+//! Item name / `STATE`. Every change is conditional on `revision`. A change of `phase` is written
+//! in one transaction with its journal line. Times are in seconds since 1970, by the store's clock.
+//! Exceptions are documented at their fields.
 
 use std::collections::BTreeMap;
 

@@ -230,8 +230,8 @@ impl Task {
         self.done || self.owner.is_some() || !self.counts.is_empty() || self.failing.is_some()
     }
 
-    /// Leases the task to a worker until a time in milliseconds since 1970. Removes the share of the
-    /// rate that the previous worker may have left.
+    /// Leases the task to a worker until a time in milliseconds since 1970. Removes the previous
+    /// worker's share of the rate.
     pub fn lease(&mut self, worker: &str, until_ms: u64) {
         (self.owner, self.leased_until, self.share) = (Some(worker.to_owned()), until_ms, None);
     }

@@ -1,8 +1,8 @@
 //! The answer to each verb of `weir migrate` in each phase, as one table. A refusal contains the
 //! reason and the command to run instead.
 //!
-//! A command first looks up its verb and the phase that it read in this table. The transaction that
-//! changes the phase is conditional on the same phases, so only one of two concurrent commands
+//! A command reads the phase, and looks up its verb and the phase in this table. The transaction
+//! that changes the phase is conditional on the same phases, so only one of two concurrent commands
 //! succeeds.
 
 use rules::migration::Phase;

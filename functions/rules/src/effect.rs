@@ -1,4 +1,4 @@
-//! Effects: statements about the required state of a target, and how such statements are joined.
+//! Effects: statements about the required state of a target, and the join of statements.
 //!
 //! No effect adds, increments or appends. Each rule defines its targets and statements. The processor
 //! applies effects.
@@ -32,7 +32,7 @@ pub struct Effect<T, S> {
     pub statement: S,
 }
 
-/// The joined statements of a batch about one target, and the records from which they come.
+/// The joined statements of a batch about one target, and the records that caused them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined<S> {
     /// The joined statements.
@@ -61,8 +61,8 @@ pub trait Fold: Sized {
     /// A batch's effects, with one statement for each target.
     type Folded: Default;
 
-    /// Joins this effect with the others of a batch. `position` is the position of its record in the
-    /// batch.
+    /// Joins this effect with the other effects of a batch. `position` is the position of its
+    /// record in the batch.
     fn fold_into(self, folded: &mut Self::Folded, position: usize);
 }
 

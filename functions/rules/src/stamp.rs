@@ -21,7 +21,7 @@ const REVISION_DIGITS: usize = 20;
 /// - The stamp of a reconciler is `<stamp of a record>+<revision, 20 digits>`: it sorts after that
 ///   record and before every later record.
 ///
-/// The lowest stamp has an empty label. It is the stamp of a value that comes from no record.
+/// The lowest stamp has an empty label. It is the stamp of a value without a stream record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(String);
 

@@ -72,7 +72,7 @@ pub fn decode_placeholder_value(json: &Json<'_>) -> Result<AttributeValue, Decod
 /// # Errors
 /// When the text is not JSON, or the JSON is not an item.
 pub fn item_from_str(text: &str) -> Result<Item, DecodeError> {
-    // Fast path: most texts are valid and need no JSON tree.
+    // Fast path: most items are valid and need no JSON tree.
     if let Some(view) = ItemView::from_text(text) {
         return Ok(view.into_item());
     }
@@ -241,7 +241,7 @@ fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     };
     match kind {
         "number" => ValueFault::new(told(""), "Input collection contains duplicates"),
-        // DynamoDB's text has no space here.
+        // DynamoDB's message has no space before `of type BS`.
         "binary" => ValueFault::new(
             told(&format!("[{}]of type BS ", quoted(","))),
             told(&format!("[{}]of type BS ", sent.join(", "))),

@@ -195,8 +195,8 @@ mod tests {
                     _ => format!(r#""{text}""#),
                 }
             };
-            // A part of kind 6 ends with an escaped quotation mark, so its string does not end
-            // there.
+            // A part of kind 6 ends with an escaped quotation mark, so the quotation mark does not
+            // end the string.
             let is_right = parts.iter().all(|(kind, _)| *kind != 6);
             let parts: Vec<String> = parts.iter().map(part).collect();
             let mut text = format!(r#"{{"Statements":[{}]}}"#, parts.join(",")).into_bytes();

@@ -77,7 +77,7 @@ pub enum Outcome {
     TimedOut,
     /// The step failed, its result is unknown, or a person interrupted the command.
     Failed,
-    /// Only for a rollback: the commit was written, although its response did not arrive.
+    /// The rollback found that the commit was written, although its response did not arrive.
     Committed,
 }
 
@@ -86,11 +86,11 @@ pub enum Outcome {
 pub enum End {
     /// Readers and writers use the other side.
     Switched,
-    /// A check failed; the switch changed nothing, or was rolled back.
+    /// A check failed, so the switch did not begin or was rolled back.
     Refused,
-    /// A step took too long; the switch changed nothing, or was rolled back.
+    /// A step took too long, so the switch did not begin or was rolled back.
     TimedOut,
-    /// A step failed; the switch changed nothing, or was rolled back.
+    /// A step failed, so the switch did not begin or was rolled back.
     Failed,
     /// A step failed, and the rollback failed too: writers may be blocked.
     Stuck,
@@ -126,7 +126,7 @@ impl Switch {
         self.0
     }
 
-    /// Returns the verb of the command, as text for operators.
+    /// Returns the verb of the command, for messages to operators.
     #[must_use]
     pub fn verb(self) -> &'static str {
         match self.0 {

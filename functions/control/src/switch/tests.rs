@@ -1,4 +1,5 @@
-//! Switches as text cases: the start and the failing steps, then all steps and the result.
+//! Tests of switches from text cases. A case is the initial phase and the failing steps; the
+//! expected output is all steps and the result.
 
 use super::*;
 

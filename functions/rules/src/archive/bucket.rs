@@ -46,8 +46,9 @@ impl UtcMinute {
         i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
     }
 
-    /// Returns the year, month and day of the Gregorian calendar. A year begins in March here, so
-    /// that the leap day is its last day (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    /// Returns the year, month and day of the Gregorian calendar. In this calculation, a year
+    /// begins in March, so that the leap day is its last day (Hinnant, "chrono-Compatible Low-Level
+    /// Date Algorithms").
     fn date(self) -> (u64, u64, u64) {
         const DAYS_TO_1970: u64 = 719_468;
         const DAYS_OF_ERA: u64 = 146_097;

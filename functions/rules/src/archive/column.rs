@@ -50,8 +50,7 @@ pub enum ColumnType {
     Boolean,
     /// Bytes.
     Binary,
-    /// Any value as plain JSON text. Numbers are exact, sets are arrays, and binary values are
-    /// base64.
+    /// Any value as plain JSON. Numbers are exact, sets are arrays, and binary values are base64.
     Json,
 }
 
@@ -75,7 +74,7 @@ pub struct Column {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Schema {
     columns: Vec<Column>,
-    /// The number of key columns and declared columns; the remaining ones are discovered.
+    /// The number of key columns and declared columns. All later columns are discovered.
     base: usize,
 }
 
@@ -118,7 +117,7 @@ impl Declaration {
     /// attribute that is not declared.
     ///
     /// # Errors
-    /// When an entry is invalid: the first such entry, and the reason.
+    /// Returns the first invalid entry and the reason.
     pub fn parse(declaration: &str) -> Result<Self, ColumnsError> {
         let mut entries: Vec<&str> = split_entries(declaration).collect();
         let declared = entries.len();
@@ -132,7 +131,7 @@ impl Declaration {
 /// columns.
 ///
 /// # Errors
-/// When an entry is invalid: the first such entry, and the reason.
+/// Returns the first invalid entry and the reason.
 pub fn parse_columns(declaration: &str) -> Result<Vec<Column>, ColumnsError> {
     let mut columns: Vec<Column> = Vec::new();
     for entry in split_entries(declaration) {

@@ -1,6 +1,6 @@
 //! Values that do not fit their column: how a row records them, and how to find them in its item.
 //!
-//! The column of such a value is NULL, but a comparison with the archive needs the value.
+//! The column is NULL in this case, but a comparison with the archive needs the value.
 
 use model::{AttributeType, AttributeValue, Item, Number};
 
@@ -18,7 +18,7 @@ pub(super) fn note(column: &Column, found: AttributeType) -> String {
     note_of(&column.name, column.column_type, found)
 }
 
-/// Returns the note for a value of type `found` that does not fit a column, which is given by its name and
+/// Returns the note for a value of type `found` that does not fit the column with this name and
 /// type.
 pub(super) fn note_of(column: &str, column_type: ColumnType, found: AttributeType) -> String {
     note_start(column, found) + &column_type.to_string()
@@ -184,8 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: the value is found for every NULL of a row whose item has a value, and for nothing
-        /// else.
+        /// Goal: a value is found exactly for the NULL columns whose attribute has a value in the
+        /// item.
         #[test]
         fn a_value_is_found_for_exactly_the_misfits(
             numbers in prop::collection::vec("-?[1-9][0-9]{0,33}|-?[0-9]{1,6}\\.[0-9]{1,12}", 4),

@@ -158,7 +158,7 @@ impl Archive {
     }
 
     /// Returns who deleted the item. Returns `None` if the record is not a delete, or if the rule
-    /// does not keep such deletes.
+    /// does not keep deletes of this kind.
     fn deleted_by(&self, change: &RecordView<'_>) -> Option<DeletedBy> {
         if change.is_time_to_live() {
             return Some(DeletedBy::TimeToLive);

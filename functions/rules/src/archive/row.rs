@@ -24,7 +24,7 @@ pub enum DeletedBy {
 }
 
 impl DeletedBy {
-    /// Returns the text for the column `_deleted_by`.
+    /// Returns the value of the column `_deleted_by`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,8 +83,8 @@ impl Span {
 /// One deleted item. Rows are ordered by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// The texts and column values of the record and its item. This is the first field because the
-    /// derived order compares it first, and it begins with the sequence number.
+    /// The strings and column values of the record and its item. This is the first field because
+    /// the derived order compares it first, and it begins with the sequence number.
     pub(super) content: Content,
     /// The kind of the record: always `REMOVE`.
     pub event_name: &'static str,

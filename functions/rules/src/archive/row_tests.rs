@@ -106,7 +106,8 @@ fn write_members_otherwise<'i>(
     out.push('}');
 }
 
-/// Returns a record of a delete by TTL. `otherwise` selects the other valid form of its text.
+/// Returns a record of a delete by TTL. With `otherwise`, the item is in the other valid form of
+/// JSON.
 fn record(number: usize, item: &Item, otherwise: bool) -> String {
     let mut image = item_to_string(item);
     if otherwise {
@@ -147,7 +148,8 @@ fn plain(value: &AttributeValue) -> String {
     }
 }
 
-/// Returns the expected value of a column, as text; `None` if the attribute is present and does not fit.
+/// Returns the expected value of a column as a string; `None` if the attribute is present and does
+/// not fit.
 fn expected_value(column: &Column, item: &Item) -> Option<String> {
     let path = column.path.to_string();
     let found = match path.as_str() {

@@ -93,9 +93,9 @@ impl Counters {
         format!("{counter}#{slot}")
     }
 
-    /// Returns whether a slot's item can exist. If a counter has a very long name, `<counter>#7` may
-    /// fit a key when `<counter>#10` does not. DynamoDB rejects a whole request that contains a key
-    /// that is too long.
+    /// Returns whether a slot's item can exist. If a counter has a very long name, `<counter>#7`
+    /// may fit a key when `<counter>#10` does not. DynamoDB rejects the entire request if a key in
+    /// it is too long.
     #[must_use]
     pub fn can_have_slot(counter: &str, slot: u32) -> bool {
         Self::slot_key_text(counter, slot).len() <= PARTITION_KEY_BYTES_MAX

@@ -324,7 +324,7 @@ mod tests {
             let other = item.clone().with(name, value);
             assert!(!total.is_stated_by(&other), "{name}");
             assert_eq!(total.said_otherwise(&other).as_deref(), said);
-            // The slots are still the same, and the next write restores the derived attributes.
+            // The slots are unchanged, and the next write restores the derived attributes.
             assert_eq!(Total::from_item(&other), Ok(total.clone()));
         }
         assert_eq!(total.restated().revision, 10);

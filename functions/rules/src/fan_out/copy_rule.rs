@@ -30,8 +30,9 @@ pub struct CopyRule {
     pub index: String,
     /// The attribute of a copy that holds its origin's key. It is the partition key of the index.
     pub index_key: String,
-    /// The sort key attributes of the index, possibly none. The declaration does not contain them; they come
-    /// from the description of the table. Jobs page through the copies in the order of this sort key.
+    /// The sort key attributes of the index, possibly none. They are not in the declaration but
+    /// read from the description of the table. Jobs page through the copies in the order of this
+    /// sort key.
     pub index_sort: Vec<String>,
     /// The copied attributes. The keys are attributes of the copy, and the values are attributes of
     /// the origin.
@@ -42,7 +43,7 @@ pub struct CopyRule {
     /// attribute that this rule copies. A mark of any other rule on an origin comes from another
     /// deployment.
     pub writers: BTreeMap<String, bool>,
-    /// The rules that write to the copies, by name, including this one. The value is true if the
+    /// The rules that write to the copies, by name, including this rule. The value is true if the
     /// rule writes the attribute with the key of a copy's origin. A mark of any other rule on a
     /// copy comes from another deployment.
     pub siblings: BTreeMap<String, bool>,

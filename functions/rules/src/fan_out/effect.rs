@@ -97,8 +97,8 @@ impl Join for LatestOriginState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision(pub u64);
 
-/// The largest number of deployments, including this one, through which the values of a copy have
-/// passed.
+/// The largest number of deployments, including this deployment, through which the values of a copy
+/// have passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentHops(pub u32);
 
@@ -124,8 +124,8 @@ impl Origin {
     }
 
     /// Returns whether the key of the origin's job fits the jobs table. The job's key contains the
-    /// origin's key as DynamoDB JSON, which is longer than its value. DynamoDB rejects a whole
-    /// request that contains a key that is too long.
+    /// origin's key as DynamoDB JSON, which is longer than its value. DynamoDB rejects the entire
+    /// request if a key in it is too long.
     #[must_use]
     pub fn fits(&self) -> bool {
         self.job_key().len() <= PARTITION_KEY_BYTES_MAX

@@ -1,18 +1,19 @@
 //! Fan-out: when declared attributes of an origin change, all its copies follow.
 //!
-//! A record of an origin gives the values that the copies must have, as of the record's stamp. The latest
-//! state of an origin is its **job**, which workers process page by page. A record of a copy may require a
-//! check of this copy: the copy is new, it moved to another origin or another place in the index, or another
-//! writer changed copied values. The processor reads and writes the tables.
+//! A record of an origin contains the values that the copies must have, as of the record's stamp.
+//! The latest state of an origin is its **job**, which workers process page by page. A record of a
+//! copy may require a check of this copy: the copy is new, it moved to another origin or another
+//! place in the index, or another writer changed copied values. The processor reads and writes the
+//! tables.
 //!
 //! **Why fan-out terminates.** Weir writes a copy only if this changes the copy, and then its mark
 //! changes too. A record with a changed mark requires no check. At the start, [`check`] refuses
-//! rules that feed each other. Every chain of known rules therefore ends, however long it is. Rules
-//! of other deployments are unknown. Each mark therefore counts its hops: how often its value came
-//! from a rule that the writer of the mark does not know. A value with more than [`HOPS_MAX`] hops
-//! is not copied. Each round of a loop adds at least one hop. A writer outside the rules may also
-//! set a copy's origin or overwrite copied attributes, and so propagate a value. A check therefore
-//! also counts the hops of the marks in its record.
+//! rules that feed each other. Every chain of known rules therefore ends. Rules of other
+//! deployments are unknown. Each mark therefore counts its hops: the number of times that its value
+//! was copied by a rule of an unknown deployment. A value with more than [`HOPS_MAX`] hops is not
+//! copied. Each round of a loop adds at least one hop. A writer outside the rules may also set a
+//! copy's origin or overwrite copied attributes, and so propagate a value. A check therefore also
+//! counts the hops of the marks in its record.
 
 mod check;
 mod copy;
@@ -115,8 +116,8 @@ impl FanOut {
         let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
         let gone_at = seconds.filter(|_| deleted);
         let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted, gone_at };
-        // Only copies that outlive their origin need its last values. In the other cases, values that
-        // are too large are left out.
+        // Only copies that outlive their origin need its last values. In all other cases, values
+        // that are too large are omitted.
         if deleted && rule.on_delete != OnDelete::Keep && Job::check(&state, &origin).is_err() {
             state.values = BTreeMap::new();
         }

@@ -94,8 +94,8 @@ pub fn check_tables(
     Ok(advice(rule, target, sort))
 }
 
-/// Checks that the attribute of a copy that holds the origin's key has the same type as the key of
-/// the origin. With different types, no copy would be found.
+/// Checks that the key of the index has the same type as the key of the origin. With different
+/// types, no copy would be found.
 fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Result<(), String> {
     let CopyRule { origin_key, index_key, index, .. } = rule;
     let types = origin.types.get(origin_key).zip(target.types.get(index_key));

@@ -31,7 +31,7 @@ pub(super) fn combined(value: &Val) -> Flow<Vec<Val>> {
     }
 }
 
-/// Returns a count, which must be a whole number from 0 to `most`.
+/// Returns a count, which must be an integer from 0 to `most`.
 pub(super) fn counted_to(count: &Val, most: usize) -> Flow<usize> {
     let refused = || Stop::refused("a count must be a whole number within bounds");
     let Val::Num(number) = count else { return Err(refused()) };

@@ -17,7 +17,7 @@ pub(crate) enum Format {
     Base64d,
 }
 
-/// Returns the format with this name, given without the `@`.
+/// Returns the format with this name. `name` has no `@`.
 pub(super) fn format(name: &str) -> Option<Format> {
     Some(match name {
         "text" => Format::Text,

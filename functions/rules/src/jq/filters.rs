@@ -175,8 +175,8 @@ impl Machine {
         }
     }
 
-    /// Collects the values of a term, the last value first. If the term ends early, the reason
-    /// comes before the values.
+    /// Collects the values of a term, the last value first. If the term ends early, the reason is
+    /// the first element of the result.
     fn children(
         &self,
         next: &Term,

@@ -46,8 +46,8 @@ const TOKENS_MAX: usize = 4_000;
 /// The maximum nesting of strings within interpolations of strings.
 const NESTING_MAX: usize = 32;
 
-/// Returns the tokens of a program with an end token, and their total number, including those
-/// within strings.
+/// Returns the tokens of a program with an end token, and the total number of tokens, including
+/// tokens within strings.
 ///
 /// # Errors
 /// Returns the position of the first byte that cannot begin a token.

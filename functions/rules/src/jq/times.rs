@@ -42,7 +42,7 @@ struct Time {
 impl Time {
     /// Returns the number of days from 1970-01-01 to the first day of a month.
     fn days_to(year: i64, month: i64) -> i64 {
-        // A year begins in March here, so that the leap day is its last day.
+        // In this calculation, a year begins in March, so that the leap day is its last day.
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let era = year.div_euclid(400);
         let of_era = year.rem_euclid(400);

@@ -82,7 +82,7 @@ impl Array {
         }
     }
 
-    /// Removes and returns the member at a position, and leaves null there.
+    /// Returns the member at a position, and replaces it by null.
     pub(crate) fn take(&mut self, place: usize) -> Val {
         self.members.get_mut(place).map(std::mem::take).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Object {
         self.members.insert(name, value);
     }
 
-    /// Removes and returns a member, and leaves null there.
+    /// Returns the member with a name, and replaces it by null.
     pub(crate) fn take(&mut self, name: &str) -> Val {
         self.members.get_mut(name).map(std::mem::take).unwrap_or_default()
     }

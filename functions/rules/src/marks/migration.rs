@@ -1,6 +1,6 @@
 //! The marks of migrations: the attribute [`MARK`] of a target item, and [`TOUCH`] of a source item.
 //!
-//! `migration::Registers` reads and writes the whole mark.
+//! `migration::Registers` reads and writes the complete mark.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +56,8 @@ pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool 
 }
 
 /// Returns the item as a reader of the table sees it: without Weir's marks, or `None` if it is a
-/// tombstone. Transforms and comparisons see only such items. A mark is therefore never copied to
-/// another table, and comparisons ignore marks of the fan-out.
+/// tombstone. Transforms and comparisons process only this visible form. A mark is therefore never
+/// copied to another table, and comparisons ignore marks of the fan-out.
 #[must_use]
 pub fn visible(item: &Item, schema: &KeySchema) -> Option<Item> {
     (!is_bare_tombstone(item, schema)).then(|| without_marks(item))

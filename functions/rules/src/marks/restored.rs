@@ -1,10 +1,10 @@
 //! The mark on an item that was restored from an archive. If the item is unchanged when it expires
 //! again, that archive gets no second row.
 //!
-//! The mark is an attribute of the item. It names the archive, the row and its table, and contains a
-//! fingerprint of the restored item. A changed item is archived again, as is an item that was restored
-//! from another archive, from another table's rows, or from an archive whose name is unknown. The caller
-//! restores the items.
+//! The mark is an attribute of the item. It names the archive, the row and its table, and contains
+//! a fingerprint of the restored item. A changed item is archived again. The same applies to an
+//! item that was restored from another archive, from another table's rows, or from an archive whose
+//! name is unknown. The caller restores the items.
 
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;

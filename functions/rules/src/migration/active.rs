@@ -44,8 +44,8 @@ impl Rule for Vec<Arc<Migration>> {
         self.decide(&record.into_record(), found)
     }
 
-    /// Returns the effects of each migration. If one migration refuses the record, the others still
-    /// decide.
+    /// Returns the effects of each migration. If one migration refuses the record, the other
+    /// migrations decide nevertheless.
     fn decide_each(
         &self,
         record: RecordView<'_>,

@@ -204,8 +204,8 @@ impl Document {
     }
 
     /// Returns the registers to write for a document. `known` are its current registers. Each write
-    /// increments the revision in the mark, even if nothing else changes, or if the document is
-    /// deleted. A worker that read the parts before this write therefore cannot write after it.
+    /// increments the revision in the mark, even if the document is unchanged or deleted. A worker
+    /// that read the parts before this write therefore cannot write after it.
     #[must_use]
     pub fn restated(known: Option<&Registers>, source: &str, item: Option<Item>) -> Registers {
         let said = known.and_then(|known| known.get(source)).map(|said| said.stamp.clone());

@@ -5,8 +5,8 @@
 //! therefore be known, including names that the item lacks. The analysis walks the program's syntax
 //! tree with the possible results of each part: the item, a value that contains the item, or
 //! another value. A program that reads the item other than by a literal name (`keys`, `.[]`,
-//! `.[$name]`, a comparison of whole items) can read every attribute. A construct that the analysis
-//! does not support counts as reading every attribute.
+//! `.[$name]`, a comparison of entire items) can read every attribute. A construct that the
+//! analysis does not support counts as reading every attribute.
 //!
 //! If the program cannot read an attribute, the attribute's presence does not affect the rest of
 //! the result. The program also either keeps the attribute in every item or removes it from every
@@ -27,7 +27,7 @@ const STEPS_MAX: u32 = 100_000;
 const ROUNDS: usize = 4;
 
 /// The possible results of a part of a program, as a set of three flags. The set is empty if the
-/// part yields nothing.
+/// part yields no value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PossibleResults(u8);
 
@@ -255,7 +255,7 @@ impl ProgramAnalysis {
             Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
             _ => return self.any(),
         };
-        // If an item becomes part of another value or replaces it, the whole item is read.
+        // If an item becomes part of another value or replaces it, the entire item is read.
         let gives = self.term(left, input, vars);
         self.whole(gives);
         let operand = if let Term::Update(..) = term { gives } else { input };
@@ -325,7 +325,7 @@ impl ProgramAnalysis {
         vars: &Vars,
         inner: &Vars,
     ) -> PossibleResults {
-        // If the update yields nothing, the next round begins with null.
+        // If the update yields no value, the next round begins with null.
         let mut gives = self.term(begin, input, vars).or(PossibleResults::OTHER);
         for _ in 0..ROUNDS {
             gives = gives.or(self.term(update, gives, inner));

@@ -15,7 +15,8 @@ use crate::jq::{ProgramError, Val};
 
 /// The advice for a condition on a single value.
 const COMPARISON: &str = "write a comparison such as `.tenant == \"7\"`";
-/// The advice for a condition on the members of a list. `?` skips items without such members.
+/// The advice for a condition on the members of a list. `?` skips items in which the value is not a
+/// list.
 const MEMBERS: &str = "for a list write `any(.tags[]?; . == \"x1\")`";
 
 /// A checked condition.
@@ -26,7 +27,7 @@ impl Condition {
     /// Checks and compiles a program.
     ///
     /// # Errors
-    /// When the program is not valid jq, or uses a feature that is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available in transforms.
     pub fn compile(program: &str) -> Result<Self, ProgramError> {
         Transform::compile(program).map(Self)
     }

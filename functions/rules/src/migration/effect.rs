@@ -8,7 +8,8 @@ use crate::effect::{self, Fold, add, join_folded};
 /// An effect of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The target contains these registers of source items, as of their stamps, or later ones.
+    /// The target must contain these registers of source items, as of their stamps, or later
+    /// registers.
     Registers {
         /// The target item.
         target: Target,

@@ -20,7 +20,7 @@ use crate::rule::Refusal;
 pub enum Rewrite {
     /// The item already is as the plan requires.
     Keep,
-    /// Replace the item by this one, which has the same key.
+    /// Replace the item by this item, which has the same key.
     Change(Item),
     /// Delete the item.
     Delete,
@@ -37,9 +37,9 @@ pub struct Guard {
     pub is_complete: bool,
 }
 
-/// The maximum number of attributes before and after a change together. Each is one comparison in the
-/// guard, and a DynamoDB expression has at most 300 operators. Source: DynamoDB developer guide,
-/// "Service quotas: expressions".
+/// The maximum number of attributes that an item has before or after a change. Each attribute is
+/// one comparison in the guard, and a DynamoDB expression has at most 300 operators. Source:
+/// DynamoDB developer guide, "Service quotas: expressions".
 const ATTRIBUTES_MAX: usize = 140;
 /// The maximum size of an expression in bytes, minus the condition that the item exists. Source:
 /// DynamoDB developer guide, "Service quotas: expressions".
@@ -85,7 +85,7 @@ pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
 }
 
 impl Migration {
-    /// Returns what to do with an item of one of the plan's tables. The tombstone of another
+    /// Returns the action of the plan on an item of one of its tables. The tombstone of another
     /// migration does not count as an item: readers ignore it, and a change would make it visible
     /// again.
     ///

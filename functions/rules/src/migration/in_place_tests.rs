@@ -147,8 +147,8 @@ fn an_item_whose_change_no_guard_can_compare_is_refused() {
 }
 
 /// Goal: the write is conditional on the absence of every attribute that the program can read, if
-/// the expression has room. A writer may add such an attribute after the judgement, so that the
-/// plan no longer selects the item.
+/// the expression has room. A writer may add an attribute after the judgement, so that the plan no
+/// longer selects the item.
 #[test]
 fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
     let many = (0..200).map(|number| format!(".a{number} == 1")).collect::<Vec<_>>().join(" or ");

@@ -153,7 +153,7 @@ impl Migration {
         }
     }
 
-    /// Returns the item that a change in place makes; `None` if it refuses the item.
+    /// Returns the result of the change in place; `None` if the transform refuses the item.
     fn made(&self, table: &str, item: &Item) -> Option<Item> {
         match self.rewrite(table, item) {
             Ok(Rewrite::Change(made)) => Some(made),
@@ -236,7 +236,7 @@ fn values(name: &str, items: &[Item]) -> Vec<AttributeValue> {
 /// Returns another value of the same type.
 fn other(value: &AttributeValue) -> AttributeValue {
     match value {
-        // With a digit, a string that contains a number still contains a number.
+        // A digit is appended, because a string that contains a number must remain a number.
         AttributeValue::S(text) => AttributeValue::S(format!("{text}1")),
         AttributeValue::N(number) => {
             let one = Number::from(1_u64);

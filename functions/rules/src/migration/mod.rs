@@ -1,7 +1,7 @@
 //! The rule of migrations, which maps an item of a source table to items of target tables.
 //!
 //! A record produces statements about the targets that its item had before or has after the change:
-//! whether the item still has the target, as of the record's stamp. The backfill produces such
+//! whether the item still has the target, as of the record's stamp. The backfill produces the same
 //! statements about each item that it reads, with the lowest stamp. Functions consume the stream
 //! from before the backfill's first read. Every later change of an item therefore has a higher
 //! stamp than the backfill's statement. A delete leaves a tombstone, so that a statement from an
@@ -386,7 +386,7 @@ impl Migration {
         self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))
     }
 
-    /// Returns the text of [`Migration::source_item`].
+    /// Returns the string form of [`Migration::source_item`].
     fn source_text(&self, table: &str, item: &Item) -> Result<String, String> {
         Ok(SourceItem::text(table, item, self.source_schema(table)?))
     }

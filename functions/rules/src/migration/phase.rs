@@ -106,9 +106,9 @@ impl Phase {
         }
     }
 
-    /// Returns whether a comparison in this direction can never repair again, because the switch is
-    /// committed. Before the commit, the switch may still be rolled back, which allows repairs
-    /// again.
+    /// Returns true if no later comparison in this direction can repair, because the switch is
+    /// committed. Before the commit, the switch may be rolled back, and repairs are allowed again
+    /// after the rollback.
     #[must_use]
     pub fn is_past_repair(self, direction: Direction) -> bool {
         match direction {

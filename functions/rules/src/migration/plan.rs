@@ -196,8 +196,8 @@ pub struct Output {
     /// The jq program that produces the items. In a [`Kind::Purge`], it is the condition, which
     /// yields `true` or `false` for each item.
     pub transform: String,
-    /// The templates of key attributes, by name. A key attribute without a template comes from the
-    /// result of the transform.
+    /// The templates of key attributes, by name. A key attribute without a template is taken from
+    /// the result of the transform.
     pub key: BTreeMap<String, String>,
 }
 

@@ -61,7 +61,8 @@ impl AttributePath {
         let mut lists: Vec<&AttributeValue> = Vec::new();
         for (number, step) in self.0.iter().enumerate() {
             let values: Vec<&AttributeValue> = match step {
-                // The program sees sets and binary values as objects with such names, see `view`.
+                // In the program, sets and binary values are objects with names that begin with
+                // `$`, see `view`.
                 Step::Name(name) if name.starts_with('$') => return None,
                 Step::Name(name) => tops.iter().filter_map(|members| members.get(name)).collect(),
                 Step::Member => lists.iter().flat_map(|list| members_of(list)).collect(),
@@ -408,7 +409,7 @@ mod tests {
             (".info.actrs", ".info.actrs: actors"),
             (".info.actors[].nam", ".info.actors[].nam: name"),
             (".info.actors[0].name", ""),
-            // If a list is empty in all items, nothing is known about its members.
+            // If a list is empty in all items, the names of its members are unknown.
             (".tags[].name", ""),
             (".set[\"$ss\"]", ""),
         ] {

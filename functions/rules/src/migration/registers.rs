@@ -4,8 +4,8 @@
 //! same time, this is a **collision**: readers see the item of the first source, in the order of
 //! the strings that identify the sources. The mark stores the other item, which becomes visible
 //! when the first source no longer has the target. If no source has the target, it is a
-//! **tombstone**: an item with only a key and a mark, so that a late, older statement cannot
-//! restore the target.
+//! **tombstone**: an item with only a key and a mark, so that an older statement that arrives late
+//! cannot restore the target.
 //!
 //! The mark is the attribute [`MARK`] of the target item.
 
@@ -27,7 +27,8 @@ const MORE_ITEM: &str = "item";
 pub struct Register {
     /// The stamp of the statement.
     pub stamp: Stamp,
-    /// The target item with its key and without its mark; `None` if the source has no such target.
+    /// The target item with its key and without its mark; `None` if the source does not have this
+    /// target.
     pub item: Option<Item>,
 }
 
@@ -142,10 +143,10 @@ impl Registers {
         self.live().next().is_none()
     }
 
-    /// Returns the stored registers joined with the later ones of `more`; `None` if no register of
-    /// `more` is later. A statement with the stored stamp was already applied. If its content
-    /// differs from the stored content, a writer has updated the item since then; an update keeps
-    /// the mark.
+    /// Returns the stored registers joined with the later registers of `more`; `None` if no
+    /// register of `more` is later. A statement with the stored stamp was already applied. If its
+    /// content differs from the stored content, a writer has updated the item since then; an update
+    /// keeps the mark.
     #[must_use]
     pub fn joined(&self, more: &Self) -> Option<Self> {
         let is_later = |source: &str, said: &Register| {

@@ -34,7 +34,7 @@ impl Transform {
     /// Checks a program.
     ///
     /// # Errors
-    /// When the program is not valid jq, or uses a feature that is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available in transforms.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
         let walked = program
@@ -66,8 +66,8 @@ impl Transform {
     /// the program has a final step `select` or `empty`.
     ///
     /// # Errors
-    /// When the program fails for this item, yields nothing without having such a step, or yields
-    /// more than [`OUTPUTS_MAX`] items or a value that is not an item.
+    /// When the program fails for this item, yields no item without this final step, yields more
+    /// than [`OUTPUTS_MAX`] items, or yields a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;

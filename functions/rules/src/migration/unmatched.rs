@@ -16,7 +16,7 @@ pub enum Unmatched {
     Key(Absent),
     /// A split cuts at a path that no document has.
     Cut(Absent),
-    /// A split cuts nothing at a path, because no value at this path has a type that can be cut.
+    /// A split cuts no value at a path, because no value at this path has a type that can be cut.
     NothingCut {
         /// The path.
         path: String,

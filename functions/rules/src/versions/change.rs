@@ -78,8 +78,8 @@ impl Changes {
         self.0.keys().next()
     }
 
-    /// Returns the earliest changes: at most `count`, with images of at most `bytes` in total.
-    /// Returns at least one change unless there are none.
+    /// Returns the earliest changes: at most `count`, with images of at most `bytes` in total. The
+    /// result has at least one change if the set is not empty.
     #[must_use]
     pub fn first(&self, count: usize, bytes: usize) -> Self {
         let mut sum = 0;

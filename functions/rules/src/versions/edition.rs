@@ -295,9 +295,9 @@ impl EditionHead {
         self.turned_to(edition)
     }
 
-    /// Returns the edition that was current before the current one, for a rollback. If the previous
-    /// edition has a higher number than the current edition, the current edition is the result of a
-    /// rollback. A second rollback would undo the first one, so it is refused.
+    /// Returns the edition that was current before the current edition, for a rollback. If the
+    /// previous edition has a higher number than the current edition, the current edition is the
+    /// result of a rollback. A second rollback would undo the first rollback, so it is refused.
     ///
     /// # Errors
     /// When there is no edition to roll back to.
@@ -552,8 +552,8 @@ mod tests {
         for (before, expected) in [(701, &[3, 2, 1][..]), (700, &[3, 1]), (680, &[3]), (300, &[])] {
             assert_eq!(head.prunable(&editions, 0, before), expected, "{before}");
         }
-        // The clock was behind when the edition stopped being current. This does not make the
-        // edition older.
+        // The clock was behind when the edition stopped being current. The time at which the
+        // preparation began counts instead.
         assert_eq!(head.prunable(&[left(3, Some(7))], 0, 300), [0; 0]);
     }
 

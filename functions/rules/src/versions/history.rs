@@ -38,7 +38,7 @@ const EXPIRES_AT: &str = "expires_at";
 const FOLLOWS: &str = "follows";
 const TTL: &str = "ttl";
 
-/// The kind of change that a version comes from.
+/// The kind of change that created a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
     /// The base: the item before the first known change, or as a backfill of the table read it.
@@ -191,7 +191,7 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVers
 
 /// Returns whether the time is known at which the item got the content of the version `chosen`. If
 /// neither this version nor an earlier version has a time, [`as_of`] returns this version for any
-/// time before the next version, although the item may have been different at that time.
+/// time before the next version. The item may have been different at that time.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);
@@ -303,9 +303,9 @@ impl Version {
         }
     }
 
-    /// Returns whether the item was created in a stream other than that of the stamp `before`. This
-    /// happens if the table was deleted and recreated, because no record reports the deletion of its
-    /// items. It also happens if the table had no stream for some time.
+    /// Returns whether the item was created in a different stream than the stream of the stamp
+    /// `before`. This happens if the table was deleted and recreated, because no record reports the
+    /// deletion of its items. It also happens if the table had no stream for some time.
     #[must_use]
     pub fn begins_anew(&self, before: &Stamp) -> bool {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()

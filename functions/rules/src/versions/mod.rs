@@ -159,8 +159,8 @@ impl Rule for Versions {
 
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let keys = records.iter().map(|record| history_key(&record.record.keys));
-        // DynamoDB rejects a whole request that contains a key that is too long. No history has a
-        // key that is too long, so the result does not contain it.
+        // DynamoDB rejects the entire request if a key in it is too long. No history has a key that
+        // is too long, so the result does not contain it.
         keys.filter(|key| fits_into_a_version(key, None).is_ok()).collect()
     }
 

@@ -445,7 +445,7 @@ proptest! {
 fn history_of_first(changes: &[Change], count: usize) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
     let (_, all) = history(changes);
     let (table, some) = history(&changes[..count]);
-    // The labels of the stream depend on the length of the whole history.
+    // The labels of the stream depend on the length of the entire history.
     (table, all.into_iter().take(some.len()).collect())
 }
 

@@ -253,7 +253,7 @@ impl<'t> ValueView<'t> {
     fn into_value(self) -> AttributeValue {
         match self {
             Self::S(text) => AttributeValue::S(text.into_owned()),
-            // The text is a number's canonical form, so parsing succeeds.
+            // The string is a number's canonical form, so parsing succeeds.
             Self::N(text) => AttributeValue::N(text.parse().unwrap_or(Number::ZERO)),
             Self::B(bytes) => AttributeValue::B(bytes),
             Self::Bool(flag) => AttributeValue::Bool(flag),
@@ -384,14 +384,14 @@ fn write_plain(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Reads a number and returns its canonical text. Most numbers are already in this form, because
+/// Reads a number and returns it in canonical form. Most numbers are already in this form, because
 /// DynamoDB writes it.
 fn number_text<'t>(scanner: &mut Scanner<'t>) -> Option<Cow<'t, str>> {
     let text = scanner.string()?;
     canonical(scanner, text)
 }
 
-/// Returns the canonical text of a number.
+/// Returns a number in canonical form.
 fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t, str>> {
     if is_canonical(text.as_bytes()) {
         return Some(text);
@@ -400,7 +400,8 @@ fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t
     text.parse::<Number>().ok().map(|number| Cow::Owned(number.to_string()))
 }
 
-/// Returns true if a text is certainly canonical. `false` means that it may be canonical or not.
+/// Returns true if a number is certainly in canonical form. `false` means that it may be in another
+/// form.
 fn is_canonical(text: &[u8]) -> bool {
     /// The maximum length in bytes, because every number with 38 digits is in range and exact.
     const BYTES_MAX: usize = 38;
@@ -486,8 +487,8 @@ fn start_of(name: &str) -> u64 {
         Some(start) => u64::from_be_bytes(*start),
         None => {
             let start = name.bytes().fold(0, |start, byte| (start << 8) | u64::from(byte));
-            // A name has at most seven bytes here, so the number of shifted bits is valid. The
-            // result for an empty name is zero.
+            // This branch is only for names of at most seven bytes, so the number of shifted bits
+            // is valid. The result for an empty name is zero.
             start << (8 * (8 - name.len().max(1)))
         }
     }

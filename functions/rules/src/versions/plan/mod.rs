@@ -108,7 +108,7 @@ pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
 
 impl Head {
     /// Returns whether the last versions must be read to add `changes`. They are not needed if all
-    /// changes come after the current version. A current version that is a base must always be
+    /// changes are later than the current version. A current version that is a base must always be
     /// read, because the first change may correct it.
     #[must_use]
     pub fn needs_tail(&self, changes: &Changes) -> bool {
@@ -124,8 +124,8 @@ struct PlannedVersion {
 }
 
 /// Plans the writes that add `changes` to a history. There are at most [`CHANGES_MAX`] changes, and
-/// all are unknown to the history (see [`missing`]). `tail` is the same as for [`missing`]. It is
-/// empty if [`Head::needs_tail`] returns false, or if there is no head.
+/// the history contains none of them (see [`missing`]). `tail` is the same as for [`missing`]. It
+/// is empty if [`Head::needs_tail`] returns false, or if there is no head.
 ///
 /// # Errors
 /// When too many versions would have to move.
@@ -148,7 +148,7 @@ pub fn plan(
         numbered.insert(number, Version { number, ..place.version });
     }
     let Some((&latest, last)) = numbered.last_key_value() else {
-        // Without changes nothing is written, and the head stays unchanged.
+        // Without changes, the plan writes no item, and the head stays unchanged.
         return Ok(Plan { head: head.cloned().unwrap_or_else(Head::of_base), writes });
     };
     let stamp = last.stamp.clone();

@@ -112,7 +112,7 @@ impl Table {
         assert!(others.all(|(_, v)| v.expires_at.is_none()), "{head:?}: {}", self.text());
     }
 
-    /// Returns the table as text: `number=value`, with `~` before a base.
+    /// Returns the table as a string: `number=value`, with `~` before a base.
     fn text(&self) -> String {
         let one = |version: &Version| {
             let value = version.image.as_ref().unwrap()["v"].as_number().unwrap();
@@ -280,7 +280,7 @@ fn versions_beyond_the_last_ones_are_deleted() {
     table.add(&[5, 6, 7], last(2));
     assert_eq!(table.text(), "3=6 4=7");
 
-    // Two late changes come directly after the first kept version.
+    // Two late changes directly follow the first kept version.
     let mut table = Table::default();
     table.add(&[1, 2, 3, 6, 7], last(3));
     assert_eq!(table.text(), "3=3 4=6 5=7");
