@@ -33,7 +33,7 @@ pub struct StreamArn {
 pub struct ArnError {
     /// The expected form.
     pub expected: &'static str,
-    /// The given string.
+    /// The string that was parsed.
     pub got: String,
 }
 

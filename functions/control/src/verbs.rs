@@ -147,7 +147,7 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver => Err(
-            "clients write the new attributes to the same items now, so there is nothing to compare",
+            "clients now write the new attributes to the same items, so there is nothing to compare",
         ),
         Phase::Completing => {
             Err("the targets no longer follow the sources, so there is nothing to compare")

@@ -112,7 +112,7 @@ impl<'t> Scanner<'t> {
     /// Reads an integer of a few digits, without sign, fraction or exponent. Consumes nothing and
     /// returns `None` for any other value.
     pub(crate) fn whole_number(&mut self) -> Option<u64> {
-        /// The maximum number of digits, because every number with 18 digits fits into 64 bits.
+        /// The maximum number of digits. Every number with 18 digits fits into 64 bits.
         const DIGITS_MAX: usize = 18;
         self.peek()?;
         let digits =

@@ -1,7 +1,7 @@
 //! Hours: the unit of compaction, derived only from the names of the parts.
 //!
 //! An hour is a table, a stream label and an hour of UTC: sixty buckets. Its compacted objects are
-//! numbered like the parts of a bucket. The caller reads the objects' contents.
+//! numbered like the parts of a bucket. The caller reads the objects.
 
 use std::fmt;
 use std::sync::Arc;

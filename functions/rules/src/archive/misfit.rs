@@ -8,7 +8,7 @@ use super::column::{Column, ColumnType};
 use super::discovered::{has_room_for, number_column};
 use super::{TTL_RAW, expires_at_ms, whole_seconds};
 
-/// Returns the start of a note about a column: everything before the column's type.
+/// Returns the start of a note about a column, up to the column's type.
 fn note_start(column: &str, found: AttributeType) -> String {
     format!("{column}: {} does not fit ", found.descriptor())
 }

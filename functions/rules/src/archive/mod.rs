@@ -79,7 +79,7 @@ pub struct Archive {
 /// The deletes that the archive keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deletes {
-    /// Deletes by TTL, as the records identify them.
+    /// Deletes that the records attribute to TTL.
     #[default]
     TimeToLive,
     /// Deletes by TTL, and deletes of items that had expired.

@@ -34,7 +34,7 @@ const VALUE_PLACES: u32 = 6;
 const VALUE_SCALED_MAX: u128 = 10u128.pow(34);
 /// The greatest value of a slot. Its negative is the least value.
 const VALUE_MAX: &str = "9999999999999999999999999999.999999";
-/// The range of valid slot values, as text for operators.
+/// The range of valid slot values, for messages to operators.
 pub const SUMMABLE: &str = "magnitude below 10^28 and at most 6 decimal places";
 
 /// The counters rule.

@@ -122,7 +122,7 @@ fn tree(text: &str) -> Result<Node, Failed> {
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let at = error.marker();
-            ((at.line(), at.col() + 1), format!("this is not YAML: {}", error.info()))
+            ((at.line(), at.col() + 1), format!("invalid YAML: {}", error.info()))
         })?;
         let at = place(span);
         let node = match event {

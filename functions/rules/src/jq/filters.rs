@@ -171,7 +171,7 @@ impl Machine {
         let mut values = self.all(term, scope, input)?;
         match (values.pop(), values.is_empty()) {
             (Some(value), true) => Ok(value),
-            _ => Err(Stop::refused("this argument must give exactly one value")),
+            _ => Err(Stop::refused("the argument must yield exactly one value")),
         }
     }
 

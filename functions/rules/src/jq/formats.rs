@@ -66,7 +66,7 @@ fn row(value: &Val, name: &str, separator: &str, quote: &dyn Fn(&str) -> String)
             Val::Null => String::new(),
             Val::Bool(_) => json::write(member),
             Val::Num(number) if number.rounded().is_nan() => {
-                return Err(Stop::refused("a row with NaN is not available"));
+                return Err(Stop::refused("a row that contains NaN is not available"));
             }
             Val::Num(number) => number.to_json(),
             Val::Str(text) => quote(text),

@@ -13,7 +13,7 @@ use super::value::Val;
 /// The maximum number of steps for one value: a few seconds at most. The transform of a typical item takes a
 /// few hundred steps.
 const STEPS_MAX: u64 = 5_000_000;
-/// The maximum size of a string in bytes. An item has 400 KB.
+/// The maximum size of a string in bytes. An item has at most 400 KB.
 const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The state of one evaluation.

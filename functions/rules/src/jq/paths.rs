@@ -92,7 +92,7 @@ pub(super) fn index(value: &Val, key: &Val) -> Flow<Val> {
             };
             match is_bound("start") && is_bound("end") {
                 true => Ok(Val::Null),
-                false => Err(Stop::refused("a slice of null needs numbers")),
+                false => Err(Stop::refused("the bounds of a slice of null must be numbers")),
             }
         }
         (Val::Arr(array), Val::Obj(_)) => match bounds(key, array.members().len())? {
@@ -129,7 +129,7 @@ pub(super) fn get(value: &Val, path: &[Val]) -> Flow<Val> {
     Ok(found)
 }
 
-/// Returns `value` with `new` at a path.
+/// Returns `value` after setting the value at a path to `new`.
 pub(super) fn set(machine: &Machine, value: Val, path: &[Val], new: Val) -> Flow<Val> {
     let Some((key, rest)) = path.split_first() else { return Ok(new) };
     match (value, key) {

@@ -161,7 +161,7 @@ fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
         let Val::Num(number) = member else { return Ok(None) };
         let number = float(number)?;
         if number.is_nan() || number.abs() > 1e9 {
-            return Err(Stop::refused("a time with a number out of range is not available"));
+            return Err(Stop::refused("a number of the broken-down time is out of range"));
         }
         #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
         numbers.push(number.trunc() as i64);
@@ -172,7 +172,7 @@ fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
 fn of_array(value: &Val) -> Flow<Option<Time>> {
     let Some(numbers) = numbers(value)? else { return Ok(None) };
     let [year, month, day, hour, minute, second, rest @ ..] = numbers.as_slice() else {
-        return Err(Stop::refused("a time needs at least six numbers"));
+        return Err(Stop::refused("a broken-down time needs at least six numbers"));
     };
     let time = Time {
         year: *year,

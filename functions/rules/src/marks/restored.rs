@@ -104,8 +104,8 @@ fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
     }
 }
 
-/// Returns the 128-bit hash of everything except the mark and the time to live. Items with equal hashes count
-/// as equal.
+/// Returns the 128-bit hash of the item without the mark and the time to live. Items with equal
+/// hashes count as equal.
 fn fingerprint(item: &Item, ttl_attribute: Option<&str>) -> String {
     let mut content = item.clone();
     content.remove(RESTORED);
@@ -157,7 +157,7 @@ mod tests {
             assert_eq!(is_in_archive(&renewed, archive, table, is_key), is_in, "{archive} {table}");
         }
         assert_eq!(stamp_of(&archived), None);
-        // If the time to live is part of the key, an item with another time is another item.
+        // If the time to live is part of the key, a different time identifies a different item.
         assert!(!is_as_restored(&renewed, "films", |name| name == "ttl"));
 
         // The archive of another table has no row of this item.

@@ -220,7 +220,7 @@ impl Document {
         if partition.as_ref() != Some(&self.partition) {
             return Err("the profile belongs to a document of another partition".to_owned());
         }
-        // 255 bytes is the maximum length of a key attribute's name.
+        // The name of a key attribute has at most 255 bytes.
         let source = self.parts.len() + self.partition.to_attribute_value().size() + 255;
         let size = made.size() + source + MARK_BYTES;
         if size > ITEM_BYTES_MAX {

@@ -163,7 +163,7 @@ impl Migration {
     }
 
     /// Returns whether the transform drops a value that a client wrote to the changed item. The
-    /// write must have the same effect as the same write before the change.
+    /// result must be the same as if the client had written the value before the change.
     fn drops(&self, table: &str, shapes: &Shapes<'_>, name: &str, value: &AttributeValue) -> bool {
         let wanted = self.made(table, &with(shapes.old, name, value));
         let made = self.made(table, &with(&shapes.new, name, value));

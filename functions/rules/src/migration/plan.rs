@@ -82,7 +82,7 @@ pub struct Plan {
     /// The target tables, and how their items become source items again after the cut-over; empty
     /// without a reverse direction.
     pub inverse: Vec<Source>,
-    /// How existing items enter the migration.
+    /// The way in which existing items enter the migration.
     #[serde(default, skip_serializing_if = "Backfill::is_scan")]
     pub backfill: Backfill,
     /// The number of scan segments of each source table, 1 to [`SEGMENTS_MAX`].
@@ -170,11 +170,11 @@ pub struct Part {
     pub name: String,
     /// The path of the value, such as `info.actors`.
     pub path: String,
-    /// How the value is cut into items.
+    /// The way in which the value is cut into items.
     pub cut: Cut,
 }
 
-/// How a value is cut into items.
+/// The way in which a value is cut into items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {

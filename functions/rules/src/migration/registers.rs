@@ -354,8 +354,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: statements join in any order and any number of times, also after a conversion to the
-        /// item and back. Each stamp has one content.
+        /// Goal: joining statements in any order and any number of times has the same result, also
+        /// if the registers are stored as an item and parsed again. Statements with equal stamps
+        /// are equal.
         #[test]
         fn statements_join(
             said in prop::collection::btree_map((0..3_u8, 0..6_u32), prop::option::of(0..3_u32), 1..12)

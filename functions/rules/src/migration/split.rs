@@ -241,7 +241,7 @@ fn check_keys(
         // from both.
         wrong.push((
             format!("key.{}", items.partition.name),
-            format!("`{reference}` is not a key of the document; the parts of a document must stay in one partition"),
+            format!("`{reference}` is not a key attribute of the document; all parts of a document must stay in one partition"),
         ));
     }
     if let Some(template) = partition
@@ -251,7 +251,10 @@ fn check_keys(
         // Without this key attribute in the template, two documents could share a partition.
         wrong.push((
             format!("key.{}", items.partition.name),
-            format!("`{}` is a key of the document and must be part of this template", lacks.name),
+            format!(
+                "`{}` is a key attribute of the document, so the template must contain it",
+                lacks.name
+            ),
         ));
     }
     if !is_name(profile) {
@@ -264,7 +267,7 @@ fn check_keys(
     }
     for attribute in items.attributes().filter(|found| documents.contains(&found.name)) {
         let reason = format!(
-            "`{}` is a key of both tables, and a part cannot have both values",
+            "`{}` is a key attribute of both tables, and a part cannot store both values",
             attribute.name
         );
         wrong.push(("to".to_owned(), reason));
@@ -295,11 +298,14 @@ fn check(
     if documents.contains(first) {
         return Err((
             "path",
-            format!("`{first}` is a key of the document; it stays in the profile"),
+            format!("`{first}` is a key attribute of the document, so it must stay in the profile"),
         ));
     }
     if items.contains(last) {
-        return Err(("path", format!("`{last}` is a key of the parts; a part cannot hold it")));
+        return Err((
+            "path",
+            format!("`{last}` is a key attribute of the parts, so a part cannot store it"),
+        ));
     }
     if let Some(other) =
         before.iter().find(|other| other.path.starts_with(path) || path.starts_with(&other.path))

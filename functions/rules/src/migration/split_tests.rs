@@ -381,14 +381,18 @@ fn invalid_splits_are_reported_with_their_place() {
         ),
         (
             "key.pk",
-            "`owner` is not a key of the document; the parts of a document must stay in one partition",
+            "`owner` is not a key attribute of the document; all parts of a document must stay in one partition",
             |plan| {
                 plan.from[0].items[0].key.insert("pk".to_owned(), "{id}{owner}".to_owned());
             },
         ),
-        ("key.pk", "`id` is a key of the document and must be part of this template", |plan| {
-            plan.from[0].items[0].key.insert("pk".to_owned(), "one".to_owned());
-        }),
+        (
+            "key.pk",
+            "`id` is a key attribute of the document, so the template must contain it",
+            |plan| {
+                plan.from[0].items[0].key.insert("pk".to_owned(), "one".to_owned());
+            },
+        ),
         ("to", "there is no table `elsewhere`", |plan| {
             plan.from[0].items[0].to = "elsewhere".to_owned();
         }),
@@ -403,12 +407,20 @@ fn invalid_splits_are_reported_with_their_place() {
         ("parts[0].path", "`info.` names no attribute", |plan| {
             parts(plan).list[0].path = "info.".to_owned();
         }),
-        ("parts[0].path", "`id` is a key of the document; it stays in the profile", |plan| {
-            parts(plan).list[0].path = "id".to_owned();
-        }),
-        ("parts[0].path", "`sk` is a key of the parts; a part cannot hold it", |plan| {
-            parts(plan).list[0].path = "info.sk".to_owned();
-        }),
+        (
+            "parts[0].path",
+            "`id` is a key attribute of the document, so it must stay in the profile",
+            |plan| {
+                parts(plan).list[0].path = "id".to_owned();
+            },
+        ),
+        (
+            "parts[0].path",
+            "`sk` is a key attribute of the parts, so a part cannot store it",
+            |plan| {
+                parts(plan).list[0].path = "info.sk".to_owned();
+            },
+        ),
         ("parts[1].path", "`info` overlaps `info.director`", |plan| {
             parts(plan).list[1].path = "info".to_owned();
         }),

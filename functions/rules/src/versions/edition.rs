@@ -141,7 +141,7 @@ pub enum PublishRefusal {
         number: u64,
         /// The edition that was current at the preparation.
         base: u64,
-        /// The edition that is current now.
+        /// The edition that is current at the publication.
         current: u64,
     },
     /// The current edition is the result of a rollback.

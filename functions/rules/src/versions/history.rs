@@ -409,7 +409,8 @@ mod tests {
         assert!(Version::from_item(&unreadable).is_err());
     }
 
-    /// Goal: the fingerprint is stable, because tables store it.
+    /// Goal: a missing previous version is recognised by its fingerprint. The fingerprint is
+    /// stable, because tables store it.
     #[test]
     fn a_missing_previous_version_is_recognised() {
         let (one, other) = (Item::new().with("a", "1"), Item::new().with("a", "2"));

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::{Change, history};
 
-/// The maximum number of turns, far more than any seed needs. A mapping that needs more hangs.
+/// The maximum number of turns, far more than any seed needs. A mapping that needs more turns
+/// hangs.
 const TURNS_MAX: u32 = 100_000;
 
 type Faults = BTreeMap<&'static str, u64>;

@@ -245,9 +245,9 @@ fn record(
 /// The deliveries of the records: each record at least once, and some records again.
 #[derive(Clone, Debug)]
 enum Deliveries {
-    /// In any order and any batches.
+    /// Delivered in any order and any batches.
     AnyOrder { again: Vec<Index>, order: Vec<Index>, sizes: Vec<usize> },
-    /// By Weir's event source mapping, with the faults of a seed.
+    /// Delivered by Weir's event source mapping, with the faults of a seed.
     Mapping { seed: u64 },
 }
 

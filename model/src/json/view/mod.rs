@@ -403,7 +403,8 @@ fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t
 /// Returns true if a number is certainly in canonical form. `false` means that it may be in another
 /// form.
 fn is_canonical(text: &[u8]) -> bool {
-    /// The maximum length in bytes, because every number with 38 digits is in range and exact.
+    /// The maximum length of the number in bytes. Every number with 38 digits is in range and
+    /// exact.
     const BYTES_MAX: usize = 38;
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
     let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);

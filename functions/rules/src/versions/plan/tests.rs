@@ -191,7 +191,7 @@ fn a_back_filled_base_gives_way_to_the_first_change() {
     }
 }
 
-/// The change with sequence number 5 happened at time 1005. The value before it was 4.
+/// Tests a change with sequence number 5 at time 1005. The value before the change was 4.
 #[test]
 fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     for (seen, value, expected) in [
@@ -216,8 +216,8 @@ fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     }
 }
 
-/// The value was 4 until time 1005, and then 5. The backfill read 5 at time 1005, after a change
-/// whose record arrives late.
+/// Goal: the base loses its time if the backfill read the result of a change whose record arrives
+/// late. The value was 4 until time 1005, and then 5.
 #[test]
 fn a_base_that_gives_way_to_a_late_change_loses_its_time() {
     let base = Version { at_seconds: Some(1005), ..Version::base(image(5)) };
