@@ -95,9 +95,9 @@ fn start(phase: Phase) -> PhaseDecision {
         | Phase::Reverting
         | Phase::Returning
         | Phase::Completing => Ok(VerbDecision::AlreadyDone),
-        Phase::Reverted | Phase::Completed | Phase::Aborted => Err(
-            "items of two runs must not mix: give the plan another name",
-        ),
+        Phase::Reverted | Phase::Completed | Phase::Aborted => {
+            Err("items of two runs must not mix: give the plan another name")
+        }
     }
 }
 

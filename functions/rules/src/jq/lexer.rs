@@ -128,8 +128,7 @@ impl<'p> Lexer<'p> {
                         (Some("("), ")") | (Some("["), "]") | (Some("{"), "}")
                     );
                     if !closes {
-                        let reason =
-                            format!("jq syntax error: unmatched `{sign}`");
+                        let reason = format!("jq syntax error: unmatched `{sign}`");
                         return Err(ProgramError { at, reason });
                     }
                 }

@@ -94,7 +94,8 @@ impl<'t, 'p> Parser<'t, 'p> {
 
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.scope.nesting >= NESTING_MAX {
-            return self.wrong(&format!("the expression has more than {NESTING_MAX} nested levels"));
+            return self
+                .wrong(&format!("the expression has more than {NESTING_MAX} nested levels"));
         }
         self.scope.nesting += 1;
         let parsed = parse(self);
