@@ -264,7 +264,7 @@ mod tests {
     const RENAMED: &str = "if has(\"status\") then .state = .status | del(.status) else . end";
     const OVERWRITES: &str = "if has(\"state\") then .status = .state | del(.state) else . end";
     const KEEPS: &str = "if has(\"state\") then (if has(\"status\") then . else .status = .state end) | del(.state) else . end";
-    /// Keeps neither `false` nor `null`.
+    /// An inverse that keeps every value except `false` and `null`.
     const KEEPS_TRUE: &str = "if has(\"state\") then .status //= .state | del(.state) else . end";
     const TO_NUMBER: &str = "if has(\"cost\") then .price = (.cost | tonumber) | del(.cost) else . end | .kind //= \"x\"";
 
