@@ -1,6 +1,6 @@
 //! The ARNs of tables and streams.
 //!
-//! The module only handles the text form, and does not check whether the resource exists.
+//! This module only parses and formats ARNs. It does not check whether the resource exists.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +10,9 @@ use thiserror::Error;
 /// The ARN of a table: `arn:aws:dynamodb:<region>:<account>:table/<name>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableArn {
-    /// For example `us-east-1`.
+    /// The region, such as `us-east-1`.
     pub region: String,
-    /// Twelve digits.
+    /// The account number: twelve digits.
     pub account: String,
     /// The table's name.
     pub table: String,
@@ -27,13 +27,13 @@ pub struct StreamArn {
     pub label: String,
 }
 
-/// An error: the text is not the expected ARN.
+/// The error for a string that is not the expected kind of ARN.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid ARN: expected `{expected}`, got=`{got}`")]
 pub struct ArnError {
-    /// The form that was expected.
+    /// The expected form.
     pub expected: &'static str,
-    /// The given text.
+    /// The string that was parsed.
     pub got: String,
 }
 

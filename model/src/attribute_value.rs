@@ -1,7 +1,7 @@
 //! Attribute values: the ten types of DynamoDB, their equality, order and size.
 //!
-//! Parsing is in `json`, the storage layout in `encoding`.
-//! Source: AWS, "Data types" and "DynamoDB item sizes and formats".
+//! The module `json` parses values, and `encoding` defines their storage layout. Source: AWS, "Data
+//! types" and "DynamoDB item sizes and formats".
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub enum AttributeValue {
     Bs(BTreeSet<Vec<u8>>),
 }
 
-/// The type of an attribute value, as the descriptors of DynamoDB JSON name it.
+/// The type of an attribute value, which DynamoDB JSON names by a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttributeType {
     /// String.
@@ -98,9 +98,9 @@ impl AttributeType {
     }
 }
 
-/// Bytes that a map or list adds to its contents (AWS: 3 bytes of overhead).
+/// The number of bytes that a map or list adds to its contents (AWS: 3 bytes of overhead).
 pub(crate) const CONTAINER_OVERHEAD: usize = 3;
-/// Bytes that a map or list adds for each member (AWS: 1 byte of overhead).
+/// The number of bytes that a map or list adds for each member (AWS: 1 byte of overhead).
 pub(crate) const MEMBER_OVERHEAD: usize = 1;
 
 impl AttributeValue {
@@ -147,7 +147,8 @@ impl AttributeValue {
     }
 
     /// Compares two values: numbers by value, strings and binaries by unsigned bytes. Returns
-    /// `None` for other types and for two different types, which DynamoDB does not order.
+    /// `None` for values of any other type or of two different types, because DynamoDB does not
+    /// order them.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
@@ -169,7 +170,7 @@ impl AttributeValue {
         }
     }
 
-    /// Returns the text of a string value.
+    /// Returns the content of a string value; `None` for any other type.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -178,7 +179,7 @@ impl AttributeValue {
         }
     }
 
-    /// Returns the number of a number value.
+    /// Returns the number in a number value; `None` for any other type.
     #[must_use]
     pub fn as_number(&self) -> Option<Number> {
         match self {
@@ -187,7 +188,7 @@ impl AttributeValue {
         }
     }
 
-    /// Returns the members of a map value.
+    /// Returns the members of a map value; `None` for any other type.
     #[must_use]
     pub fn as_map(&self) -> Option<&BTreeMap<String, Self>> {
         match self {

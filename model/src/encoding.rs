@@ -1,8 +1,8 @@
 //! The compact encoding of items and attribute values, for storage and the log.
 //!
 //! Every encoding begins with a version byte. The encoding of an item continues with the item's
-//! size, so that it need not be computed again. `docs/formats/items.md` draws the layout. The
-//! order-preserving encoding of keys is in `key` and `number`.
+//! size, so that it need not be computed again. `docs/formats/items.md` shows the layout. The
+//! modules `key` and `number` contain the order-preserving encoding of keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,9 +20,9 @@ const ITEM_VERSION: u8 = 2;
 pub(crate) const MEMBERS_BEGIN: usize = 1 + SIZE_BYTES;
 /// The first byte of every encoded single value.
 const VALUE_VERSION: u8 = 1;
-/// Length of an item's size, which follows the version, in little-endian order.
+/// The length in bytes of an item's size, which follows the version byte in little-endian order.
 const SIZE_BYTES: usize = size_of::<u32>();
-/// The deepest nesting that decoding accepts: DynamoDB's limit plus two levels, one of which is the
+/// The maximum nesting that decoding accepts: DynamoDB's limit plus two levels, one of which is the
 /// item.
 pub(crate) const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
 
@@ -62,7 +62,8 @@ impl Tag {
     }
 }
 
-/// An error: the bytes were not written by [`encode_item`] or [`encode_value`], or are damaged.
+/// The error for bytes that were not written by [`encode_item`] or [`encode_value`], or are
+/// damaged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("damaged item encoding at byte offset=`{offset}`: {problem}")]
 pub struct EncodingError {
@@ -111,7 +112,7 @@ pub fn encode_value(value: &AttributeValue) -> Vec<u8> {
 /// Decodes the bytes of [`encode_item`].
 ///
 /// # Errors
-/// When the bytes are not such an encoding.
+/// When the bytes are not a valid encoding.
 pub fn decode_item(bytes: &[u8]) -> Result<Item, EncodingError> {
     let (mut reader, _) = Reader::of_item(bytes)?;
     let members = reader.members(DEPTH_MAX)?;
@@ -122,7 +123,7 @@ pub fn decode_item(bytes: &[u8]) -> Result<Item, EncodingError> {
 /// Decodes the bytes of [`encode_value`].
 ///
 /// # Errors
-/// When the bytes are not such an encoding.
+/// When the bytes are not a valid encoding.
 pub fn decode_value(bytes: &[u8]) -> Result<AttributeValue, EncodingError> {
     let mut reader = Reader::start(bytes, VALUE_VERSION)?;
     let value = reader.value(DEPTH_MAX)?;

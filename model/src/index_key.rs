@@ -1,5 +1,5 @@
-//! Keys of secondary indexes. Their partition key and their sort key have up to four attributes
-//! each, whereas those of a table have one each.
+//! Keys of secondary indexes. The partition key and the sort key of an index have up to four
+//! attributes each. In a table, each has one attribute.
 //!
 //! The code that creates an index validates the schema. Source: AWS, "Using global secondary
 //! indexes", multi-attribute keys.
@@ -44,7 +44,8 @@ impl From<PrimaryKey> for IndexKeyValues {
 }
 
 impl IndexKeySchema {
-    /// Returns the key attributes: the partition key's, then the sort key's.
+    /// Returns the key attributes: first the attributes of the partition key, then the attributes
+    /// of the sort key.
     pub fn attributes(&self) -> impl Iterator<Item = &KeyAttribute> {
         self.partition.iter().chain(&self.sort)
     }
@@ -64,7 +65,8 @@ impl IndexKeySchema {
     /// Returns the values of this key in an item.
     ///
     /// # Errors
-    /// For the first attribute that is missing, has another type, is empty or is too long.
+    /// Returns the error of the first attribute that is missing, has another type, is empty or is
+    /// too long.
     pub fn values_of_item(&self, item: &Item) -> Result<IndexKeyValues, KeyError> {
         self.values_of(|name| item.get(name).cloned())
     }
@@ -97,8 +99,8 @@ impl IndexKeySchema {
         Ok(None)
     }
 
-    /// Returns whether all values of this key in an item's stored form are certainly valid; `false`
-    /// means unknown. Missing values are allowed.
+    /// Returns true if all values of this key in an item's stored form are certainly valid. `false`
+    /// means that they may be valid or invalid. Missing values are allowed.
     ///
     /// # Errors
     /// When the item's bytes are damaged.
@@ -149,16 +151,16 @@ impl IndexKeyValues {
 /// The values of an index's key in an item's stored form, in the order of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredIndexKey<'a> {
-    /// An inline array instead of a vector, because each write creates two of them per index.
-    /// Unused positions have a placeholder.
+    /// The values, in an inline array instead of a vector because each write creates two of these
+    /// keys per index. Unused positions contain a placeholder.
     values: [StoredKeyValue<'a>; ATTRIBUTES_MAX],
-    /// Number of values of the partition key.
+    /// The number of values of the partition key.
     partition: usize,
-    /// Number of all values.
+    /// The number of all values.
     count: usize,
 }
 
-/// The most attributes of a key.
+/// The maximum number of attributes of a key.
 const ATTRIBUTES_MAX: usize = 2 * INDEX_KEY_ATTRIBUTES_MAX;
 
 const TOO_MANY_ATTRIBUTES: EncodingError =
@@ -183,8 +185,8 @@ impl<'a> StoredIndexKey<'a> {
         Token::of_ordered_parts(self.partition().iter().map(|value| value.ordered))
     }
 
-    /// Returns whether neither the partition key nor the sort key can be too long. The length of
-    /// the ordered bytes is an upper bound of the size that DynamoDB counts.
+    /// Returns true if both the partition key and the sort key are certainly short enough. The
+    /// length of the ordered bytes is an upper bound of the size that DynamoDB counts.
     fn is_surely_short(&self) -> bool {
         let bytes = |values: &[StoredKeyValue<'_>]| -> usize {
             values.iter().map(|value| value.ordered.len()).sum()
@@ -276,7 +278,7 @@ mod tests {
         assert_eq!(schema().values_of_item(&item(1025)), Err(KeyError::PartitionKeyTooLong));
     }
 
-    /// Values of every type, including empty and long ones.
+    /// Generates values of every type, including empty and long values.
     fn any_value() -> impl Strategy<Value = AttributeValue> {
         prop_oneof![
             6 => "[ab]{0,2}".prop_map(AttributeValue::from),

@@ -1,6 +1,6 @@
 //! An item: attributes by name.
 //!
-//! An item computes its size; it does not know its table or its key attributes.
+//! An item can compute its size. It does not contain its table or the names of its key attributes.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -24,7 +24,7 @@ impl Item {
         self.0.iter().map(|(name, value)| name.len() + value.size()).sum()
     }
 
-    /// Returns the item with one more attribute, for building items in one expression.
+    /// Returns the item with an additional attribute, to build an item in one expression.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<AttributeValue>) -> Self {
         self.0.insert(name.to_owned(), value.into());

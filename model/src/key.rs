@@ -1,7 +1,7 @@
 //! Keys: the key schema of a table, the primary key of an item, and its token.
 //!
 //! Keys are validated: a [`PrimaryKey`] has the types of its schema and the sizes that DynamoDB
-//! accepts. `docs/formats/keys.md` draws the ordered bytes.
+//! accepts. `docs/formats/keys.md` shows the order-preserving encoding.
 
 use std::cmp::Ordering;
 
@@ -56,9 +56,9 @@ impl KeyAttributeType {
 /// The name and type of a key attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyAttribute {
-    /// Its name in the item.
+    /// The attribute's name in the item.
     pub name: String,
-    /// Its type.
+    /// The attribute's type.
     pub attribute_type: KeyAttributeType,
 }
 
@@ -91,11 +91,11 @@ pub struct PrimaryKey {
     pub sort: Option<KeyValue>,
 }
 
-/// A position on the ring: the hash of a partition key, over the whole range of 64 bits.
+/// A position on the hash ring: the 64-bit hash of a partition key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(pub u64);
 
-/// The reason why attributes are not a key. The texts are DynamoDB's own.
+/// The reason why attributes do not form a valid key. The messages are DynamoDB's own.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
     /// An item lacks a key attribute.
@@ -183,9 +183,9 @@ impl KeyValue {
         }
     }
 
-    /// Appends bytes whose unsigned order is the order of values of one type. Strings and binaries
-    /// are written without a terminator, so the caller must write them last, or write their length
-    /// before them.
+    /// Appends the order-preserving encoding: the unsigned order of the bytes is the order of
+    /// values of one type. Strings and binaries are written without a terminator, so the caller
+    /// must write them last, or write their length before them.
     pub fn encode_ordered(&self, out: &mut Vec<u8>) {
         match self {
             Self::S(text) => out.extend_from_slice(text.as_bytes()),
@@ -194,7 +194,7 @@ impl KeyValue {
         }
     }
 
-    /// Returns the most bytes that [`KeyValue::encode_ordered`] appends.
+    /// Returns the maximum number of bytes that [`KeyValue::encode_ordered`] appends.
     #[must_use]
     pub fn ordered_bytes_max(&self) -> usize {
         match self {
@@ -204,8 +204,8 @@ impl KeyValue {
         }
     }
 
-    /// Decodes a value from its [`KeyValue::encode_ordered`] encoding, which must be all of
-    /// `bytes`.
+    /// Decodes a value from its [`KeyValue::encode_ordered`] encoding, which must fill `bytes`
+    /// completely.
     #[must_use]
     pub fn decode_ordered(attribute_type: KeyAttributeType, bytes: &[u8]) -> Option<Self> {
         match attribute_type {
@@ -231,7 +231,7 @@ impl KeyValue {
 
 impl Ord for KeyValue {
     /// Compares in the order of a sort key. Values of different types never occur in one table;
-    /// they are ordered by type, so that the order is total.
+    /// they are ordered by type only to make the order total.
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::S(left), Self::S(right)) => left.as_bytes().cmp(right.as_bytes()),
@@ -274,7 +274,7 @@ impl KeySchema {
         self.attributes().any(|attribute| attribute.name == name)
     }
 
-    /// Returns the primary key of a whole item, with the checks of `PutItem`.
+    /// Returns the primary key of a complete item, with the checks of `PutItem`.
     ///
     /// # Errors
     /// [`KeyError::Missing`], [`KeyError::TypeMismatch`], or an empty or too long value.
@@ -347,7 +347,7 @@ impl PrimaryKey {
         item
     }
 
-    /// Returns the token of the item. Items with one partition key have the same token.
+    /// Returns the token of the item. Items with the same partition key have the same token.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of(&self.partition)
@@ -378,9 +378,9 @@ impl Token {
     }
 
     /// Returns the token of a partition key of several values. A single value has the same token as
-    /// in [`Token::of`]. The token of several values is the same hash of all values, each prefixed
-    /// by its length in four bytes. This function is part of the storage format, too, and never
-    /// changes.
+    /// from [`Token::of`]. The token of several values is the same hash of all values, each
+    /// prefixed by its length in four bytes. This function is also part of the storage format and
+    /// never changes.
     #[must_use]
     pub fn of_parts(parts: &[KeyValue]) -> Self {
         let ordered = |part: &KeyValue| {
@@ -430,7 +430,7 @@ mod number_text {
         deserializer: D,
     ) -> Result<Number, D::Error> {
         deserializer.deserialize_bytes(Decoding(|bytes| {
-            let damaged = EncodingError { offset: 0, problem: "not a number of a key" };
+            let damaged = EncodingError { offset: 0, problem: "invalid number in a key" };
             Number::decode_ordered(bytes).map(|(number, _)| number).ok_or(damaged)
         }))
     }
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn tokens_never_change() {
-        // The published XXH3 value of "a", and one value of our own.
+        // The published XXH3 value of "a", and a value that this implementation computed.
         assert_eq!(Token::of(&KeyValue::S("a".to_owned())), Token(0xe6c6_32b6_1e96_4e1f));
         assert_eq!(Token::of(&KeyValue::S("votes".to_owned())), Token(2_444_479_923_041_218_853));
     }

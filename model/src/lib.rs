@@ -1,8 +1,8 @@
-//! DynamoDB's nouns as plain values: attribute values, 38-digit numbers, keys, items, stream
+//! DynamoDB's data types as plain values: attribute values, 38-digit numbers, keys, items, stream
 //! records, their sizes and limits, and DynamoDB JSON.
 //!
-//! Pure: no clock, no disk, no network, no randomness. This is the only crate that knows what
-//! DynamoDB JSON looks like. Table contents, expressions and requests are in other crates.
+//! The crate uses no clock, disk, network or randomness. It is the only crate that parses and
+//! writes DynamoDB JSON. Table contents, expressions and requests are in other crates.
 
 pub mod arn;
 pub mod attribute_value;

@@ -1,104 +1,106 @@
-//! DynamoDB's limits in one list, each with its source.
+//! DynamoDB's limits in one list, with their sources. All maximums and minimums are inclusive.
 //!
-//! Limits of Weir's own queues and retries are next to the code that they bound. Source by default:
-//! AWS, "Quotas in Amazon DynamoDB" (`ServiceQuotas`).
+//! Limits of Weir's own queues and retries are next to the code that they bound. The source of a
+//! limit without a source is AWS, "Quotas in Amazon DynamoDB" (`ServiceQuotas`).
 
-/// Largest item: names and values together, in bytes, inclusive.
+/// The maximum size of an item in bytes: its attribute names and values.
 pub const ITEM_BYTES_MAX: usize = 400 * 1024;
-/// Largest partition key value in bytes, inclusive.
+/// The maximum size of a partition key value in bytes.
 pub const PARTITION_KEY_BYTES_MAX: usize = 2048;
-/// Largest sort key value in bytes, inclusive.
+/// The maximum size of a sort key value in bytes.
 pub const SORT_KEY_BYTES_MAX: usize = 1024;
-/// Deepest nesting of maps and lists in an attribute value, inclusive.
+/// The maximum nesting of maps and lists in an attribute value.
 pub const NESTING_LEVELS_MAX: usize = 32;
-/// Significant digits of a number, inclusive.
+/// The maximum number of significant digits of a number.
 pub const NUMBER_DIGITS_MAX: usize = 38;
-/// Largest decimal exponent of a number's first digit: 9.99E+125, inclusive.
+/// The maximum decimal exponent of a number's first digit, as in 9.99E+125.
 pub const NUMBER_EXPONENT_MAX: i32 = 125;
-/// Smallest decimal exponent of a number's first digit: 1E-130, inclusive.
+/// The minimum decimal exponent of a number's first digit, as in 1E-130.
 pub const NUMBER_EXPONENT_MIN: i32 = -130;
-/// Longest expression string in bytes, inclusive.
+/// The maximum length of an expression string in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 4096;
-/// Operators and functions in one expression, inclusive.
+/// The maximum number of operators and functions in an expression.
 pub const EXPRESSION_OPERATORS_MAX: usize = 300;
-/// Operands of one `IN`, inclusive.
+/// The maximum number of operands of an `IN`.
 pub const IN_OPERANDS_MAX: usize = 100;
-/// Attribute names and values substituted in all expressions of a request in bytes (2 MB),
-/// inclusive.
+/// The maximum size in bytes (2 MB) of all attribute names and values that a request substitutes in
+/// its expressions.
 pub const SUBSTITUTIONS_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Bytes of items that one page of Query or Scan reads, inclusive.
+/// The maximum size in bytes of the items that one page of `Query` or `Scan` reads.
 pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
-/// Items of one transaction together in bytes (4 MB), inclusive.
+/// The maximum total size of the items of a transaction in bytes (4 MB).
 pub const TRANSACTION_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Time for which a client request token is remembered, in milliseconds (ten minutes).
+/// The time for which a client request token stays valid, in milliseconds (ten minutes).
 pub const REQUEST_TOKEN_LIFE_MS: u64 = 10 * 60 * 1000;
-/// Put and delete requests in one `BatchWriteItem`, inclusive.
+/// The maximum number of put and delete requests in a `BatchWriteItem`.
 pub const BATCH_WRITE_ITEMS_MAX: usize = 25;
-/// Keys in one `BatchGetItem`, inclusive.
+/// The maximum number of keys in a `BatchGetItem`.
 pub const BATCH_GET_KEYS_MAX: usize = 100;
-/// The most bytes that one `BatchGetItem` returns; further keys are unprocessed.
+/// The maximum number of bytes that a `BatchGetItem` returns. Further keys are unprocessed.
 pub const BATCH_GET_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Operations of one transaction, inclusive.
+/// The maximum number of operations of a transaction.
 pub const TRANSACTION_OPERATIONS_MAX: usize = 100;
-/// Longest client request token in characters, inclusive.
+/// The maximum length of a client request token in characters.
 pub const REQUEST_TOKEN_LENGTH_MAX: usize = 36;
-/// Bytes of one request body (16 MB, for `BatchWriteItem`).
+/// The maximum size of a request body in bytes (16 MB, for `BatchWriteItem`).
 pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Shortest table name in characters (a-z, A-Z, 0-9, `_`, `-` and `.`), inclusive.
+/// The minimum length of a table name in characters (a-z, A-Z, 0-9, `_`, `-` and `.`).
 pub const TABLE_NAME_LENGTH_MIN: usize = 3;
-/// Longest table name in characters, inclusive.
+/// The maximum length of a table name in characters.
 pub const TABLE_NAME_LENGTH_MAX: usize = 255;
-/// Longest attribute name in bytes, inclusive.
+/// The maximum length of an attribute name in bytes.
 pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 65_535;
-/// Longest key attribute name in bytes, inclusive.
+/// The maximum length of a key attribute's name in bytes.
 pub const KEY_ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
-/// Tables of one account and Region.
+/// The maximum number of tables of an account in one Region.
 pub const TABLES_MAX: usize = 2500;
-/// Local secondary indexes of one table, inclusive.
+/// The maximum number of local secondary indexes of a table.
 pub const LOCAL_INDEXES_MAX: usize = 5;
-/// Global secondary indexes of one table, inclusive.
+/// The maximum number of global secondary indexes of a table.
 pub const GLOBAL_INDEXES_MAX: usize = 20;
-/// Maximum number of attributes in the partition key of a global index, inclusive; the same maximum
+/// The maximum number of attributes in the partition key of a global index. The same maximum
 /// applies to its sort key (AWS, "Using global secondary indexes", multi-attribute keys).
 pub const INDEX_KEY_ATTRIBUTES_MAX: usize = 4;
-/// Non-key attributes that one index projects, inclusive.
+/// The maximum number of non-key attributes that an index projects.
 pub const NON_KEY_ATTRIBUTES_MAX: usize = 20;
-/// Non-key attributes that all indexes of a table project together, inclusive.
+/// The maximum total number of non-key attributes that all indexes of a table project.
 pub const PROJECTED_ATTRIBUTES_MAX: usize = 100;
-/// Names on one `ListTables` page, inclusive.
+/// The maximum number of names on a `ListTables` page.
 pub const LIST_TABLES_MAX: usize = 100;
-/// Segments of one parallel scan, inclusive.
+/// The maximum number of segments of a parallel scan.
 pub const SCAN_SEGMENTS_MAX: u32 = 1_000_000;
 
-/// Bytes of one write capacity unit.
+/// The number of bytes that one write capacity unit covers.
 pub const WRITE_UNIT_BYTES: usize = 1024;
-/// Bytes of one read capacity unit of a strongly consistent read.
+/// The number of bytes that one read capacity unit covers in a strongly consistent read.
 pub const READ_UNIT_BYTES: usize = 4096;
-/// Write capacity units per second of one partition.
+/// The maximum number of write capacity units per second of a partition.
 pub const PARTITION_WRITE_UNITS: u64 = 1000;
-/// Read capacity units per second of one partition.
+/// The maximum number of read capacity units per second of a partition.
 pub const PARTITION_READ_UNITS: u64 = 3000;
-/// Size at which a partition splits, in bytes (10 GB).
+/// The size at which a partition splits, in bytes (10 GB).
 pub const PARTITION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
-/// Bytes of one item collection including its entries in local indexes (10 GB), inclusive.
+/// The maximum size of an item collection, including its entries in local indexes, in bytes (10
+/// GB).
 pub const ITEM_COLLECTION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
-/// Partitions of a new on-demand table (design: four, as AWS describes for 4,000 WCU of start-up capacity).
+/// The number of partitions of a new on-demand table. Four partitions provide the initial capacity
+/// of 4,000 WCU that AWS documents.
 pub const ON_DEMAND_PARTITIONS: u32 = 4;
 
-/// Retention of stream records in milliseconds (24 hours).
+/// The retention of stream records in milliseconds (24 hours).
 pub const STREAM_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
-/// Time for which a stream shard accepts records, in milliseconds (about four hours).
+/// The time for which a stream shard accepts records, in milliseconds (about four hours).
 pub const SHARD_ROTATION_MS: u64 = 4 * 60 * 60 * 1000;
-/// Lifetime of a shard iterator in milliseconds (15 minutes).
+/// The lifetime of a shard iterator in milliseconds (15 minutes).
 pub const ITERATOR_LIFE_MS: u64 = 15 * 60 * 1000;
-/// Records of one `GetRecords` page, inclusive (AWS API reference, `GetRecords`).
+/// The maximum number of records on a `GetRecords` page (AWS API reference, `GetRecords`).
 pub const GET_RECORDS_MAX: usize = 1000;
-/// Bytes of one `GetRecords` page.
+/// The maximum size of a `GetRecords` page in bytes.
 pub const GET_RECORDS_BYTES_MAX: usize = 1024 * 1024;
-/// Shards of one `DescribeStream` page, inclusive.
+/// The maximum number of shards on a `DescribeStream` page.
 pub const DESCRIBE_STREAM_SHARDS_MAX: usize = 100;
-/// Streams of one `ListStreams` page, inclusive.
+/// The maximum number of streams on a `ListStreams` page.
 pub const LIST_STREAMS_MAX: usize = 100;
 
-/// Age from which a TTL value is ignored, in seconds (five years; AWS, "Time to Live").
+/// The age from which TTL ignores a time of expiry, in seconds (five years; AWS, "Time to Live").
 pub const TTL_PAST_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;

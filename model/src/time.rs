@@ -1,10 +1,10 @@
-//! Points in time as plain numbers, always passed in by the caller.
+//! Points in time as plain numbers, which the caller passes.
 //!
-//! There is no clock: no code in this crate can read the current time.
+//! No code in this crate can read the current time.
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since 1970-01-01T00:00:00Z.
+/// A point in time in milliseconds since 1970-01-01T00:00:00Z.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -122,7 +122,7 @@ fn paused_and_resumed(console: &Console, page: &str) {
     assert!(has(&buttons, "pause") && has(&buttons, "throttle"), "{twin}");
     assert!(has(&commands, "abort"), "{twin}");
     let html = console.page(page);
-    for part in ["aria-current=\"step\"", "2 allowed", "&lt;b&gt;Tom", "started by a person"] {
+    for part in ["aria-current=\"step\"", "2 allowed", "&lt;b&gt;Tom", "started by an operator"] {
         assert!(html.contains(part), "{part}\n{html}");
     }
     // Without the token nothing changes, and what has no button has no action.

@@ -20,7 +20,7 @@ pub struct Active {
     /// The revision of the entry.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
-    /// How functions follow each migration, by its name.
+    /// The way in which functions follow each migration, by the migration's name.
     #[serde(default)]
     pub active: BTreeMap<String, Followed>,
     /// The pairs of source and target table of each migration that has not ended, by its name.

@@ -1,4 +1,5 @@
-//! The common parts of all entries in the control table: the keys and, for most, a revision.
+//! The common parts of all entries in the control table: the keys and, for most entries, a
+//! revision.
 
 use std::fmt::Debug;
 
@@ -16,8 +17,8 @@ pub const SHARED: &str = "*";
 
 /// An entry of the control table.
 ///
-/// Its attributes are those of the type; the two keys are added from [`Entry::partition`] and
-/// [`Entry::name`].
+/// The attributes of its item are the fields of the type, and the two keys from
+/// [`Entry::partition`] and [`Entry::name`].
 pub trait Entry: Serialize + DeserializeOwned + Clone + Debug + PartialEq + Send + Sync {
     /// Returns the partition key.
     fn partition(&self) -> String;

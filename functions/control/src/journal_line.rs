@@ -19,7 +19,7 @@ pub struct JournalLine {
     pub from: Phase,
     /// The phase after the change.
     pub to: Phase,
-    /// The reason for the change, as text for operators.
+    /// The reason for the change, as a string for operators.
     pub why: String,
     /// The time of the change in seconds since 1970, by the store's clock.
     pub at: i64,

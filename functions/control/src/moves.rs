@@ -1,8 +1,9 @@
 //! Every move of a migration that its journal records. A move is a state transition: the phases in
 //! which it may begin, the phase that follows, and the changes of the state.
 //!
-//! A move is applied to the state that was read. One transaction writes the result with its journal
-//! line, on the condition that the state has not changed meanwhile. Only these moves change a phase.
+//! A caller reads the state, applies a move, and writes the result and the journal line in one
+//! transaction. The transaction is conditional on the state that was read. Only these moves change
+//! a phase.
 
 use rules::migration::plan::Kind;
 use rules::migration::{Direction, Phase};
@@ -16,7 +17,7 @@ use crate::verbs::{Verb, phases_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
     /// A command starts the migration, or takes over a start that another command began. Later
-    /// steps of that other command are refused.
+    /// steps of the earlier command are refused.
     Prepare {
         /// The name of the command.
         holder: String,
@@ -36,7 +37,7 @@ pub enum Move {
     Pause(Kind),
     /// The backfill is resumed.
     Resume(Kind),
-    /// A comparison for a cut-over has ended.
+    /// A comparison of sources and targets before a cut-over has ended.
     Verified(Verified),
     /// A comparison in the reverse direction has ended.
     VerifiedBack(Verified),
@@ -51,14 +52,14 @@ pub enum Move {
     },
     /// A switch is rolled back, and nothing is committed.
     RollBack(Switch),
-    /// A switch is committed. It cannot be rolled back any more, only finished.
+    /// A switch is committed. It can no longer be rolled back, only finished.
     Commit {
         /// The switch.
         switch: Switch,
         /// The number of drained shards.
         shards: usize,
-        /// After a cut-over: the second, since 1970, after which functions apply records of the
-        /// targets.
+        /// The time in seconds since 1970 after which functions apply records of the targets; only
+        /// after a cut-over.
         back_since: Option<i64>,
         /// The wall-clock time of the switch, in seconds since 1970.
         switched_at: u64,
@@ -85,7 +86,7 @@ pub enum Move {
     /// no longer be reverted.
     Close,
     /// A migration in place can no longer be reverted, or a purge is about to end. Contains the
-    /// result of a comparison, if there was one.
+    /// result of the comparison, if one was run.
     CloseInPlace(Option<Verified>),
     /// The migration is completed.
     Complete,
@@ -93,7 +94,7 @@ pub enum Move {
     Abort {
         /// The kind of the migration.
         kind: Kind,
-        /// Whether the backfill touches items; if so, marks must still be removed.
+        /// Whether the backfill touches items, so that the migration must remove marks.
         touches: bool,
     },
 }
@@ -150,7 +151,7 @@ impl Move {
         state.phase = self.to().unwrap_or(state.phase);
         match self {
             Self::Prepare { holder, fingerprint, rate } => {
-                // A start with a different plan under the same name changes nothing.
+                // A start with a different plan under the same name has no effect.
                 if state.fingerprint.get_or_insert_with(|| fingerprint.clone()) == fingerprint {
                     (state.rate, state.holder) = (*rate, Some(holder.clone()));
                 }
@@ -187,15 +188,15 @@ impl Move {
         }
     }
 
-    /// Returns the reason for the move in the journal, as text for operators.
+    /// Returns the reason for the move, as a string for operators in the journal.
     #[must_use]
     pub fn why(&self) -> String {
         match self {
-            Self::Prepare { .. } => "started by a person".to_owned(),
-            Self::Copy => "functions follow the stream, the backfill begins".to_owned(),
+            Self::Prepare { .. } => "started by an operator".to_owned(),
+            Self::Copy => "functions follow the streams; the backfill begins".to_owned(),
             Self::Tail { .. } => "the backfill has read every segment".to_owned(),
-            Self::Pause(_) => "paused by a person".to_owned(),
-            Self::Resume(_) => "resumed by a person".to_owned(),
+            Self::Pause(_) => "paused by an operator".to_owned(),
+            Self::Resume(_) => "resumed by an operator".to_owned(),
             Self::Verified(Verified { compared, differences, .. }) => {
                 format!(
                     "{}, {}",
@@ -204,11 +205,11 @@ impl Move {
                 )
             }
             Self::VerifiedBack(Verified { compared, differences, .. }) => format!(
-                "{} on the way back, {}",
+                "{} in the reverse direction, {}",
                 items(*compared, "compared"),
                 count_of(*differences, "difference")
             ),
-            Self::Claim { switch, .. } => format!("{} by a person", switch.verb()),
+            Self::Claim { switch, .. } => format!("{} by an operator", switch.verb()),
             Self::RollBack(switch) => format!("{} was rolled back", switch.verb()),
             Self::Commit { shards, .. } => drained(*shards),
             Self::Finish { shards: Some(shards), epoch, .. } => {
@@ -220,10 +221,10 @@ impl Move {
             Self::RevertedInPlace { items: number, shards, epoch } => {
                 format!("{}, {}, epoch {epoch}", items(*number, "changed back"), drained(*shards))
             }
-            Self::Close => "the way back is closed".to_owned(),
-            Self::CloseInPlace(_) => "every write is applied".to_owned(),
-            Self::Complete => "completed by a person".to_owned(),
-            Self::Abort { .. } => "aborted by a person".to_owned(),
+            Self::Close => "the migration can no longer be reverted".to_owned(),
+            Self::CloseInPlace(_) => "every pending write is applied".to_owned(),
+            Self::Complete => "completed by an operator".to_owned(),
+            Self::Abort { .. } => "aborted by an operator".to_owned(),
         }
     }
 }
@@ -300,8 +301,7 @@ mod tests {
         assert_eq!(table, include_str!("../testdata/moves.txt"));
     }
 
-    /// Goal: a move that ends a command's hold removes the holder, and every other move to a new
-    /// phase keeps or sets it.
+    /// Goal: a state has a holder exactly in the phases in which a command holds the migration.
     #[test]
     fn a_holder_is_there_while_a_migration_is_held() {
         for (name, it) in moves() {

@@ -1,6 +1,6 @@
-//! The plan of a migration, stored when the migration began.
+//! The plan of a migration, stored when the migration starts.
 //!
-//! Item name / `PLAN`: `plan`, the plan as JSON. The fingerprint is computed from that text.
+//! Item name / `PLAN`: `plan`, the plan as JSON. The plan's fingerprint is computed from this JSON.
 
 use serde::{Deserialize, Serialize};
 

@@ -15,8 +15,8 @@ use crate::entry::Entry;
 pub enum ProblemKind {
     /// Two source items become one target item.
     Collision,
-    /// An item that the migration did not write has the key of a target, or is among the parts of a
-    /// document.
+    /// An item that the migration did not write has the key of a target item, or is in the
+    /// partition of a document's parts.
     Foreign,
     /// DynamoDB rejects the item.
     Refused,
@@ -26,7 +26,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Returns the word of `verify` for the kind, for reports.
+    /// Returns the word that the report of `weir migrate verify` uses for the kind.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ pub struct Problem {
     pub table: String,
     /// The key of the item as DynamoDB JSON.
     pub key: String,
-    /// The reason, as text for operators.
+    /// The reason, as a string for operators.
     pub reason: String,
     /// The time of the last report, in seconds since 1970; `None` if the worker did not know the
     /// time.

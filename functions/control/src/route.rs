@@ -1,8 +1,9 @@
 //! The route of a migration: the side (sources or targets) that the application reads and writes.
 //!
-//! Item name / `ROUTE`, where `name` is that of the route: the plan's `route`, by default the
-//! migration's name. `read` and `write` are `source` or `target`; `write` is `none` while writers are
-//! blocked. `revision` is the epoch, which increases with each change. The application reads this entry.
+//! Item name / `ROUTE`, where `name` is the route's name: the plan's `route`, by default the
+//! migration's name. `read` and `write` are `source` or `target`; `write` is `none` while writers
+//! are blocked. `revision` is the epoch, which increases with each change. The application reads
+//! this entry.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ impl Side {
 pub struct Route {
     /// The name of the route, which is the partition of its entry.
     pub migration: String,
-    /// The migration that uses the route, unless it has the route's name.
+    /// The migration that uses the route; `None` if the migration has the same name as the route.
     #[serde(default, skip_serializing_if = "is_default")]
     pub run: Option<String>,
     /// The revision of the entry, which is the epoch of the route.

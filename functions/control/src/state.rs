@@ -1,8 +1,8 @@
 //! The progress of a migration.
 //!
-//! Item name / `STATE`. Every change is conditional on `revision`. A change of `phase` is written in one
-//! transaction with its journal line. Times are the store's, in seconds since 1970, unless a field says
-//! otherwise.
+//! Item name / `STATE`. Every change is conditional on `revision`. A change of `phase` is written
+//! in one transaction with its journal line. Times are in seconds since 1970, by the store's clock.
+//! Exceptions are documented at their fields.
 
 use std::collections::BTreeMap;
 
@@ -34,12 +34,12 @@ pub struct State {
     /// The fingerprint of the migration's plan.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fingerprint: Option<String>,
-    /// The second, since 1970, after which functions apply records of the sources.
+    /// The time in seconds since 1970 after which functions apply records of the sources.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: i64,
-    /// After a cut-over: the second, since 1970, after which functions apply records of the targets. For a
-    /// migration in place: the second after which functions apply records for the run that changes items
-    /// back.
+    /// The time in seconds since 1970 after which functions apply records of the targets, set by a
+    /// cut-over. For a migration in place: the time after which functions apply records for the run
+    /// that changes items back.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_since: i64,
     /// The item count of each source when the backfill began, to report the progress.
@@ -78,7 +78,7 @@ pub struct State {
     /// The number of differences that the last comparison in the reverse direction found.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_differences: Option<u64>,
-    /// All writes to the targets up to this time are known to be applied to the sources.
+    /// The time up to which all writes to the targets are known to be applied to the sources.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_at: i64,
 }
@@ -142,7 +142,8 @@ impl State {
         self.back_since.max(self.back_at)
     }
 
-    /// Returns the second, since 1970, after which functions apply stream records in a direction.
+    /// Returns the time in seconds since 1970 after which functions apply stream records in a
+    /// direction.
     #[must_use]
     pub fn since_of(&self, direction: Direction) -> i64 {
         match direction {
@@ -162,8 +163,8 @@ impl State {
         self.comparing = self.comparing.filter(|comparing| comparing.run > run);
     }
 
-    /// Returns whether a later run replaces this one. The result of a replaced run is void, and a
-    /// replaced run must not repair. The backfill is never replaced.
+    /// Returns whether a later run replaces this run. The result of a replaced run is ignored, and
+    /// a replaced run must not repair. The backfill is never replaced.
     #[must_use]
     pub fn replaces(&self, run: u64) -> bool {
         run > crate::task::BACKFILL_RUN && self.run > run

@@ -13,7 +13,7 @@ use crate::entry::{Entry, is_default, revised};
 
 /// The number of the first run of tasks, which is the backfill.
 pub const BACKFILL_RUN: u64 = 0;
-/// The maximum number of samples that a task keeps: enough to see what is wrong.
+/// The maximum number of samples that a task stores, enough to recognise the kind of problem.
 const SAMPLES_MAX: usize = 5;
 /// The maximum length of a reason in characters, because a reason may contain a server's response.
 const REASON_CHARACTERS_MAX: usize = 500;
@@ -110,10 +110,10 @@ pub struct Task {
     /// no rate.
     #[serde(default, skip_serializing_if = "is_default")]
     pub share: Option<u64>,
-    /// The counts so far, by name.
+    /// The current counts, by name.
     #[serde(default, skip_serializing_if = "is_default")]
     pub counts: BTreeMap<String, u64>,
-    /// Samples of the counted items, for people.
+    /// Samples of the counted items, for operators.
     #[serde(default, skip_serializing_if = "is_default")]
     pub samples: Vec<String>,
     /// The maximum number of items in the next page; set after a page was too large for one
@@ -148,7 +148,7 @@ impl Task {
     /// The prefix of the names of tasks.
     pub const PREFIX: &'static str = "TASK#";
 
-    /// Returns a new task in the forward direction for a whole table.
+    /// Returns a new task in the forward direction for an entire table, as its only segment.
     #[must_use]
     pub fn new(migration: &str, run: u64, work: Work, table: &str) -> Self {
         Self {
@@ -230,8 +230,8 @@ impl Task {
         self.done || self.owner.is_some() || !self.counts.is_empty() || self.failing.is_some()
     }
 
-    /// Leases the task to a worker until a time in milliseconds since 1970. Removes the share of the
-    /// rate that the previous worker may have left.
+    /// Leases the task to a worker until a time in milliseconds since 1970. Removes the previous
+    /// worker's share of the rate.
     pub fn lease(&mut self, worker: &str, until_ms: u64) {
         (self.owner, self.leased_until, self.share) = (Some(worker.to_owned()), until_ms, None);
     }

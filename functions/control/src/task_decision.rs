@@ -23,8 +23,8 @@ pub enum TaskDecision {
     /// Mark the task as superseded, because writers now own the items that it would repair. An open
     /// task would block the command that waits for the comparison.
     Supersede,
-    /// Mark the task as superseded unless another worker leases it. That worker may be repairing,
-    /// and a switch waits for its repair.
+    /// Mark the task as superseded when no other worker leases it. A worker with a lease may be
+    /// repairing, and a switch waits for its repair.
     SupersedeWhenFree,
 }
 

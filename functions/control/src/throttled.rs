@@ -12,7 +12,7 @@ use crate::entry::{Entry, SHARED};
 pub struct Throttled {
     /// The table.
     pub table: String,
-    /// The reason, in DynamoDB's words.
+    /// The reason, as DynamoDB returns it.
     pub reason: String,
     /// The time of the last report, in seconds since 1970.
     pub at: u64,

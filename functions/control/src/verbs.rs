@@ -1,8 +1,8 @@
 //! The answer to each verb of `weir migrate` in each phase, as one table. A refusal contains the
 //! reason and the command to run instead.
 //!
-//! A command first looks up its verb and the phase that it read in this table. The transaction that
-//! changes the phase is conditional on the same phases, so only one of two concurrent commands
+//! A command reads the phase, and looks up its verb and the phase in this table. The transaction
+//! that changes the phase is conditional on the same phases, so only one of two concurrent commands
 //! succeeds.
 
 use rules::migration::Phase;
@@ -95,9 +95,9 @@ fn start(phase: Phase) -> PhaseDecision {
         | Phase::Reverting
         | Phase::Returning
         | Phase::Completing => Ok(VerbDecision::AlreadyDone),
-        Phase::Reverted | Phase::Completed | Phase::Aborted => Err(
-            "items of an earlier run must not mix with those of another run: give the plan another name",
-        ),
+        Phase::Reverted | Phase::Completed | Phase::Aborted => {
+            Err("items of two runs must not mix: give the plan another name")
+        }
     }
 }
 
@@ -147,7 +147,7 @@ fn verify(kind: Kind, phase: Phase) -> PhaseDecision {
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver => Err(
-            "clients write the new attributes to the same items now, so there is nothing to compare",
+            "clients now write the new attributes to the same items, so there is nothing to compare",
         ),
         Phase::Completing => {
             Err("the targets no longer follow the sources, so there is nothing to compare")
@@ -172,7 +172,7 @@ fn cutover(kind: Kind, phase: Phase) -> PhaseDecision {
             Err("another command is reverting it: `weir migrate revert NAME` replaces that command")
         }
         Phase::Completing => {
-            Err("it cannot be cut over any more: `weir migrate complete NAME` finishes it")
+            Err("it can no longer be cut over: `weir migrate complete NAME` finishes it")
         }
         Phase::Reverted | Phase::Aborted if kind == Kind::InPlace => Err(RUN_AGAIN_IN_PLACE),
         Phase::Reverted | Phase::Aborted if kind != Kind::Purge => Err(RUN_AGAIN),
@@ -249,7 +249,7 @@ pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
     Phase::ALL.into_iter().filter(is_carried_out).collect()
 }
 
-/// Returns what an abort leaves in the tables, as text for operators.
+/// Returns a sentence for operators about the items that an abort leaves in the tables.
 #[must_use]
 pub fn left_by_abort(kind: Kind) -> &'static str {
     match kind {
@@ -277,7 +277,8 @@ mod tests {
         ("abort", Verb::Abort),
     ];
 
-    /// Returns the whole table of a kind in the form of `testdata/verbs.txt`.
+    /// Returns the answers to all verbs in all phases for a kind, in the form of
+    /// `testdata/verbs.txt`.
     fn drawn(kind: Kind) -> String {
         let mut text = format!("{:<14}", "phase");
         VERBS.iter().for_each(|(name, _)| text.push_str(&format!("{name:<9}")));

@@ -1,4 +1,4 @@
-//! Effects: statements about the required state of a target, and how such statements are joined.
+//! Effects: statements about the required state of a target, and the join of statements.
 //!
 //! No effect adds, increments or appends. Each rule defines its targets and statements. The processor
 //! applies effects.
@@ -8,9 +8,9 @@ use std::collections::btree_map::Entry;
 
 /// A statement that can be joined with another statement about the same target.
 ///
-/// The join is associative, commutative and idempotent. A batch may therefore be folded into one write
-/// for each target. A statement that is applied twice, late or out of order has no further effect. (A
-/// join semilattice: Shapiro et al., "Conflict-free Replicated Data Types", 2011.)
+/// The join is associative, commutative and idempotent. A batch may therefore be folded into one
+/// write for each target. A statement may be applied twice, late or out of order without changing
+/// the result. (A join semilattice: Shapiro et al., "Conflict-free Replicated Data Types", 2011.)
 pub trait Join {
     /// Joins `other` into this statement.
     fn join(&mut self, other: Self);
@@ -32,7 +32,7 @@ pub struct Effect<T, S> {
     pub statement: S,
 }
 
-/// The joined statements of a batch about one target, and the records from which they come.
+/// The joined statements of a batch about one target, and the records that caused them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined<S> {
     /// The joined statements.
@@ -61,8 +61,8 @@ pub trait Fold: Sized {
     /// A batch's effects, with one statement for each target.
     type Folded: Default;
 
-    /// Joins this effect with the others of a batch. `position` is the position of its record in the
-    /// batch.
+    /// Joins this effect with the other effects of a batch. `position` is the position of its
+    /// record in the batch.
     fn fold_into(self, folded: &mut Self::Folded, position: usize);
 }
 

@@ -1,8 +1,8 @@
 //! The rules of the stream functions. Each rule converts stream records to effects.
 //!
 //! The crate has no clock, I/O or randomness. A rule cannot write: it returns an [`Effect`], a
-//! statement about the required state of a target. The processor applies the effect each time that
-//! the record is delivered. The caller knows the names of tables and buckets.
+//! statement about the required state of a target. The processor applies the effect each time the
+//! record is delivered. The caller knows the names of tables and buckets.
 
 pub mod archive;
 pub mod counters;

@@ -1,4 +1,5 @@
-//! The interface of a rule: which target items it needs, and what it decides about one stream record.
+//! The interface of a rule: the target items that it needs, and its decision about one stream
+//! record.
 //!
 //! The processor loads and writes the items.
 
@@ -10,16 +11,17 @@ use thiserror::Error;
 
 use crate::effect::Fold;
 
-/// The targets whose items a rule needs before it can decide: counters, or the keys of items as text.
+/// The targets whose items a rule needs before it can decide: names of counters, or keys of items
+/// as JSON.
 pub type Needs = BTreeSet<String>;
 
 /// The inputs that were found for [`Needs`]. A target without an entry does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found<I> {
-    /// The inputs by target. Each is read once per batch, although several records may need it.
+    /// The inputs by target. Each input is read once per batch, even if several records need it.
     pub inputs: BTreeMap<String, I>,
-    /// The targets that were not loaded, because the loaded inputs already have many slots. Such a
-    /// target is read when it is written.
+    /// The targets that were not loaded, because the loaded inputs already have many slots. A
+    /// target that was not loaded is read when it is written.
     pub not_loaded: BTreeSet<String>,
 }
 
@@ -38,15 +40,15 @@ impl<I> Found<I> {
 }
 
 /// The access of a rule to the records of a batch before it decides about the first record. The
-/// modes differ in memory: decoded records take several times the memory of their text.
+/// modes differ in memory: decoded records take several times the memory of their JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookAhead {
     /// Nothing is loaded: [`Rule::needs`] is not called.
     Nothing,
-    /// Each record is decoded for [`Rule::needs`], dropped, and decoded again for its decision. This
-    /// is for items of any size.
+    /// Each record is decoded for [`Rule::needs`], dropped, and decoded again for its decision. For
+    /// items of any size.
     ReadTwice,
-    /// The records are decoded once and kept until the batch ends. This is for small items.
+    /// The records are decoded once and kept until the batch ends. For small items.
     Keep,
 }
 
@@ -56,12 +58,12 @@ pub enum LookAhead {
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// A rule: the decisions of a stream function. The same record always gives the same effects.
+/// A rule: the decisions of a stream function. The same record always produces the same effects.
 pub trait Rule {
-    /// What the rule reads of a target before it decides; [`Infallible`](std::convert::Infallible)
-    /// if it reads nothing.
+    /// The data of a target that the rule reads before it decides;
+    /// [`Infallible`](std::convert::Infallible) if it reads none.
     type Input;
-    /// What the rule decides. The executor of the rule applies all kinds of its effects.
+    /// The effects that the rule decides. The executor of the rule applies them.
     type Effect: Fold;
 
     /// Returns how the records of a batch are read before the first decision.
@@ -95,7 +97,7 @@ pub trait Rule {
         found: &Found<Self::Input>,
     ) -> Result<Vec<Self::Effect>, Refusal>;
 
-    /// Decides as [`Rule::decide`] does. The record borrows from its text.
+    /// Returns the same as [`Rule::decide`], for a record that borrows from its JSON.
     ///
     /// # Errors
     /// The record can never be processed, even with retries.
@@ -107,8 +109,8 @@ pub trait Rule {
         self.decide(&record.into_record(), found)
     }
 
-    /// Applies several rules to one record. Returns the effects of the rules that accept the record, and
-    /// the first refusal of the others.
+    /// Applies several rules to one record. Returns the effects of the rules that accept the
+    /// record, and the first refusal of the other rules.
     fn decide_each(
         &self,
         record: RecordView<'_>,
@@ -124,15 +126,15 @@ pub trait Rule {
 /// Parses the ARN of a stream.
 ///
 /// # Errors
-/// The text is not the ARN of a stream.
+/// The string is not the ARN of a stream.
 pub(crate) fn stream_of(event_source_arn: &str) -> Result<StreamArn, Refusal> {
     event_source_arn.parse().map_err(|error| Refusal(format!("`eventSourceARN`: {error}")))
 }
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Decisions as text cases: a case is a line `# what it shows`, a record, `----`, and the
-    //! decision.
+    //! Tests of decisions from text files. A case is a line `# what it shows`, a record, `----`,
+    //! and the expected decision.
 
     use std::fmt::Debug;
 
@@ -141,8 +143,8 @@ pub(crate) mod testing {
 
     use super::{Found, Rule};
 
-    /// Runs every case of a file and compares the rule's decision with the expected one. `describe`
-    /// returns the text of an effect.
+    /// Runs every case of a file and compares the rule's decision with the expected decision.
+    /// `describe` formats an effect.
     pub(crate) fn check_decisions<R>(
         rule: &R,
         found: &Found<R::Input>,

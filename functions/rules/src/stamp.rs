@@ -1,5 +1,5 @@
-//! Stamps: the place of a change in the order of all changes of an item. A stamp is stored with a
-//! value, so that an older change cannot replace the value.
+//! Stamps: the position of a change in the order of all changes of an item. A stamp is stored with
+//! a value, so that an older change cannot replace the value.
 //!
 //! A stamp is never a timestamp: the creation time of a stream record has a resolution of one second.
 
@@ -13,18 +13,19 @@ use thiserror::Error;
 /// The number of digits of the revision at the end of a reconciler's stamp. Every `u64` fits.
 const REVISION_DIGITS: usize = 20;
 
-/// A place in the order of all changes of one item. Stamps are texts that sort in this order.
+/// A position in the order of all changes of one item. Stamps are strings that sort in this order.
 ///
-/// - The stamp of a stream record is `<stream label>/<sequence number, 40 digits>`. A stream that was
-///   disabled and enabled again has a later label, so its records sort after all earlier ones.
-/// - The stamp of a reconciler is `<stamp of a record>+<revision, 20 digits>`: after that record and before
-///   every later one.
+/// - The stamp of a stream record is `<stream label>/<sequence number, 40 digits>`. A stream that
+///   was disabled and enabled again has a later label, so its records sort after all earlier
+///   records.
+/// - The stamp of a reconciler is `<stamp of a record>+<revision, 20 digits>`: it sorts after that
+///   record and before every later record.
 ///
-/// The lowest stamp has an empty label. It is used for a value that comes from no record.
+/// The lowest stamp has an empty label. It is the stamp of a value without a stream record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(String);
 
-/// The reason why a text is not a stamp.
+/// The error for a string that is not a stamp.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid stamp: expected `LABEL/40 digits` or `LABEL/40 digits+20 digits`, got=`{0}`")]
 pub struct StampError(String);
@@ -48,16 +49,16 @@ impl Stamp {
         Self(format!("/{:0>SEQUENCE_NUMBER_DIGITS$}", 0))
     }
 
-    /// Returns the reconciler's stamp after this one and before the stamp of any later record. If
-    /// this is a reconciler's stamp, the revision is replaced, so that stamps do not grow.
+    /// Returns the reconciler's stamp that sorts after this stamp and before the stamp of any later
+    /// record. If this is a reconciler's stamp, the revision is replaced, so that stamps do not
+    /// grow.
     #[must_use]
     pub fn reconciled(&self, revision: u64) -> Self {
         let base = self.0.get(..self.base_length()).unwrap_or(&self.0);
         Self(format!("{base}+{revision:0>REVISION_DIGITS$}"))
     }
 
-    /// Returns the record's stamp that a reconciler's stamp contains. Any other stamp is returned
-    /// unchanged.
+    /// Returns the record's stamp in a reconciler's stamp, or any other stamp unchanged.
     #[must_use]
     pub fn base(&self) -> Self {
         Self(self.0.get(..self.base_length()).unwrap_or(&self.0).to_owned())
@@ -69,7 +70,7 @@ impl Stamp {
         self.0.get(self.base_length() + 1..).and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 
-    /// Returns the text.
+    /// Returns the stamp as a string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,5 @@
-//! Time to live: which values DynamoDB accepts as a time of expiry, and when an item has expired.
+//! Time to live: the values that DynamoDB accepts as a time of expiry, and the check whether an
+//! item has expired.
 //!
 //! Rules (AWS, "Using time to live (TTL)"): the value is a top-level Number of seconds since 1970. An
 //! item has expired when the current time is greater than this value. A value more than five years in
@@ -6,8 +7,9 @@
 
 use model::limits::TTL_PAST_SECONDS_MAX;
 
-/// Returns the second of expiry for a number in the format of `model::Number`, without its fraction.
-/// Returns `None` if the item never expires: the number is negative or beyond 64 bits.
+/// Returns the time of expiry in whole seconds since 1970, for a number in the format of
+/// `model::Number`. Returns `None` if the item never expires: the number is negative or beyond 64
+/// bits.
 #[must_use]
 pub fn expiry_of(number: &str) -> Option<u64> {
     // Rust would parse `-0`, the integer part of `-0.5`, as 0.
@@ -15,7 +17,8 @@ pub fn expiry_of(number: &str) -> Option<u64> {
     whole.and_then(|whole| whole.parse().ok())
 }
 
-/// Returns whether TTL deletes an item with this second of expiry at the current time.
+/// Returns whether TTL deletes an item with this time of expiry at the current time, both in
+/// seconds since 1970.
 #[must_use]
 pub fn is_over(expiry: u64, now_seconds: u64) -> bool {
     (now_seconds.saturating_sub(TTL_PAST_SECONDS_MAX)..now_seconds).contains(&expiry)

@@ -1,13 +1,14 @@
-//! The difference between two items. The difference is small, because most changes leave most of an
-//! item's bytes unchanged.
+//! The difference between two items. The difference is usually small, because most changes leave
+//! most of an item's bytes unchanged.
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::EncodedItem;
 use crate::encoding::{EncodingError, MEMBERS_BEGIN, Reader, begin_item, finish_item};
 
-/// The difference of an item's members from those of another item. `between` is the part between
-/// the common prefix and the common suffix of both. `docs/formats/items.md` draws the layout.
+/// The difference of an item's encoded members from the encoded members of another item. `between`
+/// is the part between the common prefix and the common suffix. `docs/formats/items.md` shows the
+/// layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference<'a> {
     /// The item's size in bytes, as DynamoDB counts it.
@@ -22,7 +23,7 @@ fn as_bytes<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_bytes(bytes)
 }
 
-/// Number of bytes that are compared at once.
+/// The number of bytes that are compared in one step.
 const TOGETHER: usize = 16;
 
 /// Returns the length of the common prefix.
@@ -42,7 +43,7 @@ fn ends_alike(one: &[u8], other: &[u8]) -> usize {
 }
 
 impl EncodedItem {
-    /// Returns the difference of this item from another.
+    /// Returns the difference of this item from another item.
     ///
     /// # Errors
     /// When the bytes of either item are damaged.
@@ -68,7 +69,7 @@ impl EncodedItem {
             .filter(|from| *from >= difference.begins_alike)
             .and_then(|from| members.get(from..));
         let (Some(beginning), Some(end)) = (beginning, end) else {
-            let problem = "the difference is not from this item";
+            let problem = "the difference was computed from another item";
             return Err(EncodingError { offset: self.0.len(), problem });
         };
         let length = beginning.len() + difference.between.len() + end.len();
@@ -93,7 +94,8 @@ mod tests {
     use super::*;
     use crate::item::Item;
 
-    /// Items with few names and values, so that two of them often share parts; some are long.
+    /// Generates items with few different names and values, so that two items often share parts.
+    /// Some items are long.
     fn any_item() -> impl Strategy<Value = Item> {
         let value = prop_oneof!["[ab]{0,3}", "a{30,50}b{0,2}a{30,50}"];
         prop::collection::btree_map("[a-d]{1,2}", value, 0..6).prop_map(|members| {
@@ -104,8 +106,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Goal: an item follows from another item and the difference, also through the stored form
-        /// of the difference.
+        /// Goal: applying the difference to the other item restores the item. This also holds after
+        /// the difference was serialised and deserialised.
         #[test]
         fn a_difference_gives_the_item((one, other) in (any_item(), any_item())) {
             let (one, other) = (EncodedItem::from(&one), EncodedItem::from(&other));

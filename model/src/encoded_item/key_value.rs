@@ -1,5 +1,5 @@
 //! Possible key values in an item's stored form. The values are not decoded, because their stored
-//! bytes are their ordered bytes.
+//! bytes are already in the order-preserving encoding.
 
 use std::cmp::Ordering;
 
@@ -12,8 +12,8 @@ use crate::key::KeyAttributeType;
 pub struct StoredKeyValue<'a> {
     /// The type of the value.
     pub attribute_type: KeyAttributeType,
-    /// The value's ordered bytes, as from [`crate::KeyValue::encode_ordered`]: at least as many as
-    /// DynamoDB counts.
+    /// The value in the encoding of [`crate::KeyValue::encode_ordered`]. Its length is at least the
+    /// size that DynamoDB counts.
     pub ordered: &'a [u8],
 }
 

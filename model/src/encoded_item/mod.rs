@@ -18,13 +18,13 @@ use crate::item::Item;
 use crate::key::{KeyAttribute, KeyError, KeySchema, PrimaryKey};
 
 /// The bytes of `encoding::encode_item`, which contain the item's size. Equal items have equal
-/// bytes: attributes and members of sets are sorted, and a number has one form. Copies share the
+/// bytes: attributes and members of sets are sorted, and a number has one form. Clones share the
 /// bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedItem(Arc<[u8]>);
 
 impl EncodedItem {
-    /// Wraps stored bytes without validating them; damage is found when they are decoded.
+    /// Wraps stored bytes without validating them. Decoding detects damaged bytes.
     #[must_use]
     pub fn from_stored(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self(bytes.into())
@@ -76,7 +76,7 @@ impl EncodedItem {
     /// Returns the primary key.
     ///
     /// # Errors
-    /// When the bytes are damaged. The inner result is that of [`KeySchema::key_of_item`].
+    /// When the bytes are damaged. The inner result is the result of [`KeySchema::key_of_item`].
     pub fn primary_key(
         &self,
         schema: &KeySchema,
@@ -89,7 +89,7 @@ impl EncodedItem {
         Ok(schema.key_of_values(|_| values.next().flatten()))
     }
 
-    /// Decodes only the attributes whose names are wanted.
+    /// Decodes only the attributes for whose names `wants` returns true.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -146,7 +146,7 @@ fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), EncodingError> {
     Ok(())
 }
 
-/// Serialises in binary formats as the same byte string as an [`Item`].
+/// In binary formats, serialises to the same byte string as an [`Item`].
 impl Serialize for EncodedItem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)

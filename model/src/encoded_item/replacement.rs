@@ -9,9 +9,9 @@ use crate::encoding::{
 use crate::item::Item;
 
 impl EncodedItem {
-    /// Returns the item with the attributes of `old` replaced by those of `new`. `old` must be the
-    /// result of [`EncodedItem::decode_only`] for a set of names, and `new` may have only
-    /// attributes from this set.
+    /// Returns the item without the attributes of `old` and with the attributes of `new`. `old`
+    /// must be the result of [`EncodedItem::decode_only`] for a set of names, and `new` may have
+    /// only attributes from this set.
     ///
     /// # Errors
     /// When the bytes are damaged.

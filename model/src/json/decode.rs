@@ -1,4 +1,4 @@
-//! Decodes JSON to items, with DynamoDB's checks and texts.
+//! Decodes JSON to items, with DynamoDB's checks and error messages.
 //!
 //! Callers check key schemas and item sizes, which depend on the table.
 
@@ -17,8 +17,8 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::{Number, NumberError};
 
-/// The reason why JSON is not an attribute value or an item. Each of the two kinds has its own
-/// error type in the protocol.
+/// The reason why JSON is not an attribute value or an item. In the protocol, each variant is a
+/// different exception.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The JSON has the wrong structure or types: `SerializationException`.
@@ -37,7 +37,7 @@ fn value_error(text: &str) -> DecodeError {
     DecodeError::Value(text.into())
 }
 
-/// DynamoDB's text for a value that is nested in too many maps and lists.
+/// DynamoDB's message for a value that is nested in too many maps and lists.
 const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
 const NULL_NOT_TRUE: &str = "One or more parameter values were invalid: Null attribute value types must have the value of true";
@@ -45,7 +45,7 @@ const NULL_NOT_TRUE: &str = "One or more parameter values were invalid: Null att
 /// Decodes an item: an object of attribute values.
 ///
 /// # Errors
-/// The first problem of the item.
+/// Returns the first problem of the item.
 pub fn decode_item(json: &Json<'_>) -> Result<Item, DecodeError> {
     Ok(Item(decode_members(json, 1)?))
 }
@@ -53,33 +53,33 @@ pub fn decode_item(json: &Json<'_>) -> Result<Item, DecodeError> {
 /// Decodes one attribute value: an object with exactly one type descriptor.
 ///
 /// # Errors
-/// The first problem of the value.
+/// Returns the first problem of the value.
 pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeError> {
     decode_value(json, 1)
 }
 
-/// Decodes the value of a placeholder by the older rules. The value is not in an item, so it may
-/// have one more level than an attribute.
+/// Decodes the value of an expression placeholder by DynamoDB's older rules: such a value may have
+/// one level more than an attribute of an item.
 ///
 /// # Errors
-/// The first problem of the value.
+/// Returns the first problem of the value.
 pub fn decode_placeholder_value(json: &Json<'_>) -> Result<AttributeValue, DecodeError> {
     decode_value(json, 0)
 }
 
-/// Decodes an item from text.
+/// Decodes an item from JSON text.
 ///
 /// # Errors
 /// When the text is not JSON, or the JSON is not an item.
 pub fn item_from_str(text: &str) -> Result<Item, DecodeError> {
-    // Fast path: most texts are valid and can be read without a tree.
+    // Fast path: most items are valid and need no JSON tree.
     if let Some(view) = ItemView::from_text(text) {
         return Ok(view.into_item());
     }
     decode_item(&parse(text.as_bytes()).map_err(|error| shape(&error.to_string()))?)
 }
 
-/// Decodes an attribute value from text.
+/// Decodes an attribute value from JSON text.
 ///
 /// # Errors
 /// When the text is not JSON, or the JSON is not an attribute value.
@@ -113,7 +113,7 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
     let Json::Object(pairs) = json else {
         return Err(not_a_value(json));
     };
-    // A member whose value is `null` counts as absent. SDKs never send one.
+    // A member whose value is `null` counts as absent. SDKs never send `null`.
     let mut given = pairs.iter().filter(|(_, value)| *value != Json::Null);
     let Some((descriptor, value)) = given.next() else {
         return Err(value_error(
@@ -166,7 +166,7 @@ fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
     let text = text(json)?;
     text.parse().map_err(|error: NumberError| {
         let older = error.clone().as_before(&text).to_string();
-        // DynamoDB's older text for an empty number lacks the colon at the end.
+        // DynamoDB's older message for an empty number lacks the colon at the end.
         let older = if error == NumberError::Empty { older.trim_end_matches(": ") } else { &older };
         DecodeError::Value(ValueFault::new(error.to_string(), older))
     })
@@ -190,7 +190,7 @@ fn set<T: Ord>(
 ) -> Result<BTreeSet<T>, DecodeError> {
     let given = array(json)?;
     if given.is_empty() {
-        // DynamoDB's text has two spaces here.
+        // DynamoDB's message has two consecutive spaces before `may`.
         return Err(match kind {
             "binary" => value_error(
                 "One or more parameter values were invalid: Binary sets should not be empty",
@@ -204,8 +204,8 @@ fn set<T: Ord>(
         });
     }
     if given.iter().any(|json| matches!(json, Json::Null)) {
-        // This text was recorded for string sets. The other kinds of sets are assumed to have the
-        // same text.
+        // This message was recorded from DynamoDB for string sets. The other kinds of sets are
+        // assumed to have the same message.
         return Err(value_error(&format!(
             "One or more parameter values were invalid: An {kind} set may not have a null string as a member"
         )));
@@ -228,8 +228,8 @@ fn set<T: Ord>(
     Ok(members)
 }
 
-/// Returns the fault of a set with a duplicate member. The current text quotes the members in
-/// sorted order up to the duplicate.
+/// Returns the fault of a set with a duplicate member. DynamoDB's current message lists the members
+/// in sorted order up to the duplicate.
 fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     let quoted = |separator: &str| {
         ordered.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(separator)
@@ -241,7 +241,7 @@ fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     };
     match kind {
         "number" => ValueFault::new(told(""), "Input collection contains duplicates"),
-        // DynamoDB's text has no space here.
+        // DynamoDB's message has no space before `of type BS`.
         "binary" => ValueFault::new(
             told(&format!("[{}]of type BS ", quoted(","))),
             told(&format!("[{}]of type BS ", sent.join(", "))),
@@ -253,9 +253,9 @@ fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     }
 }
 
-/// DynamoDB's text for a structure or map where a scalar or a list is expected.
+/// DynamoDB's message for a structure or map where a scalar or a list is expected.
 const STRUCTURE: &str = "Start of structure or map found where not expected";
-/// DynamoDB's text for a null in a list, a set or a map.
+/// DynamoDB's message for a null in a list, a set or a map.
 const NULL: &str = "Unexpected null value";
 
 /// Returns DynamoDB's error for JSON in place of a scalar of this Java type.
@@ -286,8 +286,8 @@ fn not_a_binary(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// Returns DynamoDB's error for an invalid base64 text. The last message is misspelled by DynamoDB,
-/// too.
+/// Returns DynamoDB's error for an invalid base64 string. The misspelling in the last message is
+/// DynamoDB's own.
 fn not_base64(text: &str) -> DecodeError {
     let is_of_base64 = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let characters = text.chars().count();
@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    /// Source: dynalite's tests, which were recorded from the service.
+    /// Source of the cases: dynalite's tests, which were recorded from DynamoDB.
     #[test]
     fn wrong_shapes_name_what_was_found() {
         let of_class = |class: &str| format!("Unrecognized collection type class {class}");

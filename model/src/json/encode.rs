@@ -93,7 +93,7 @@ pub(super) fn write_binary(out: &mut String, bytes: &[u8]) {
     out.push('"');
 }
 
-/// Appends a list, each member by `write`.
+/// Appends a list. `write` appends each member.
 pub fn write_list<T>(out: &mut String, members: &[T], write: impl Fn(&mut String, &T)) {
     out.push('[');
     for (position, member) in members.iter().enumerate() {
@@ -130,7 +130,7 @@ pub fn write_string(out: &mut String, text: &str) {
 }
 
 /// Returns the position of the first character that needs an escape in a JSON string; all of these
-/// are ASCII. Checks sixteen bytes at a time, because most texts have no such character.
+/// are ASCII. Checks sixteen bytes at a time, because most strings have no such character.
 fn special_at(text: &str) -> Option<usize> {
     let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
     let (chunks, rest) = text.as_bytes().as_chunks::<16>();

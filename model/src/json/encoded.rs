@@ -1,5 +1,5 @@
-//! Encodes an item's stored bytes as JSON without decoding them to an item, because most reads
-//! return items as they are stored.
+//! Converts an item's stored bytes to JSON without decoding them to an item. Most reads return
+//! items as they are stored, so this is faster.
 
 use super::encode::{self, write_binary, write_string};
 use crate::attribute_value::AttributeType;

@@ -1,7 +1,7 @@
 //! Faults of values, in DynamoDB's current and older wording.
 //!
-//! DynamoDB has been changing these texts since mid-2026, one operation after another. The server
-//! knows the wording of each operation.
+//! DynamoDB has been changing these messages since mid-2026, one operation at a time. The server
+//! selects the wording for each operation.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueFault {
     current: String,
-    /// The older text, if it differs from the current text.
+    /// The older message, if it differs from the current message.
     older: Option<String>,
     /// See [`ValueFault::stands_alone`].
     stands_alone: bool,
@@ -20,26 +20,26 @@ impl ValueFault {
         Self { current: current.into(), older: Some(older.into()), stands_alone: true }
     }
 
-    /// Creates a fault with a single wording that does not say where the value was: see
+    /// Creates a fault with a single wording that does not name the location of the value: see
     /// [`ValueFault::stands_alone`].
     pub(super) fn alone(text: impl Into<String>) -> Self {
         Self { current: text.into(), older: None, stands_alone: true }
     }
 
-    /// Returns whether DynamoDB's message does not say where the value was, as for invalid numbers,
-    /// sets with duplicates, and empty number sets.
+    /// Returns true if DynamoDB's message does not name the location of the value. Examples are
+    /// messages for invalid numbers, sets with duplicates, and empty number sets.
     #[must_use]
     pub fn stands_alone(&self) -> bool {
         self.stands_alone
     }
 
-    /// Returns the current text.
+    /// Returns the current message.
     #[must_use]
     pub fn current(&self) -> &str {
         &self.current
     }
 
-    /// Returns the older text.
+    /// Returns the older message.
     #[must_use]
     pub fn older(&self) -> &str {
         self.older.as_deref().unwrap_or(&self.current)
@@ -60,7 +60,7 @@ impl From<&str> for ValueFault {
     }
 }
 
-/// Writes the current text.
+/// Writes the current message.
 impl fmt::Display for ValueFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.current)

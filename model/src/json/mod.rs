@@ -1,13 +1,13 @@
 //! DynamoDB JSON in both directions, lossless, and the plain JSON tree of requests.
 //!
-//! - `tree` parses any JSON without the losses of other parsers (duplicate names, number texts).
-//! - `decode` decodes parts of a tree to items with DynamoDB's checks and texts; `fault` has both
-//!   wordings of these texts.
+//! - `tree` parses any JSON. It keeps duplicate names, which other parsers lose.
+//! - `decode` decodes parts of a tree to items with DynamoDB's checks and messages. `fault`
+//!   contains the current and the older wording of these messages.
 //! - `scan` and `view` read valid items without a tree, `stored` encodes them for storage, and
 //!   `request` parses a request with such items.
-//! - `encode` writes items, and `encoded` their stored form.
+//! - `encode` writes items as JSON, and `encoded` writes their stored form as JSON.
 //!
-//! The operations' requests and responses are in the server.
+//! The server defines the requests and responses of the operations.
 
 mod decode;
 mod encode;

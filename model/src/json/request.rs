@@ -1,4 +1,4 @@
-//! Parses requests to a tree in which items to put are already in their stored form.
+//! Parses requests to a tree that contains the items to put in their stored form.
 //!
 //! Most requests are valid and small, and are parsed in one pass over their text. All other
 //! requests are parsed by `tree`, which reports errors.
@@ -10,24 +10,24 @@ use super::scan::Scanner;
 use super::stored::{ItemBuffer, read_encoded_item};
 use super::tree::{self, Json, JsonError};
 
-/// The longest text that is parsed in one pass. `tree` parses longer texts, because it takes less
-/// memory for nested values.
+/// The maximum length in bytes of a text that is parsed in one pass. `tree` parses longer texts,
+/// because it takes less memory for nested values.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The deepest nesting that is parsed in one pass. A request that puts items has six levels, plus
+/// The maximum nesting that is parsed in one pass. A request that puts items has six levels, plus
 /// the levels of its expressions' values.
 const DEPTH_MAX: usize = 100;
-/// Strings from this length on are cached; shorter strings are faster to parse again.
+/// The minimum length of a cached string. Shorter strings are faster to parse again.
 const REPEATED_BYTES_MIN: usize = 64;
 /// The element of a path that matches any name.
 pub const ANY_NAME: &str = "*";
 
-/// Parses one JSON value from the whole of `text`. `path` is the path of names to items, each name
-/// one level below the previous one; an empty path means no items. Arrays have no names; their
-/// members are at the same path. An item that is valid in the simplest form becomes [`Json::Item`].
+/// Parses `text` as exactly one JSON value. `path` is the path of names to items, each name one
+/// level below the previous name. An empty path means that the request has no items. Arrays have no
+/// names; their members are at the same path. An item that is valid in the simplest form becomes
+/// [`Json::Item`].
 ///
 /// # Errors
-/// Those of [`tree::parse_request`], which parses all texts that this function cannot parse in one
-/// pass.
+/// The same as [`tree::parse_request`], which parses all texts that cannot be parsed in one pass.
 pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, JsonError> {
     let plain = Some(text).filter(|text| text.len() <= BYTES_MAX);
     match plain.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| read(text, path)) {
@@ -45,9 +45,9 @@ fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
     scanner.is_at_end().then_some(json)
 }
 
-/// Limits and buffers of one parse.
+/// The limits and the buffers of one parser run.
 struct Buffer<'t> {
-    /// The number of values that are still allowed.
+    /// The remaining number of values that the text may contain.
     values: Cell<usize>,
     /// The buffers for reading an item and for encoding it, whose length is not known in advance.
     item: Cell<ItemBuffer<'t>>,
@@ -101,8 +101,8 @@ fn value<'t>(
     })
 }
 
-/// Parses a string. Statements of one request often have the same text, whose quoted names contain
-/// escapes, so the last string is cached.
+/// Parses a string. The statements of one request are often equal and contain escaped quotation
+/// marks, so the last string is cached.
 fn string<'t>(scanner: &mut Scanner<'t>, room: &Buffer<'t>) -> Option<Cow<'t, str>> {
     let known = room.escaped.take();
     if let Some((written, said)) = &known
@@ -137,7 +137,7 @@ mod tests {
 
     const PUTS: [&str; 4] = ["RequestItems", ANY_NAME, "PutRequest", "Item"];
 
-    /// Returns the same tree with items as objects.
+    /// Returns the tree with each [`Json::Item`] replaced by an object.
     fn spelled_out(json: Json<'_>) -> Json<'_> {
         match json {
             Json::Array(members) => Json::Array(members.into_iter().map(spelled_out).collect()),
@@ -172,8 +172,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: without a path, the result is that of `tree`. The texts are JSON, some of them
-        /// damaged, with repeated long strings that have different ends.
+        /// Goal: without a path, the result equals the result of `tree`. The texts are JSON, some
+        /// of them damaged, with repeated long strings that have different ends.
         #[test]
         fn without_a_path_a_request_is_the_same_tree(
             parts in prop::collection::vec((0_usize..12, any::<bool>()), 1..20),
@@ -195,8 +195,8 @@ mod tests {
                     _ => format!(r#""{text}""#),
                 }
             };
-            // A part of kind 6 ends with an escaped quotation mark, so its string does not end
-            // there.
+            // A part of kind 6 ends with an escaped quotation mark, so the quotation mark does not
+            // end the string.
             let is_right = parts.iter().all(|(kind, _)| *kind != 6);
             let parts: Vec<String> = parts.iter().map(part).collect();
             let mut text = format!(r#"{{"Statements":[{}]}}"#, parts.join(",")).into_bytes();

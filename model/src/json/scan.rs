@@ -1,8 +1,8 @@
 //! Scans JSON text from front to back, without a tree and without copies.
 //!
-//! The scanner is a fast path for valid texts, such as most requests and stream records. For
-//! anything unusual it returns `None` without a reason, and the caller falls back to `tree`. It
-//! accepts only what `tree` accepts, except inside of values that [`Scanner::unread`] skips. It
+//! The scanner is a fast path for valid texts, such as most requests and stream records. For any
+//! unusual text, it returns `None` without a reason, and the caller falls back to `tree`. It
+//! accepts only texts that `tree` accepts, except inside values that [`Scanner::unread`] skips. It
 //! does not interpret values.
 
 use std::borrow::Cow;
@@ -40,7 +40,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Consumes `byte`, if it is next.
+    /// Consumes `byte` if it is the next byte. Returns whether it was.
     fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
@@ -51,7 +51,7 @@ impl<'t> Scanner<'t> {
         self.take(byte).then_some(())
     }
 
-    /// Consumes a word such as `true`, if it is next.
+    /// Consumes a word such as `true` if it comes next. Returns whether it did.
     fn word(&mut self, word: &str) -> bool {
         let found = self.peek().is_some() && self.rest().starts_with(word.as_bytes());
         self.at += if found { word.len() } else { 0 };
@@ -59,7 +59,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Records that `encode` would write the value differently. The scanner calls this function for
-    /// white space and escapes, and its callers call it for everything else.
+    /// white space and escapes. Its callers call it for all other differences.
     pub(crate) fn note_unusual(&mut self) {
         self.is_unusual = true;
     }
@@ -94,12 +94,12 @@ impl<'t> Scanner<'t> {
         self.text.get(start..self.at).map(|text| (value, text))
     }
 
-    /// Returns whether only white space is left.
+    /// Returns whether the rest of the text is only white space.
     pub(crate) fn is_at_end(&mut self) -> bool {
         self.peek().is_none()
     }
 
-    /// Consumes `null`, if it is next.
+    /// Consumes `null` if it comes next. Returns whether it did.
     pub(crate) fn null(&mut self) -> bool {
         self.word("null")
     }
@@ -112,7 +112,7 @@ impl<'t> Scanner<'t> {
     /// Reads an integer of a few digits, without sign, fraction or exponent. Consumes nothing and
     /// returns `None` for any other value.
     pub(crate) fn whole_number(&mut self) -> Option<u64> {
-        /// Every number with this many digits fits into 64 bits.
+        /// The maximum number of digits. Every number with 18 digits fits into 64 bits.
         const DIGITS_MAX: usize = 18;
         self.peek()?;
         let digits =
@@ -136,7 +136,8 @@ impl<'t> Scanner<'t> {
         self.string_from_here()
     }
 
-    /// Consumes these bytes, if they are next without white space before them.
+    /// Consumes these bytes if they come next, without white space before them. Returns whether
+    /// they did.
     pub(crate) fn exactly(&mut self, bytes: &[u8]) -> bool {
         let found = self.rest().starts_with(bytes);
         self.at += if found { bytes.len() } else { 0 };
@@ -169,7 +170,7 @@ impl<'t> Scanner<'t> {
         serde_json::from_str(quoted).ok().map(Cow::Owned)
     }
 
-    /// Reads an object: `member` reads the value of each name.
+    /// Reads an object. `member` reads the value of each name.
     pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&mut Self, Cow<'t, str>) -> Option<()>,
@@ -181,7 +182,7 @@ impl<'t> Scanner<'t> {
     }
 
     /// Reads an object whose members are usually in the order of `names`, some of which may be
-    /// missing. `member` reads the value of each member, and gets the value that `names` has for
+    /// missing. `member` reads the value of each member. Its argument is the entry of `names` for
     /// the member's name, or `None` for an unknown name.
     pub(crate) fn usual_object<N: Copy>(
         &mut self,
@@ -224,12 +225,12 @@ impl<'t> Scanner<'t> {
         self.expect(b':').map(|()| name)
     }
 
-    /// Reads an array: `member` reads each value.
+    /// Reads an array. `member` reads each value.
     pub(crate) fn array(&mut self, member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.members((b'[', b']'), member)
     }
 
-    /// Reads comma-separated members between two brackets: `member` reads each member.
+    /// Reads comma-separated members between two brackets. `member` reads each member.
     pub(crate) fn members(
         &mut self,
         (open, close): (u8, u8),
@@ -290,8 +291,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Reads a value as raw text. Of an object, only the end is found: the caller has to parse the
-    /// contents.
+    /// Reads a value as raw text. Only finds the end of an object without checking its contents, so
+    /// the caller must parse them.
     pub(crate) fn unread(&mut self) -> Option<&'t str> {
         if self.peek()? != b'{' {
             return self.raw();
@@ -338,12 +339,13 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// The most levels of a skipped value: more than any item has, and far fewer than the stack allows.
+/// The maximum number of levels of a skipped value: more than any item has, and far fewer than the
+/// stack allows.
 const LEVELS_MAX: usize = 100;
 
-/// Returns the position of the first byte that cannot be in a string unescaped. For short strings,
-/// as most strings in a record are, a simple loop is fastest. For longer strings, compares sixteen
-/// bytes at once.
+/// Returns the position of the first byte that must be escaped in a string or ends it. Most strings
+/// in a record are short, and a simple loop is fastest for them. For longer strings, compares
+/// sixteen bytes in one step.
 fn special_at(bytes: &[u8]) -> Option<usize> {
     #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
     let is_special = |byte: &u8| IS_SPECIAL[usize::from(*byte)];
@@ -364,12 +366,12 @@ fn special_at(bytes: &[u8]) -> Option<usize> {
     Some(behind + found)
 }
 
-/// A length that most strings do not reach.
+/// The maximum length of a short string in bytes. Most strings are shorter.
 const SHORT_BYTES: usize = 16;
-/// Number of bytes that are compared at once.
+/// The number of bytes that are compared in one step.
 const TOGETHER_BYTES: usize = 16;
 
-/// Whether a byte cannot be in a string unescaped.
+/// A table of the bytes that must be escaped in a string.
 #[expect(clippy::indexing_slicing, reason = "all of them are below 256")]
 const IS_SPECIAL: [bool; 256] = {
     let mut table = [false; 256];

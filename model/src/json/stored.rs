@@ -1,7 +1,7 @@
-//! Encodes an item's text as stored bytes without decoding it to an item, because most puts store
-//! items unchanged.
+//! Encodes an item's JSON as stored bytes without decoding it to an item. Most puts store items
+//! unchanged, so this is faster.
 //!
-//! Like `view`, this module returns `None` for anything unusual, and the caller falls back to
+//! Like `view`, this module returns `None` for any unusual JSON, and the caller falls back to
 //! `decode`.
 
 use std::mem;
@@ -21,8 +21,8 @@ pub(super) struct ItemBuffer<'t> {
     bytes: Vec<u8>,
 }
 
-/// Encodes the item that is the next value. Returns `None` for anything unusual, including names
-/// that DynamoDB rejects.
+/// Encodes the next value as an item. Returns `None` for any unusual value and for names that
+/// DynamoDB rejects.
 pub(super) fn read_encoded_item<'t>(
     scanner: &mut Scanner<'t>,
     room: &mut ItemBuffer<'t>,
@@ -37,8 +37,8 @@ pub(super) fn read_encoded_item<'t>(
     Some(EncodedItem::from_stored(bytes.as_slice()))
 }
 
-/// Appends members, and returns their size. Each member counts `overhead` in addition to its name
-/// and value.
+/// Appends members, and returns their size. Each member adds `overhead` bytes to the size of its
+/// name and value.
 fn put_members(out: &mut Vec<u8>, members: &ItemView<'_>, overhead: usize) -> Option<usize> {
     put_length(out, members.len());
     let mut size = 0;

@@ -1,9 +1,9 @@
 //! A lossless JSON tree that borrows from its text: names keep their order and their duplicates, so
 //! that a caller can reject them.
 //!
-//! The tree does not interpret values. Parsing is bounded. Texts with more than 128 levels are
-//! rejected, or their deeper levels are skipped. A text may have at most one value for every four
-//! bytes, so that the memory is proportional to the text.
+//! The tree does not interpret values. Parsing is bounded. Levels deeper than the maximum cause an
+//! error or are skipped, depending on the function. A text may have at most one value for every
+//! four bytes, so that the memory is proportional to the text.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -38,40 +38,41 @@ pub enum Json<'a> {
     Item(EncodedItem),
 }
 
-/// An error: the text is not JSON.
+/// The error for a text that is not JSON or exceeds a limit.
 #[derive(Debug, Error)]
 #[error("not JSON: {0}")]
 pub struct JsonError(#[from] serde_json::Error);
 
-/// The least bytes of text per value. Each member (`"a",`) of a set of one-letter strings takes
-/// four bytes, and other values take more.
+/// The minimum number of bytes of text per value. Each member (`"a",`) of a set of one-letter
+/// strings takes four bytes, and other values take more.
 const BYTES_PER_VALUE: usize = 4;
-/// Number of values that a text may have beyond those that [`BYTES_PER_VALUE`] allows.
+/// The number of values that a text may have in addition to the number that [`BYTES_PER_VALUE`]
+/// allows.
 const VALUES_BESIDE: usize = 1000;
 
-/// Returns the most values that a text of this length may have.
+/// Returns the maximum number of values in a text of this length.
 pub(super) fn values_max(bytes: usize) -> usize {
     bytes / BYTES_PER_VALUE + VALUES_BESIDE
 }
 
 /// The number of levels of a request that are kept. An attribute value begins at the seventh level
 /// at most. Each level of a value takes two levels of JSON, and DynamoDB rejects values with more
-/// than 32 levels. From the 62nd level of JSON in a value on, DynamoDB treats the request
-/// differently; that level is this one. `serde_json` cannot parse deeper levels.
+/// than 32 levels. If a value has 62 levels of JSON or more, DynamoDB treats the request
+/// differently. This maximum includes that level. `serde_json` cannot parse deeper levels.
 const REQUEST_LEVELS_MAX: usize = 127;
 
-/// Parses one JSON value from the whole of `text`.
+/// Parses `text` as exactly one JSON value.
 ///
 /// # Errors
 /// When the text is not JSON, is nested more than 128 levels deep, continues after the value, or
 /// has more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
-    // Keeps all levels: serde_json fails at 128.
+    // All levels are kept, because `serde_json` fails at level 128.
     parse_levels(text, usize::MAX)
 }
 
-/// Parses one JSON value, which is a request, from the whole of `text`, however deeply it is
-/// nested. Levels that are too deep for any request are skipped and replaced by `null`.
+/// Parses `text` as one JSON request of any nesting. Levels that are too deep for any request are
+/// replaced by `null`.
 ///
 /// # Errors
 /// When the text is not JSON, continues after the value, or has more values than any request of its
@@ -122,7 +123,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Returns the text of a string.
+    /// Returns the content of a string; `None` for any other value.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -131,7 +132,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Returns the members of an object.
+    /// Returns the members of an object; `None` for any other value.
     #[must_use]
     pub fn as_object(&self) -> Option<&[(Cow<'a, str>, Json<'a>)]> {
         match self {
@@ -140,7 +141,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Returns the members of an array.
+    /// Returns the members of an array; `None` for any other value.
     #[must_use]
     pub fn as_array(&self) -> Option<&[Json<'a>]> {
         match self {
@@ -150,12 +151,12 @@ impl<'a> Json<'a> {
     }
 }
 
-/// The limits for a value to parse.
+/// The limits for parsing a value.
 #[derive(Clone, Copy)]
 struct Value<'l> {
-    /// The number of values that are still allowed.
+    /// The remaining number of values that the text may contain.
     left: &'l Cell<usize>,
-    /// The number of levels to keep, including this one.
+    /// The number of levels to keep, including the level of this value.
     levels: usize,
 }
 
@@ -233,8 +234,8 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
         let mut members: Vec<(Cow<'de, str>, Json<'de>)> = Vec::new();
         while let Some(name) = access.next_key_seed(Name)? {
-            // Most objects are attribute values, with one member. The capacity is never more than twice what
-            // is used, so that the memory is proportional to the text.
+            // Most objects are attribute values, with one member. The capacity is at most twice the
+            // number of members, so that the memory is proportional to the text.
             if members.len() < 2 {
                 members.reserve_exact(1);
             }
@@ -275,7 +276,8 @@ impl<'de> Visitor<'de> for Name {
 mod tests {
     use super::*;
 
-    /// Goal: the memory for small objects and arrays is what callers reserve for them.
+    /// Goal: the allocated memory of small objects and arrays is at most the size that callers
+    /// assume.
     #[test]
     fn capacity_is_at_most_twice_the_members() {
         for count in 1..40 {

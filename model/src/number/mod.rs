@@ -1,8 +1,8 @@
 //! DynamoDB's number: up to 38 significant decimal digits, magnitudes 1E-130 to 9.99…E+125, and 0.
 //!
 //! Arithmetic is exact and never rounds. A value that is not representable is an error with
-//! DynamoDB's text. Source: AWS, "Data types: Number" and "Supported data types and naming rules".
-//! `docs/formats/keys.md` draws the order-preserving bytes.
+//! DynamoDB's message. Source: AWS, "Data types: Number" and "Supported data types and naming
+//! rules". `docs/formats/keys.md` shows the order-preserving encoding.
 
 mod text;
 
@@ -22,32 +22,32 @@ pub struct Number {
     coefficient: u128,
 }
 
-/// The reason why a text is not a number, or a result is not representable; the texts are
+/// The reason why a string is not a number, or why a result is not representable. The messages are
 /// DynamoDB's own.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NumberError {
-    /// Not decimal notation.
+    /// The string is not in decimal notation.
     #[error("The parameter cannot be converted to a numeric value: {0}")]
     NotNumeric(String),
-    /// The empty string.
+    /// The string is empty.
     #[error("The parameter cannot be converted to a numeric value: ")]
     Empty,
-    /// Magnitude above 9.99…E+125.
+    /// The magnitude is above 9.99…E+125.
     #[error(
         "Number overflow. Attempting to store a number with magnitude larger than supported range"
     )]
     Overflow,
-    /// Magnitude below 1E-130 and not zero.
+    /// The magnitude is below 1E-130, and the number is not zero.
     #[error(
         "Number underflow. Attempting to store a number with magnitude smaller than supported range"
     )]
     Underflow,
-    /// More than 38 significant digits.
+    /// The number has more than 38 significant digits.
     #[error("Attempting to store more than 38 significant digits in a Number")]
     TooPrecise,
 }
 
-/// First bytes of ordered encodings, in the order of the values.
+/// The first bytes of ordered encodings, in the order of the values: negative numbers first.
 const CLASS_NEGATIVE: u8 = 0;
 const CLASS_ZERO: u8 = 1;
 const CLASS_POSITIVE: u8 = 2;
@@ -82,13 +82,13 @@ impl Number {
         i32::from(self.exponent) + i32::try_from(digit_count(self.coefficient)).unwrap_or(0) - 1
     }
 
-    /// Returns whether this is 0.
+    /// Returns whether the number is 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.coefficient == 0
     }
 
-    /// Returns whether this is below 0.
+    /// Returns whether the number is below 0.
     #[must_use]
     pub fn is_negative(&self) -> bool {
         self.negative
@@ -127,8 +127,8 @@ impl Number {
     /// Returns the size that DynamoDB counts for the number in an item, in bytes: one byte, one
     /// byte for every two significant digits on each side of the decimal point, and one byte for a
     /// minus sign. AWS's page ("DynamoDB item sizes and formats") does not distinguish the two
-    /// sides, but DynamoDB does, as items at the limit of 400 KB show: `15` has two bytes and `1.5`
-    /// has three.
+    /// sides, but tests with items at the limit of 400 KB show that DynamoDB does: `15` has two
+    /// bytes and `1.5` has three.
     #[must_use]
     pub fn size(&self) -> usize {
         if self.is_zero() {
@@ -166,8 +166,8 @@ impl Number {
         if self.negative == other.negative && self.sum_overflows(&other) {
             return Err(NumberError::Overflow);
         }
-        // The aligned operand has more than 38 digits only if the sum does, too: its last digits
-        // are zeros, and the last digit of the other operand is not zero.
+        // If the aligned operand has more than 38 digits, the sum has too: the operand's last
+        // digits are zeros, and the last digit of the other operand is not zero.
         let shift =
             u32::try_from(i32::from(high.exponent) - i32::from(low.exponent)).unwrap_or(u32::MAX);
         let aligned = 10u128
@@ -222,8 +222,8 @@ impl Number {
         })
     }
 
-    /// The most bytes that [`Number::encode_ordered`] appends: a class, an exponent, pairs of
-    /// digits and a terminator.
+    /// The maximum number of bytes that [`Number::encode_ordered`] appends: a class, an exponent,
+    /// pairs of digits and a terminator.
     pub const ORDERED_BYTES_MAX: usize = 4 + NUMBER_DIGITS_MAX / 2;
 
     /// Appends bytes whose unsigned order is the order of the numbers. No encoding is a prefix of
@@ -301,8 +301,8 @@ impl Number {
     }
 }
 
-/// Checks that the decimal exponent of a number's first digit, or the exponent in the text of a
-/// zero, is in range.
+/// Checks that an exponent is in range: the decimal exponent of a number's first digit, or the
+/// written exponent of a zero.
 fn check_exponent(first: i32) -> Result<(), NumberError> {
     if first > NUMBER_EXPONENT_MAX {
         return Err(NumberError::Overflow);
@@ -313,8 +313,8 @@ fn check_exponent(first: i32) -> Result<(), NumberError> {
     Ok(())
 }
 
-/// Returns the quotient and the remainder. Numbers that fit into 64 bits, which nearly all do, are
-/// divided with a single CPU instruction.
+/// Returns the quotient and the remainder. Nearly all numbers fit into 64 bits, and a single CPU
+/// instruction divides them.
 fn divide(value: u128, divisor: u8) -> (u128, u8) {
     let (quotient, remainder) = match u64::try_from(value) {
         Ok(small) => {
@@ -394,7 +394,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Sizes recorded from DynamoDB, with items at the limit of 400 KB.
+    /// Goal: sizes equal those of DynamoDB, measured with items at the limit of 400 KB.
     #[test]
     fn sizes_equal_dynamodbs() {
         for (text, size) in [

@@ -1,4 +1,4 @@
-//! Numbers from text and as text: decimal notation, with or without an exponent.
+//! Parsing and formatting of numbers in decimal notation, with or without an exponent.
 //!
 //! This module checks the notation; `number` checks the range.
 
@@ -8,10 +8,10 @@ use std::str::FromStr;
 use super::{Number, NumberError, check_exponent};
 use crate::limits::NUMBER_DIGITS_MAX;
 
-/// Longer texts are rejected without parsing. Even a number with 38 digits after leading zeros
-/// (0.000…1) needs only 170 bytes.
+/// The maximum length of a number in bytes. Longer strings are rejected without parsing. Even a
+/// number with 38 digits after leading zeros (0.000…1) needs only 170 bytes.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Characters of an invalid text that an error shows.
+/// The maximum number of characters of an invalid string in an error message.
 const TEXT_SHOWN_MAX: usize = 64;
 
 impl FromStr for Number {
@@ -37,9 +37,9 @@ impl FromStr for Number {
                 if plain.is_empty() || !plain.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err(not_numeric());
                 }
-                // With an exponent far out of range, the number is out of range whatever its
-                // mantissa is. DynamoDB rejects a text whose exponent does not fit into 64 bits as
-                // not numeric.
+                // With an exponent far out of range, the number is out of range for every mantissa.
+                // DynamoDB rejects a string whose exponent does not fit into 64 bits as not
+                // numeric.
                 let value = digits.parse::<i64>().map_err(|_| not_numeric())?;
                 let value = i32::try_from(value.clamp(-1_000_000, 1_000_000)).unwrap_or(0);
                 (unsigned.get(..at).unwrap_or(""), value)
@@ -63,9 +63,9 @@ impl FromStr for Number {
 }
 
 impl NumberError {
-    /// Returns DynamoDB's older error for `text`; `self` is the current error. The errors differ
-    /// because the older parser stores the exponent and the number of decimal places in 32 bits
-    /// each, and their difference wraps around.
+    /// Converts DynamoDB's current error for `text` to its older error. The errors differ because
+    /// the older parser stores the exponent and the number of decimal places in 32 bits each, and
+    /// their difference wraps around.
     #[must_use]
     pub fn as_before(self, text: &str) -> Self {
         if !matches!(self, Self::Overflow | Self::Underflow) {
@@ -158,11 +158,11 @@ impl Number {
     }
 }
 
-/// The most decimal digits of a 64-bit number.
+/// The maximum number of decimal digits of a 64-bit number.
 const DIGITS_OF_64_BITS: usize = 20;
 
-/// Returns the decimal digits of a number. Several times as fast as formatting, which matters
-/// because numbers are written often and most of them are short.
+/// Returns the decimal digits of a number. This function is several times as fast as the standard
+/// library's formatting. Numbers are written often, and most of them are short.
 fn digits_of(mut number: u64, room: &mut [u8; DIGITS_OF_64_BITS]) -> &str {
     let mut count = 0;
     for place in room.iter_mut().rev() {
@@ -177,7 +177,7 @@ fn digits_of(mut number: u64, room: &mut [u8; DIGITS_OF_64_BITS]) -> &str {
 }
 
 impl fmt::Display for Number {
-    /// Writes the same text as [`Number::write`].
+    /// Writes the same string as [`Number::write`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         self.write(&mut text);

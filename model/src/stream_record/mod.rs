@@ -1,6 +1,6 @@
 //! Stream records: one change of one item, as in the Streams API and in Lambda events.
 //!
-//! The same record has two JSON shapes: that of the Streams API (`GetRecords`) and that of a Lambda
+//! A record has two JSON forms: the form of the Streams API (`GetRecords`) and the form of a Lambda
 //! event. They differ in the spelling of `userIdentity` and in Lambda's `eventSourceARN`. Source:
 //! AWS API reference, `Record`, `StreamRecord`, `Identity`; Lambda guide, `with-ddb`.
 
@@ -51,7 +51,7 @@ impl EventName {
     }
 }
 
-/// The images that a stream's records carry.
+/// The images that a stream's records contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StreamViewType {
     /// Only the keys.
@@ -86,34 +86,34 @@ impl StreamViewType {
         Self::ALL.into_iter().find(|view| view.as_str() == text)
     }
 
-    /// Returns whether records carry the item after the change.
+    /// Returns whether records contain the item after the change.
     #[must_use]
     pub fn has_new_image(self) -> bool {
         matches!(self, Self::NewImage | Self::NewAndOldImages)
     }
 
-    /// Returns whether records carry the item before the change.
+    /// Returns whether records contain the item before the change.
     #[must_use]
     pub fn has_old_image(self) -> bool {
         matches!(self, Self::OldImage | Self::NewAndOldImages)
     }
 }
 
-/// The number of digits to which a sequence number is padded, so that texts sort in order of time.
+/// The number of digits to which a sequence number is padded, so that strings sort in stream order.
 pub const SEQUENCE_NUMBER_DIGITS: usize = 40;
 
 /// A stream record's position in its stream: up to 40 decimal digits, compared as a number. A
-/// sequence number does not always fit into a DynamoDB number, so it is stored as text.
+/// sequence number does not always fit into a DynamoDB number, so it is stored as a string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(String);
 
-/// An error: the text is not a sequence number.
+/// The error for a string that is not a sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid sequence number: expected 1 to 40 decimal digits, got=`{0}`")]
 pub struct SequenceNumberError(String);
 
 impl SequenceNumber {
-    /// Returns whether a text is a sequence number.
+    /// Returns whether a string is a sequence number.
     #[must_use]
     pub fn is_valid(text: &str) -> bool {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -207,8 +207,8 @@ pub struct StreamRecord<I = Item> {
     pub event_name: EventName,
     /// The author of the change, if it was not a user.
     pub user_identity: Option<UserIdentity>,
-    /// Seconds since 1970, rounded down; absent in some records of DynamoDB. Do not sort records by
-    /// it.
+    /// The time of the change in seconds since 1970, rounded down. Some DynamoDB records lack it.
+    /// It is too coarse for sorting records.
     pub approximate_creation_seconds: Option<u64>,
     /// The item's key.
     pub keys: Item,
@@ -218,7 +218,7 @@ pub struct StreamRecord<I = Item> {
     pub new_image: Option<I>,
     /// The record's position in the stream.
     pub sequence_number: SequenceNumber,
-    /// Size of the keys and images in bytes.
+    /// The size of the keys and images in bytes.
     pub size_bytes: u64,
     /// The view type of the stream.
     pub view_type: StreamViewType,
@@ -229,15 +229,15 @@ pub struct StreamRecord<I = Item> {
 pub struct LambdaRecord {
     /// The change.
     pub record: StreamRecord,
-    /// The ARN of its stream.
+    /// The ARN of the record's stream.
     pub event_source_arn: String,
 }
 
-/// An error: a record of a Lambda event cannot be read.
+/// The error for a record of a Lambda event that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unreadable stream record: {reason}")]
 pub struct RecordError {
-    /// The sequence number of the record, if it can be read.
+    /// The sequence number of the record, if the record has a valid one.
     pub sequence_number: Option<SequenceNumber>,
     /// The problem of the record.
     pub reason: String,
@@ -273,14 +273,14 @@ impl StreamRecord<EncodedItem> {
         })
     }
 
-    /// Appends the record in the shape of `GetRecords`, without decoding images.
+    /// Appends the record in the form of `GetRecords`, without decoding images.
     ///
     /// # Errors
     /// When an image is damaged. The appended text is then not valid JSON.
     pub fn write_streams_json(&self, out: &mut String, region: &str) -> Result<(), EncodingError> {
         use std::fmt::Write as _;
-        // The parts are appended without `write!`, which takes several times as long: a page may
-        // have a thousand records.
+        // The parts are appended without `write!`, which is several times slower. A page may have a
+        // thousand records.
         out.push_str("{\"eventID\":\"");
         out.push_str(&self.event_id);
         out.push_str("\",\"eventName\":\"");
@@ -325,7 +325,8 @@ impl StreamRecord<EncodedItem> {
 /// Decodes one record of a Lambda event.
 ///
 /// # Errors
-/// When a member is missing or invalid. The error contains the sequence number if that can be read.
+/// When a member is missing or invalid. The error contains the sequence number if the record has a
+/// valid one.
 pub fn decode_lambda_record(json: &Json<'_>) -> Result<LambdaRecord, RecordError> {
     let change = json.get("dynamodb");
     let sequence_number = change
@@ -380,8 +381,8 @@ fn creation_seconds(json: Option<&Json<'_>>) -> Option<u64> {
     }
 }
 
-/// Returns the seconds, rounded down; `None` for a time before 1970 or one that does not fit into
-/// 64 bits.
+/// Returns the seconds, rounded down; `None` for a time before 1970 or a time that does not fit
+/// into 64 bits.
 fn whole_seconds(seconds: f64) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,5 +1,5 @@
-//! A page of `GetRecords`, whose records are converted to Lambda's shape without decoding: their
-//! items are copied as raw text.
+//! A page of `GetRecords`. Its records are converted to the form of Lambda events without decoding:
+//! their items are copied as raw text.
 //!
 //! The records are not validated; their consumer reports invalid records. Most pages are plain JSON
 //! and are read in one pass. All other pages are read by serde, which reports errors.
@@ -16,10 +16,10 @@ use super::view::{MEMBERS_OF_CHANGE, MemberOfChange, set};
 use crate::json::scan::Scanner;
 use crate::json::write_string;
 
-/// Approximate size of a Lambda record without its items, in bytes.
+/// The approximate size of a Lambda record without its items, in bytes.
 const FRAME_LENGTH: usize = 500;
 
-/// The response to a `GetRecords`.
+/// The response to a `GetRecords` request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordsPage {
     /// The records in the order of the shard.
@@ -37,11 +37,11 @@ pub struct PageRecord {
     pub creation_seconds: Option<i64>,
     /// The item's key in DynamoDB JSON, as raw text.
     pub keys: Option<Box<str>>,
-    /// The record in the shape of a Lambda event.
+    /// The record in the form of a Lambda event.
     pub lambda_json: Box<str>,
 }
 
-/// An error: the body is not a response to a `GetRecords`.
+/// The error for a body that is not a response to a `GetRecords` request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unreadable page of stream records: {0}")]
 pub struct PageError(String);
@@ -54,7 +54,7 @@ struct PageBody<'b> {
     next_shard_iterator: Option<String>,
 }
 
-/// A record, with its texts and items as raw JSON.
+/// A record, with its strings and items as raw JSON.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RecordBody<'b> {
@@ -104,7 +104,7 @@ fn raw<'de: 'b, 'b, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'b 
 }
 
 impl<'b> PageBody<'b> {
-    /// Reads a page in the simplest form; `None` for anything unusual.
+    /// Reads a page in the usual form; returns `None` for any other form.
     fn scan(text: &'b str) -> Option<Self> {
         let mut page = Self::default();
         let mut scanner = Scanner::new(text);
@@ -142,7 +142,7 @@ const RECORD_MEMBERS: [(&str, Option<RecordMember>); 7] = [
     ("eventID", Some(RecordMember::EventId)),
     ("eventName", Some(RecordMember::EventName)),
     ("eventVersion", Some(RecordMember::EventVersion)),
-    // Ignored, because they are constants in Lambda's record.
+    // These members are ignored, because they are constants in Lambda's record.
     ("eventSource", None),
     ("awsRegion", Some(RecordMember::AwsRegion)),
     ("dynamodb", Some(RecordMember::Change)),
@@ -150,10 +150,10 @@ const RECORD_MEMBERS: [(&str, Option<RecordMember>); 7] = [
 ];
 
 impl RecordsPage {
-    /// Reads the body of a response about a stream.
+    /// Parses the body of a `GetRecords` response for a stream.
     ///
     /// # Errors
-    /// When the body is not JSON, or does not have the shape of a `GetRecords` response.
+    /// When the body is not JSON, or is not a `GetRecords` response.
     pub fn read(body: &[u8], stream_arn: &str, region: &str) -> Result<Self, PageError> {
         let text = std::str::from_utf8(body).map_err(|error| PageError(error.to_string()))?;
         let page = match PageBody::scan(text) {
@@ -285,7 +285,7 @@ impl<'b> ChangeBody<'b> {
     fn write(&self, out: &mut String) {
         let mut change = Object::begin(out);
         if let Some(seconds) = self.approximate_creation_date_time {
-            // Written with a fraction, as AWS does: `1573690399.0`.
+            // The time is written with a fraction, as by AWS: `1573690399.0`.
             let _ = write!(change.name("ApproximateCreationDateTime"), "{seconds:?}");
         }
         for (name, item) in self.items() {
@@ -300,7 +300,7 @@ impl<'b> ChangeBody<'b> {
     }
 }
 
-/// An object that is being written; its names need no escapes.
+/// A writer of a JSON object whose names need no escapes.
 struct Object<'o> {
     out: &'o mut String,
     between: char,
@@ -409,7 +409,7 @@ mod tests {
             "eventSourceARN": ARN,
         });
         assert_eq!(parsed(&record.lambda_json), expected);
-        // The fraction stays, because filters compare numbers by their texts.
+        // The fraction is kept, because filters compare numbers as strings.
         assert!(record.lambda_json.contains(":1573690399.0,"), "{}", record.lambda_json);
     }
 
@@ -465,7 +465,7 @@ mod tests {
     }
 
     proptest! {
-        /// If a damaged page can be read in one pass, the result equals that of serde.
+        /// Goal: if a damaged page can be read in one pass, the result equals the result of serde.
         #[test]
         fn invalid_json_is_never_accepted(
             records in 1_usize..4,
@@ -488,8 +488,8 @@ mod tests {
         }
     }
 
-    /// Plainly valid JSON is read in one pass, with the same result as with serde. All other text
-    /// is read by serde.
+    /// Goal: JSON in the usual form is read in one pass, with the same result as by serde. All
+    /// other text is read by serde.
     #[test]
     fn plain_pages_are_read_in_one_pass() {
         let scanned = |body: &str| {
@@ -530,7 +530,7 @@ mod tests {
         }
     }
 
-    /// Converting a page and encoding a record directly give the same Lambda record.
+    /// Goal: a record of a converted page equals the same record encoded directly for Lambda.
     #[test]
     fn page_records_equal_lambda_records() {
         let item = |text: &str| item_from_str(text).unwrap();

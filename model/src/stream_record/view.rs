@@ -1,4 +1,4 @@
-//! A record of a Lambda event that borrows from its text. Unusual records are read with `tree`,
+//! A record of a Lambda event that borrows from its JSON. Unusual records are read with `tree`,
 //! which reports errors.
 
 use std::borrow::Cow;
@@ -14,16 +14,16 @@ use crate::json;
 use crate::json::ItemView;
 use crate::json::scan::Scanner;
 
-/// A [`LambdaRecord`] that borrows from its text.
+/// A [`LambdaRecord`] that borrows from its JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordView<'t> {
-    /// As in [`StreamRecord`].
+    /// The member of the same name in [`StreamRecord`].
     pub event_id: Cow<'t, str>,
     /// The kind of the change.
     pub event_name: EventName,
     /// The type and the principal of the author of the change, if it was not a user.
     pub user_identity: Option<(Cow<'t, str>, Cow<'t, str>)>,
-    /// As in [`StreamRecord`].
+    /// The member of the same name in [`StreamRecord`].
     pub approximate_creation_seconds: Option<u64>,
     /// The item's key.
     pub keys: ItemView<'t>,
@@ -33,11 +33,11 @@ pub struct RecordView<'t> {
     pub new_image: Option<ItemView<'t>>,
     /// The digits of a [`SequenceNumber`].
     pub sequence_number: Cow<'t, str>,
-    /// Size of the keys and images in bytes.
+    /// The size of the keys and images in bytes.
     pub size_bytes: u64,
     /// The view type of the stream.
     pub view_type: StreamViewType,
-    /// The ARN of its stream.
+    /// The ARN of the record's stream.
     pub event_source_arn: Cow<'t, str>,
 }
 
@@ -65,8 +65,8 @@ impl<'t> RecordView<'t> {
         }
     }
 
-    /// Reads one record of a Lambda event if nothing about it is unusual. If the result is `None`,
-    /// [`lambda_record_from_str`] may still be able to read the record.
+    /// Reads one record of a Lambda event in the usual form. If the result is `None`,
+    /// [`lambda_record_from_str`] may be able to read the record.
     #[must_use]
     pub fn read(text: &'t str) -> Option<Self> {
         let mut scanner = Scanner::new(text);
@@ -135,7 +135,7 @@ impl<'t> RecordView<'t> {
 ///
 /// # Errors
 /// When the text is not JSON, or a member is missing or invalid. The error contains the sequence
-/// number if that can be read.
+/// number if the record has a valid one.
 pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     if let Some(view) = RecordView::read(text) {
         return Ok(view.into_record());
@@ -146,8 +146,8 @@ pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     }
 }
 
-/// Returns the records of a Lambda event as raw text, if nothing about the event is unusual. This
-/// function only finds the ends of the records; the caller has to parse the records.
+/// Returns the records of a Lambda event as raw text; `None` if the event is not in the usual form.
+/// This function only finds the ends of the records, so the caller must parse them.
 #[must_use]
 pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();
@@ -158,9 +158,9 @@ pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
     Some(found)
 }
 
-/// Calls the callback with each record of a Lambda event as raw text, and with its view unless the
-/// record is unusual. Returns `None` if the event is unusual; the caller must then discard the
-/// records that it has already received.
+/// Calls the callback with each record of a Lambda event as raw text, and with its view if the
+/// record is in the usual form. Returns `None` if the event is not in the usual form; the caller
+/// must then discard the records that it has already received.
 pub fn read_lambda_event<'t>(
     text: &'t str,
     mut record: impl FnMut(&'t str, Option<RecordView<'t>>),
@@ -174,7 +174,7 @@ pub fn read_lambda_event<'t>(
     })
 }
 
-/// Visits each record; `None` if anything about the event is unusual.
+/// Visits each record; returns `None` if the event is not in the usual form.
 fn each_record<'t>(
     text: &'t str,
     mut record: impl FnMut(&mut Scanner<'t>) -> Option<()>,
@@ -192,7 +192,7 @@ fn each_record<'t>(
     (has_records && scanner.is_at_end()).then_some(())
 }
 
-/// The members of a record that were found so far. `Some(None)` is a `null`.
+/// The members of a partially read record. `Some(None)` is a `null`.
 #[derive(Default)]
 struct Wire<'t> {
     event_id: Option<Cow<'t, str>>,
@@ -314,7 +314,7 @@ impl<'t> Wire<'t> {
     }
 }
 
-/// Sets a member; `None` if the member occurs twice, which is unusual.
+/// Sets a member; returns `None` if the member was already set.
 pub(super) fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
@@ -337,7 +337,8 @@ fn identity<'t>(scanner: &mut Scanner<'t>) -> Option<(Cow<'t, str>, Cow<'t, str>
     Some((identity_type?, principal_id?))
 }
 
-/// Seconds since 1970, rounded down. Lambda writes them as an integer or as a decimal number.
+/// A time in seconds since 1970, rounded down. Lambda writes it as an integer or as a decimal
+/// number.
 struct Seconds(Option<u64>);
 
 impl<'de> Deserialize<'de> for Seconds {
@@ -404,8 +405,8 @@ mod tests {
             (identity, "\"userIdentity\":null,"),
             ("\"eventVersion\":\"1.1\",", "\"more\":{\"a\":[1,null]},"),
             ("arn:x", "arn:\\u0078"),
-            // Names in another order, unknown names after the known ones, or white space around
-            // them.
+            // Names in another order, unknown names after the known names, or white space around
+            // names.
             (r#""eventID":"e1","eventName":"REMOVE""#, r#""eventName":"REMOVE","eventID":"e1""#),
             (r#""Keys":{"pk":{"S":"a"}},"#, r#""SizeBytes2":{},"Keys":{"pk":{"S":"a"}},"#),
             (r#""eventVersion":"1.1","#, r#""eventVersion2":"1.1","eventSource" : "x","#),

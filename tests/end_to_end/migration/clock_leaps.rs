@@ -323,7 +323,7 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     let (code, said) = migration.verb(&["verify", "leaps"]);
     let found = "1 missing, 1 different, 2 extra, 0 occupied, 1 refused, 0 not_invertible";
     assert!(code == 3 && said.contains(found), "{code}: {said}");
-    assert!(said.contains("parts without a profile"), "{said}");
+    assert!(said.contains("parts but no profile"), "{said}");
     ["TAG#000000", "TAG#000001"].iter().for_each(|sk| delete("item-3", sk));
     assert_eq!(migration.verb(&["revert", "leaps"]).0, 4, "it is not repaired");
     migration.ok(&["verify", "leaps", "--repair"]);

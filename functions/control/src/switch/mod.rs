@@ -77,7 +77,7 @@ pub enum Outcome {
     TimedOut,
     /// The step failed, its result is unknown, or a person interrupted the command.
     Failed,
-    /// Only for a rollback: the commit was written, although its response did not arrive.
+    /// The rollback found that the commit was written, although its response did not arrive.
     Committed,
 }
 
@@ -86,11 +86,11 @@ pub enum Outcome {
 pub enum End {
     /// Readers and writers use the other side.
     Switched,
-    /// A check failed; the switch changed nothing, or was rolled back.
+    /// A check failed, so the switch did not begin or was rolled back.
     Refused,
-    /// A step took too long; the switch changed nothing, or was rolled back.
+    /// A step took too long, so the switch did not begin or was rolled back.
     TimedOut,
-    /// A step failed; the switch changed nothing, or was rolled back.
+    /// A step failed, so the switch did not begin or was rolled back.
     Failed,
     /// A step failed, and the rollback failed too: writers may be blocked.
     Stuck,
@@ -110,7 +110,7 @@ pub enum Next {
     End(End),
 }
 
-/// The cause of a rollback, which determines the result after it.
+/// The cause of a rollback, which determines the result of the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cause(Option<Outcome>);
 
@@ -126,7 +126,7 @@ impl Switch {
         self.0
     }
 
-    /// Returns the verb of the command, as text for operators.
+    /// Returns the verb of the command, for messages to operators.
     #[must_use]
     pub fn verb(self) -> &'static str {
         match self.0 {
@@ -203,7 +203,8 @@ impl Switch {
         }
     }
 
-    /// Returns what follows a step with this outcome. Stores the cause of a rollback in `cause`.
+    /// Returns the next step, or the end, after a step with this outcome. Stores the cause of a
+    /// rollback in `cause`.
     pub fn next(self, known: SwitchFacts, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
         if step == Step::RollBack {
             return self.after_roll_back(outcome, *cause);
@@ -260,7 +261,7 @@ impl Switch {
     }
 }
 
-/// Returns the result of a switch that failed without leaving changes.
+/// Returns the result of a switch that failed and left no changes.
 fn ended(outcome: Outcome) -> End {
     match outcome {
         Outcome::Refused => End::Refused,

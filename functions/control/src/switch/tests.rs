@@ -1,4 +1,5 @@
-//! Switches as text cases: the start and the failing steps, then all steps and the result.
+//! Tests of switches from text cases. A case is the initial phase and the failing steps; the
+//! expected output is all steps and the result.
 
 use super::*;
 
@@ -69,8 +70,8 @@ fn switches_as_text() {
     assert_eq!(found.join("\n\n"), expected.join("\n\n"));
 }
 
-/// Goal: a failure before the commit leaves neither blocked writers nor a half-done switch, and a
-/// failure after the commit never undoes the switch.
+/// Goal: a failure before the commit unblocks writers and undoes every step. A failure after the
+/// commit never undoes the switch.
 #[test]
 fn whatever_goes_wrong_rolls_back_or_finishes() {
     let outcomes = [Outcome::Refused, Outcome::TimedOut, Outcome::Failed];

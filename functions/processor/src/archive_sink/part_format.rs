@@ -427,7 +427,7 @@ mod tests {
             texts.as_string::<i32>().iter().flatten().collect::<Vec<_>>().join("; ")
         };
         assert_eq!(said(0) + &said(1), "");
-        assert_eq!(said(2), "price_n: price has no column, the name is taken");
+        assert_eq!(said(2), "price_n: price has no column: the column name is taken");
         assert_eq!(said(3), "price_n: N does not fit decimal(38,10)");
     }
 

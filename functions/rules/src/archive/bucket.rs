@@ -1,8 +1,8 @@
-//! Buckets: the place of a row in the archive, derived from its record alone.
+//! Buckets: the place of a row in the archive, derived only from its record.
 //!
 //! A bucket is a table, a stream label and a minute of UTC. A redelivered record always belongs to
-//! the same bucket, whenever and in whatever batch it is delivered. The caller knows which rows a
-//! bucket already holds.
+//! the same bucket, regardless of its batch and the time of delivery. The caller knows the rows
+//! that a bucket already contains.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
 use crate::rule::Refusal;
 
-/// The highest number of a part of one bucket, inclusive. It has five digits, so that names sort by
-/// number. A bucket holds one minute of one stream. The numbers therefore suffice even if each of 1,600
-/// records per second gets its own part.
+/// The highest part number of a bucket, inclusive. It has five digits, so that names sort by
+/// number. A bucket holds one minute of one stream. The numbers therefore suffice even if each of
+/// 1,600 records per second gets its own part.
 pub const PART_NUMBER_MAX: u32 = 99_999;
 /// The first second of the year 10000: the exclusive end of the range, because the year in a date
 /// has four digits.
@@ -40,14 +40,15 @@ impl UtcMinute {
         (seconds < SECONDS_END).then_some(Self(seconds / 60))
     }
 
-    /// Returns a second in milliseconds since 1970. [`UtcMinute::of_seconds`] must have accepted
-    /// this second.
+    /// Converts a time in seconds since 1970 to milliseconds. [`UtcMinute::of_seconds`] must have
+    /// returned this minute for the same `seconds`.
     pub(super) fn millis_of_second(self, seconds: u64) -> i64 {
         i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
     }
 
-    /// Returns year, month and day of the Gregorian calendar. A year begins in March here, so that the
-    /// leap day is its last day (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    /// Returns the year, month and day of the Gregorian calendar. In this calculation, a year
+    /// begins in March, so that the leap day is its last day (Hinnant, "chrono-Compatible Low-Level
+    /// Date Algorithms").
     fn date(self) -> (u64, u64, u64) {
         const DAYS_TO_1970: u64 = 719_468;
         const DAYS_OF_ERA: u64 = 146_097;
@@ -83,7 +84,7 @@ impl UtcMinute {
         text
     }
 
-    /// Reads the text of [`UtcMinute::compact_text`]; `None` for other text.
+    /// Parses a string of [`UtcMinute::compact_text`]; returns `None` for any other string.
     #[must_use]
     pub fn of_compact_text(text: &str) -> Option<Self> {
         let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
@@ -100,7 +101,7 @@ impl UtcMinute {
         (Self::of_seconds(found.0 * 60)?.compact_text() == text).then_some(found)
     }
 
-    /// Returns the first minute of its hour.
+    /// Returns the first minute of this minute's hour.
     pub(super) fn start_of_hour(self) -> Self {
         Self(self.0 / 60 * 60)
     }
@@ -158,7 +159,8 @@ impl Bucket {
         format!("{}{number:05}{EXTENSION}", self.prefix(archive_prefix))
     }
 
-    /// Returns the number in a part's name; `None` if the name is not that of a part of this bucket.
+    /// Returns the number in a part's name; `None` if the name does not belong to a part of this
+    /// bucket.
     #[must_use]
     pub fn part_number(&self, archive_prefix: &str, name: &str) -> Option<u32> {
         let prefix = self.prefix(archive_prefix);

@@ -10,7 +10,7 @@ use model::AttributeType;
 use model::json::ItemView;
 use thiserror::Error;
 
-/// The columns that follow the typed ones in every archive object, with their types, in order.
+/// The columns that follow the typed columns in every archive object, with their types, in order.
 pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
     ("_item", "string"),
     ("_event_id", "string"),
@@ -35,7 +35,7 @@ const DECIMAL_PRECISION_MAX: u8 = 38;
 /// The type of a column, named as in the SQL of Athena and DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ColumnType {
-    /// Text. Numbers are stored as their exact decimal text.
+    /// Text. Numbers are stored in exact decimal notation.
     String,
     /// 64-bit integer.
     Bigint,
@@ -50,8 +50,7 @@ pub enum ColumnType {
     Boolean,
     /// Bytes.
     Binary,
-    /// Any value as plain JSON text. Numbers are exact, sets are arrays, and binary values are
-    /// base64.
+    /// Any value as plain JSON. Numbers are exact, sets are arrays, and binary values are base64.
     Json,
 }
 
@@ -70,12 +69,12 @@ pub struct Column {
     pub column_type: ColumnType,
 }
 
-/// The typed columns of rows: first the key attributes by name, then the declared columns in the order
-/// of declaration, then the discovered ones by name.
+/// The typed columns of rows: first the key attributes by name, then the declared columns in the
+/// order of declaration, then the discovered columns by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Schema {
     columns: Vec<Column>,
-    /// The number of key columns and declared columns; the remaining ones are discovered.
+    /// The number of key columns and declared columns. All later columns are discovered.
     base: usize,
 }
 
@@ -92,7 +91,7 @@ pub enum ColumnsError {
     Decimal(String),
     /// Two paths have the same column name, or the archive itself uses the column name of a path.
     #[error(
-        "column `{path}` would be named `{name}`, a name that {taken_by} already has; leave one of the two out, its value stays readable in `_item`"
+        "column `{path}` would be named `{name}`, but {taken_by} already has that name; remove a column: its value stays readable in `_item`"
     )]
     Collision {
         /// The path as declared.
@@ -109,7 +108,7 @@ pub enum ColumnsError {
 pub struct Declaration {
     /// The columns with a declared type.
     pub columns: Arc<[Column]>,
-    /// Whether every other attribute gets a column when it first occurs.
+    /// Whether every attribute that is not declared gets a column when it first occurs.
     pub discover: bool,
 }
 
@@ -118,7 +117,7 @@ impl Declaration {
     /// attribute that is not declared.
     ///
     /// # Errors
-    /// When an entry is invalid: the first such entry, and the reason.
+    /// Returns the first invalid entry and the reason.
     pub fn parse(declaration: &str) -> Result<Self, ColumnsError> {
         let mut entries: Vec<&str> = split_entries(declaration).collect();
         let declared = entries.len();
@@ -128,10 +127,11 @@ impl Declaration {
     }
 }
 
-/// Parses a declaration of columns: `path:type`, separated by commas. Empty text declares none.
+/// Parses a declaration of columns: `path:type`, separated by commas. An empty string declares no
+/// columns.
 ///
 /// # Errors
-/// When an entry is invalid: the first such entry, and the reason.
+/// Returns the first invalid entry and the reason.
 pub fn parse_columns(declaration: &str) -> Result<Vec<Column>, ColumnsError> {
     let mut columns: Vec<Column> = Vec::new();
     for entry in split_entries(declaration) {
@@ -210,7 +210,7 @@ impl ColumnType {
         }
     }
 
-    /// Parses a type such as `decimal(4,1)`; `None` for other text.
+    /// Parses a type such as `decimal(4,1)`; `None` for any other string.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         Self::parse(text).ok()
@@ -400,15 +400,15 @@ mod tests {
             ("userId:json,userid:string", ""),
             (
                 "userId:json,user_id:string",
-                "column `user_id` would be named `user_id`, a name that column `userId` already has",
+                "column `user_id` would be named `user_id`, but column `userId` already has",
             ),
             (
                 "a.b:json,a_b:string",
-                "column `a_b` would be named `a_b`, a name that column `a.b` already has",
+                "column `a_b` would be named `a_b`, but column `a.b` already has",
             ),
-            ("_item:json", "column `_item` would be named `_item`, a name that the archive itself"),
-            ("Table:json", "column `Table` would be named `table`, a name that the archive"),
-            ("dt:string", "column `dt` would be named `dt`, a name that the archive itself"),
+            ("_item:json", "column `_item` would be named `_item`, but the archive itself"),
+            ("Table:json", "column `Table` would be named `table`, but the archive"),
+            ("dt:string", "column `dt` would be named `dt`, but the archive itself"),
         ] {
             match parse_columns(wrong) {
                 Err(error) => assert!(error.to_string().starts_with(expected), "{wrong}: {error}"),

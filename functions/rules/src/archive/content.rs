@@ -1,9 +1,10 @@
-//! The content of a row: the text of the item, and the values of the columns.
+//! The content of a row: the item as JSON, and the values of the columns.
 //!
-//! A column holds the exact value or NULL. If a value does not fit exactly, its column is NULL and the
-//! row's `coercions` name the column. The item's text still has the value. Numbers are never converted
-//! to binary floating point. An item is parsed once. A column value that occurs literally in the item's
-//! text is not copied. `column` and `discovered` decide which columns exist.
+//! A column holds the exact value or NULL. If a value does not fit exactly, its column is NULL and
+//! the row's `coercions` name the column. The item's JSON still contains the value. Numbers are
+//! never converted to binary floating point. An item is parsed once. A column value that occurs
+//! literally in the item's JSON is not copied. The modules `column` and `discovered` decide which
+//! columns exist.
 
 use model::Number;
 use model::json::{ItemView, ValueView};
@@ -17,9 +18,9 @@ use super::row::{CompactValue, Content, Span};
 const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
 
-/// Returns the content of a row: the sequence number, the event id, the item's text, and its columns. A
-/// value that does not fit is NULL and is named in `coercions`. `places` has the probable positions of
-/// the columns' attributes in the item.
+/// Returns the content of a row: the sequence number, the event id, the item's JSON, and its
+/// columns. A value that does not fit is NULL and is named in `coercions`. `places` has the
+/// probable positions of the columns' attributes in the item.
 pub(super) fn content_of(
     names: (&str, &str),
     item: &ItemView<'_>,
@@ -27,7 +28,7 @@ pub(super) fn content_of(
     coercions: &mut Vec<String>,
 ) -> Content {
     let (sequence_number, event_id) = names;
-    // Most column values are parts of the item's text, so the buffer seldom has to grow.
+    // Most column values are substrings of the item's JSON, so the buffer rarely grows.
     let capacity = sequence_number.len() + event_id.len() + 2 * item.text_len();
     let mut writing = ContentWriter { texts: String::with_capacity(capacity), bytes: Vec::new() };
     let sequence_number = writing.append(|texts| texts.push_str(sequence_number));
@@ -55,8 +56,8 @@ pub(super) fn content_of(
     Content { texts, sequence_number, event_id, item: item_span, bytes, values }
 }
 
-/// Finds a column's attribute. Also finds the position of its value in the item's text, unless the
-/// value is in a map.
+/// Finds a column's attribute. Also finds the position of its value in the item's JSON if the value
+/// is not in a nested map.
 fn find<'i, 't>(
     item: &'i ItemView<'t>,
     attributes: &[Span],
@@ -103,8 +104,8 @@ impl ContentWriter {
                     as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))),
                 )
             }
-            // Only a whole number can be parsed as an integer: the text of any other number has a
-            // point or an exponent.
+            // Only an integer parses as `i64`: any other number is written with a point or an
+            // exponent.
             (ColumnType::Bigint, ValueView::N(text)) => CompactValue::Integer(text.parse().ok()?),
             (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
                 let fits =
@@ -126,14 +127,14 @@ impl ContentWriter {
     }
 }
 
-/// Converts an offset to 32 bits. An item has at most 400 KB, so the texts are far below 4 GB.
+/// Converts an offset to 32 bits. An item has at most 400 KB, so all offsets are far below 4 GB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 /// Returns the number times 10^scale, if the result is exact and fits.
 fn unscaled(text: &str, scale: u8) -> Option<i128> {
-    /// The digits of a number with at most this many bytes fit a 64-bit integer.
+    /// The maximum length in bytes of a number whose digits always fit into 64 bits.
     const BYTES_MAX: usize = 18;
     let places = text.bytes().rev().position(|byte| byte == b'.').unwrap_or(0);
     let zeros = usize::from(scale).checked_sub(places)?;

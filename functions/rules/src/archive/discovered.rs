@@ -11,8 +11,8 @@ use model::{AttributeType, Number};
 
 use super::column::{Column, ColumnType, Path, Schema, is_reserved};
 
-/// The maximum number of attributes of one item that get a column, inclusive. An item that uses names as
-/// data must not produce thousands of columns.
+/// The maximum number of attributes of one item that get a column, inclusive. An item that uses
+/// data as attribute names must not produce thousands of columns.
 pub const DISCOVERED_MAX: usize = 200;
 /// The type of every discovered number: 28 digits before the point and 10 after it. The type is
 /// fixed, so that a column does not change when a later number has a fraction.
@@ -33,8 +33,8 @@ const ATTRIBUTE_TYPES: [AttributeType; 9] = [
     AttributeType::Bs,
 ];
 
-/// Returns the suffix of the column's name and the column's type. Returns `None` for NULL, which is not
-/// a value.
+/// Returns the suffix of the column's name and the column's type. Returns `None` for the type NULL,
+/// which gets no column.
 fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)> {
     Some(match attribute_type {
         AttributeType::S => ("_s", ColumnType::String),
@@ -50,8 +50,8 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
     })
 }
 
-/// Returns whether a column was discovered, judged by its name: only a discovered column has the suffix
-/// of its attribute's type.
+/// Returns whether a column was discovered. Only the name of a discovered column ends with the
+/// suffix of its attribute's type.
 #[must_use]
 pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bool {
     let folded = Path::top_level(attribute).column_name();
@@ -60,8 +60,8 @@ pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bo
         .is_some_and(|suffix| known.any(|known| known == (suffix, column_type)))
 }
 
-/// Returns the name of the discovered column of an attribute with a value of this type; `None` for NULL,
-/// which is not a value.
+/// Returns the name of the discovered column of an attribute with a value of this type; `None` for
+/// the type NULL, which gets no column.
 #[must_use]
 pub fn discovered_column(attribute: &str, attribute_type: AttributeType) -> Option<String> {
     let (suffix, _) = column_of(attribute_type)?;
@@ -81,7 +81,7 @@ pub(super) fn has_room_for(number: &Number) -> bool {
 }
 
 /// Returns the columns of `base`, followed by one column for each other attribute of the item, in
-/// the order of the columns' names. Also returns notes about the attributes that get no column.
+/// the order of the columns' names. Also returns a note for each attribute that gets no column.
 pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<String>) {
     let known: BTreeSet<&Path> = base.columns().map(|column| &column.path).collect();
     let mut taken: BTreeSet<String> = base.columns().map(|column| column.name.clone()).collect();
@@ -98,7 +98,7 @@ pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<Strin
         }
         let name = path.column_name() + suffix;
         if is_reserved(&name) || !taken.insert(name.clone()) {
-            notes.push(format!("{name}: {attribute} has no column, the name is taken"));
+            notes.push(format!("{name}: {attribute} has no column: the column name is taken"));
             continue;
         }
         found.push(Column { name, path, column_type });
@@ -146,7 +146,7 @@ mod tests {
             (
                 "",
                 r#"{"name":{"S":"a"},"Name":{"S":"b"},"NAME":{"N":"1"}}"#,
-                "id=id:string | name_n=NAME:decimal(38,10) | name_s=Name:string | name_s: name has no column, the name is taken",
+                "id=id:string | name_n=NAME:decimal(38,10) | name_s=Name:string | name_s: name has no column: the column name is taken",
             ),
             // A declared attribute has only its declared column. The map that contains it has a
             // separate column.
@@ -158,7 +158,7 @@ mod tests {
             (
                 "price_n:string",
                 r#"{"price":{"N":"1"},"dt":{"S":"x"}}"#,
-                "id=id:string | price_n=price_n:string | dt_s=dt:string | price_n: price has no column, the name is taken",
+                "id=id:string | price_n=price_n:string | dt_s=dt:string | price_n: price has no column: the column name is taken",
             ),
         ] {
             assert_eq!(discovered(declared, item), expected, "{declared} {item}");

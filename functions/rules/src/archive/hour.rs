@@ -1,7 +1,7 @@
-//! Hours: the unit of compaction, derived from the names of the parts alone.
+//! Hours: the unit of compaction, derived only from the names of the parts.
 //!
 //! An hour is a table, a stream label and an hour of UTC: sixty buckets. Its compacted objects are
-//! numbered like the parts of a bucket. The caller reads the objects' contents.
+//! numbered like the parts of a bucket. The caller reads the objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ impl Bucket {
         }
     }
 
-    /// Parses the bucket and the number in a part's name; `None` if the name is not that of a part.
+    /// Parses the bucket and the number in a part's name; `None` if the name does not belong to a
+    /// part.
     #[must_use]
     pub fn of_part(archive_prefix: &str, name: &str) -> Option<(Self, u32)> {
         let path = name.strip_prefix(archive_prefix)?.strip_prefix("table=")?;

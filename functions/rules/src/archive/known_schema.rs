@@ -13,8 +13,7 @@ use model::json::ItemView;
 use super::column::{Column, Schema};
 use super::discovered::discover;
 
-/// The maximum number of cached schemas. A table needs one schema for each kind of item that it
-/// holds.
+/// The maximum number of cached schemas. A table needs one schema for each kind of item in it.
 const KNOWN_MAX: usize = 16;
 
 /// The cached schemas, most recently used first.
@@ -107,8 +106,8 @@ impl CachedColumns {
             (None, None) => true,
             _ => false,
         };
-        // A rule's declaration usually has the same address, which saves a comparison of its
-        // contents.
+        // The declaration of a rule usually has the same address each time. Comparing addresses is
+        // faster than comparing the columns.
         let same_declaration =
             || Arc::ptr_eq(&self.declared, declared) || self.declared == *declared;
         same_item && has_shape(keys, &self.keys) && same_declaration()

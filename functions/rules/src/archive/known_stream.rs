@@ -18,7 +18,7 @@ impl KnownStream {
     /// Returns the shared ARN, and the bucket of the stream's table, label and `minute`.
     ///
     /// # Errors
-    /// The ARN is not that of a stream, or one of its names must not become a part of a path.
+    /// The ARN is not a stream's ARN, or its table name or stream label is invalid.
     pub(super) fn of(
         &self,
         event_source_arn: &str,

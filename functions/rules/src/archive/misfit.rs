@@ -1,6 +1,6 @@
 //! Values that do not fit their column: how a row records them, and how to find them in its item.
 //!
-//! The column of such a value is NULL, but a comparison with the archive needs the value.
+//! The column is NULL in this case, but a comparison with the archive needs the value.
 
 use model::{AttributeType, AttributeValue, Item, Number};
 
@@ -8,7 +8,7 @@ use super::column::{Column, ColumnType};
 use super::discovered::{has_room_for, number_column};
 use super::{TTL_RAW, expires_at_ms, whole_seconds};
 
-/// Returns the start of a note about a column: everything before the column's type.
+/// Returns the start of a note about a column, up to the column's type.
 fn note_start(column: &str, found: AttributeType) -> String {
     format!("{column}: {} does not fit ", found.descriptor())
 }
@@ -18,7 +18,7 @@ pub(super) fn note(column: &Column, found: AttributeType) -> String {
     note_of(&column.name, column.column_type, found)
 }
 
-/// Returns the note for a value of type `found` that does not fit a column, which is given by its name and
+/// Returns the note for a value of type `found` that does not fit the column with this name and
 /// type.
 pub(super) fn note_of(column: &str, column_type: ColumnType, found: AttributeType) -> String {
     note_start(column, found) + &column_type.to_string()
@@ -39,8 +39,8 @@ pub fn misfit_of<'i>(
         coercions.iter().any(|note| note.starts_with(&start))
     };
     if number_column(path) == column {
-        // Several attributes may have this column name, and the recorded path may come from another row.
-        // In this item, the first such attribute has the column.
+        // Several attributes may have this column name, and the recorded path may come from another
+        // row. In this item, the column belongs to the first attribute with this column name.
         let is_of_column = |name: &str, value: &AttributeValue| {
             value.as_number().is_some_and(|number| !has_room_for(&number))
                 && number_column(name) == column
@@ -48,14 +48,14 @@ pub fn misfit_of<'i>(
         let mut found = item.iter().filter(|(name, value)| is_of_column(name, value));
         return found.next().map(|(_, value)| value).filter(is_told);
     }
-    // A dot in the path separates two names, or belongs to one name.
+    // A dot in the path may separate two names or be part of one name, so both are tried.
     nested(item, path).into_iter().chain(item.get(path)).find(is_told)
 }
 
-/// Returns the numbers in a row's item that may be its time to live, if the row's `coercions` say that
-/// the value does not fit `_ttl_raw`. A row stores the second of expiry but not the name of the
-/// attribute, so several numbers may match. If the row has this second, the numbers differ only in
-/// their fractions.
+/// Returns the numbers in a row's item that may be its time to live, if the row's `coercions` name
+/// `_ttl_raw`. A row stores the second of expiry but not the name of the TTL attribute, so several
+/// numbers may match. If the row has a second of expiry, the matching numbers differ only in their
+/// fractions.
 #[must_use]
 pub fn ttl_misfits_of(item: &Item, expires_at: Option<i64>, coercions: &[String]) -> Vec<Number> {
     let start = note_start(TTL_RAW, AttributeType::N);
@@ -111,8 +111,8 @@ mod tests {
             ("", r#"{"id":{"N":"1.5"}}"#, "id", "id", Some(r#"{"N":"1.5"}"#)),
             ("", r#"{"id":{"N":"15"}}"#, "id", "id", None),
             ("", r#"{"s.k":{"N":"0.5"}}"#, "s_k", "s.k", Some(r#"{"N":"0.5"}"#)),
-            // The note names the type of the value. The nested value has another type, so it is not
-            // meant.
+            // The note names the type of the value. The nested value has another type, so the note
+            // does not refer to it.
             (
                 "",
                 r#"{"s.k":{"N":"0.5"},"s":{"M":{"k":{"S":"x"}}}}"#,
@@ -146,8 +146,8 @@ mod tests {
                 "price",
                 Some(r#"{"N":"1E100"}"#),
             ),
-            // A declared attribute has its declared column, although its name would also give this
-            // one.
+            // `Price` is declared, so it has only its declared column. The column `price_n` belongs
+            // to `price`.
             (
                 "*,Price:string",
                 r#"{"Price":{"N":"1"},"price":{"N":"2E100"}}"#,
@@ -155,7 +155,8 @@ mod tests {
                 "price",
                 Some(r#"{"N":"2E100"}"#),
             ),
-            // This attribute has no column, because the name is taken. Its value must not be found.
+            // This attribute has no column, because another column has that name. Its value must
+            // not be found.
             ("*,n_n:bigint", r#"{"n":{"N":"1E100"}}"#, "n_n", "n_n", None),
         ] {
             let item = item_from_str(item).unwrap();
@@ -183,8 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: the value is found for every NULL of a row whose item has a value, and for nothing
-        /// else.
+        /// Goal: a value is found exactly for the NULL columns whose attribute has a value in the
+        /// item.
         #[test]
         fn a_value_is_found_for_exactly_the_misfits(
             numbers in prop::collection::vec("-?[1-9][0-9]{0,33}|-?[0-9]{1,6}\\.[0-9]{1,12}", 4),

@@ -1,10 +1,11 @@
 //! The archive: each item that TTL deletes becomes one row, and each row is archived exactly once.
 //!
-//! A REMOVE record with TTL's `userIdentity` gives a row. Other deletes give a row only if the rule
-//! keeps them. If the item had expired, such a row is marked `inferred`: a global table, for example,
-//! replicates TTL's deletes without `userIdentity`. All other rows are marked `user`. An unchanged
-//! item that was restored from this archive gives no row: its row exists, or was erased and must not
-//! be archived again. An item that was restored from another archive gives a row.
+//! A REMOVE record with TTL's `userIdentity` produces a row. Other deletes produce a row only if
+//! the rule keeps them. If the item had expired, such a row is marked `inferred`: a global table,
+//! for example, replicates TTL's deletes without `userIdentity`. All other rows are marked `user`.
+//! An unchanged item that was restored from this archive produces no row: its row exists, or was
+//! erased and must not be archived again. An item that was restored from another archive produces a
+//! row.
 //!
 //! A row belongs to a [`Bucket`]. The caller writes the files.
 
@@ -59,15 +60,15 @@ pub const TTL_RAW: &str = "_ttl_raw";
 pub struct Archive {
     /// The attributes that get a typed column, in addition to the key attributes.
     pub columns: Arc<[Column]>,
-    /// Whether every other attribute also gets a column when it first occurs.
+    /// Whether every attribute that is not in `columns` also gets a column when it first occurs.
     pub discover: bool,
     /// The attribute that holds the time of expiry in seconds; `None` if rows contain no time of
     /// expiry.
     pub ttl_attribute: Option<String>,
-    /// Which deletes are archived.
+    /// The deletes that are archived.
     pub deletes: Deletes,
-    /// The archive that the rows go to, as returned by [`restored::archive_name`]. Without it,
-    /// every restored item that expires gives a row.
+    /// The archive that receives the rows, as returned by [`restored::archive_name`]. Without it,
+    /// every restored item that expires produces a row.
     pub archive: Option<String>,
     /// The cached columns of recent records.
     pub schema: KnownSchema,
@@ -78,7 +79,7 @@ pub struct Archive {
 /// The deletes that the archive keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deletes {
-    /// Deletes by TTL, as the records identify them.
+    /// Deletes that the records attribute to TTL.
     #[default]
     TimeToLive,
     /// Deletes by TTL, and deletes of items that had expired.
@@ -111,7 +112,7 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        // A delete by a user gives a row even if the archive already has a row of the item.
+        // A delete by a user produces a row even if the archive already has a row of the item.
         let is_over = deleted_by != DeletedBy::User;
         if is_over && self.was_restored_from_here(&record) || is_tombstone(&record) {
             return Ok(Vec::new());
@@ -122,19 +123,19 @@ impl Rule for Archive {
 }
 
 /// Returns the time of expiry in milliseconds since 1970. Returns `None` for a time outside of the
-/// years 1 to 9999, for example if the attribute is in microseconds: query engines fail on such a
-/// time.
+/// years 1 to 9999, because query engines fail on such a time. An attribute in microseconds is an
+/// example.
 fn expires_at_ms(seconds: i64) -> Option<i64> {
     EXPIRY_SECONDS.contains(&seconds).then(|| seconds.saturating_mul(1000))
 }
 
-/// Returns the second of a number as TTL reads it, without the fraction.
+/// Returns the whole seconds of a number, without the fraction, as TTL does.
 fn whole_seconds(number: &str) -> Option<i64> {
     number.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
 /// Returns whether the deleted item is the tombstone of a migration, which has only a key. The item
-/// itself was deleted earlier. If that delete had to give a row, the row already exists.
+/// itself was deleted earlier. If that delete had to produce a row, the row already exists.
 fn is_tombstone(change: &RecordView<'_>) -> bool {
     let marked = change.old_image.as_ref().filter(|item| item.get(MARK).is_some());
     marked.is_some_and(|item| {
@@ -150,14 +151,14 @@ impl Archive {
         let marked =
             change.old_image.as_ref().filter(|item| item.get(restored::RESTORED).is_some());
         let (Some(item), Some(archive)) = (marked, &self.archive) else { return false };
-        // A record without a stream ARN is refused later, when its row is made.
+        // A record without a stream ARN is refused later, when its row is created.
         let Ok(stream) = change.event_source_arn.parse::<StreamArn>() else { return false };
         let is_key = |name: &str| change.keys.get(name).is_some();
         restored::is_in_archive(&item.clone().into_item(), archive, &stream.table.table, is_key)
     }
 
     /// Returns who deleted the item. Returns `None` if the record is not a delete, or if the rule
-    /// does not keep such deletes.
+    /// does not keep deletes of this kind.
     fn deleted_by(&self, change: &RecordView<'_>) -> Option<DeletedBy> {
         if change.is_time_to_live() {
             return Some(DeletedBy::TimeToLive);
@@ -191,7 +192,7 @@ impl Archive {
     ) -> Result<(Bucket, Row), Refusal> {
         let item = change.old_image.as_ref().ok_or_else(|| {
             Refusal(format!(
-                "the record has no old image: the stream's view type is {}, the archive needs OLD_IMAGE or NEW_AND_OLD_IMAGES",
+                "the record has no old image: the stream's view type is {}, but the archive needs OLD_IMAGE or NEW_AND_OLD_IMAGES",
                 change.view_type.as_str()
             ))
         })?;
@@ -333,7 +334,7 @@ mod tests {
             (Deletes::All, false, "1795228198", Some("inferred")),
             (Deletes::All, false, "1795228199", Some("user")),
             // The first expiry is just within TTL's limit of five years. TTL ignores the other
-            // ones.
+            // expiries.
             (Deletes::Expired, false, "1637548199", Some("inferred")),
             (Deletes::Expired, false, "1637548198", None),
             (Deletes::Expired, false, "0", None),
@@ -350,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Goal: only items that this archive already has give no row.
+    /// Goal: only items that this archive already contains produce no row.
     #[test]
     fn an_unchanged_restored_item_gives_no_row_when_it_expires() {
         let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
@@ -363,7 +364,7 @@ mod tests {
             (own, other, &*table, None, false, 1),
             (other, own, &*table, None, false, 1),
             (own, None, &*table, None, false, 1),
-            // These items were restored by a release whose marks did not name the archive.
+            // These items have marks of an earlier release, which do not name the archive.
             (own, None, &*table, Some("table"), false, 1),
             (None, own, &*table, None, false, 1),
             (None, None, &*table, None, false, 1),
@@ -371,8 +372,8 @@ mod tests {
             (own, own, &*table, None, true, 1),
             (own, own, &*table, Some("fingerprint"), false, 1),
         ] {
-            // A user's delete before the expiry always gives a row. The time of the record is second
-            // 1795228199.
+            // A user's delete before the expiry always produces a row. The time of the record is
+            // second 1795228199.
             for (deletes, by_ttl, expires, rows) in [
                 (Deletes::TimeToLive, true, "1795228100", rows),
                 (Deletes::All, true, "1795228100", rows),

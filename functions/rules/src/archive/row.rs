@@ -1,7 +1,7 @@
 //! Archive rows: the archived data of one deleted item, as plain typed values.
 //!
 //! A row depends only on its record: it contains no time of archiving and no file name. The same
-//! record therefore always gives the same row.
+//! record therefore always produces the same row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum DeletedBy {
 }
 
 impl DeletedBy {
-    /// Returns the text for the column `_deleted_by`.
+    /// Returns the value of the column `_deleted_by`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,11 +62,11 @@ pub(super) enum CompactValue {
     /// A decimal beyond 64 bits.
     Wide(Box<i128>),
     Boolean(bool),
-    /// A binary value: a part of the row's bytes.
+    /// A binary value: a range of the row's `bytes`.
     Binary(Span),
 }
 
-/// A part of a row's texts or bytes.
+/// A range of a row's `texts` or `bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
     pub(super) start: u32,
@@ -83,12 +83,12 @@ impl Span {
 /// One deleted item. Rows are ordered by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// The texts and column values of the record and its item. This is the first field because the
-    /// derived order compares it first, and it begins with the sequence number.
+    /// The strings and column values of the record and its item. This is the first field because
+    /// the derived order compares it first, and it begins with the sequence number.
     pub(super) content: Content,
     /// The kind of the record: always `REMOVE`.
     pub event_name: &'static str,
-    /// Who deleted the item.
+    /// The author of the delete.
     pub deleted_by: DeletedBy,
     /// The time of the delete in milliseconds since 1970, with the record's resolution of one second.
     pub deleted_at_ms: i64,
@@ -106,8 +106,8 @@ pub struct Row {
     pub coercions: Vec<String>,
 }
 
-/// The texts of a record and its item as one text, with the item's columns. Most column texts are
-/// parts of the item's text.
+/// The strings of a record and its item, joined to one string, and the item's column values. Most
+/// column values are substrings of the item's JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Content {
     /// The sequence number, the event id, the item, and the column values that do not occur
@@ -135,7 +135,7 @@ impl Row {
         self.content.text(self.content.event_id)
     }
 
-    /// Returns the whole item as DynamoDB JSON, lossless.
+    /// Returns the complete item as lossless DynamoDB JSON.
     #[must_use]
     pub fn item(&self) -> &str {
         self.content.text(self.content.item)
@@ -189,9 +189,9 @@ impl Join for Rows {
 }
 
 impl Rows {
-    /// Adds a row. Two rows of one event are equal. If they differ nevertheless, the greater row is
-    /// kept, so that all executions agree. Records come in the order of their stream, so most rows are
-    /// appended.
+    /// Adds a row. Two rows of one event should be equal. If they differ, the greater row is kept,
+    /// so that the result is deterministic. Records arrive in the order of their stream, so most
+    /// rows are appended.
     fn insert(&mut self, row: Row) {
         fn place(row: &Row) -> (&str, &str) {
             (row.sequence_number(), row.event_id())
@@ -230,7 +230,7 @@ impl Rows {
         self.0.len()
     }
 
-    /// Returns whether there is no row.
+    /// Returns whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

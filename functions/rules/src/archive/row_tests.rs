@@ -1,5 +1,5 @@
-//! Compares the rows of records in text form with rows of parsed items. The formatting of the text, and
-//! the order and number of the records, are arbitrary.
+//! Compares rows of records in JSON with rows of parsed items. The formatting of the JSON and the
+//! order and number of the records are random.
 
 use std::fmt::Write as _;
 
@@ -41,8 +41,8 @@ fn values() -> impl Strategy<Value = AttributeValue> {
     })
 }
 
-/// Returns names that give equal column names, names that are declared, and names that must be
-/// escaped.
+/// Generates attribute names: names that become equal column names, declared names, and names that
+/// must be escaped.
 fn names() -> impl Strategy<Value = String> {
     const NAMES: [&str; 11] =
         ["a", "A", "b", "price", "Price", "price_n", "m", "ttl", "dt", "é\"", "x.y"];
@@ -106,7 +106,8 @@ fn write_members_otherwise<'i>(
     out.push('}');
 }
 
-/// Returns a record of a delete by TTL. `otherwise` selects the other valid form of its text.
+/// Returns a record of a delete by TTL. With `otherwise`, the item is in the other valid form of
+/// JSON.
 fn record(number: usize, item: &Item, otherwise: bool) -> String {
     let mut image = item_to_string(item);
     if otherwise {
@@ -147,7 +148,8 @@ fn plain(value: &AttributeValue) -> String {
     }
 }
 
-/// Returns the expected value of a column, as text; `None` if the attribute is present and does not fit.
+/// Returns the expected value of a column as a string; `None` if the attribute is present and does
+/// not fit.
 fn expected_value(column: &Column, item: &Item) -> Option<String> {
     let path = column.path.to_string();
     let found = match path.as_str() {
@@ -238,7 +240,7 @@ proptest! {
             }
             in_order.join(rows);
         }
-        // Redelivery in another order gives the same rows.
+        // Redelivery in another order produces the same rows.
         let mut joined = Rows::default();
         let again = deliveries.iter().map(|(which, otherwise)| (which.index(items.len()), *otherwise));
         for (number, otherwise) in again.chain((0..items.len()).rev().map(|number| (number, true))) {

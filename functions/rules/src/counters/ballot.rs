@@ -43,11 +43,11 @@ pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
 /// Returns the key of a voter's ballot in a poll.
 ///
 /// # Errors
-/// The poll's name would give the same key as another poll, or the key would be too long.
+/// The key could equal a ballot key of another poll, or would be too long.
 pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
     if poll.contains('#') {
         return Err(Refusal(format!(
-            "poll=`{poll}` contains `#`, so its ballots, with keys POLL#VOTER, could have the keys of another poll's ballots; use a name without `#`"
+            "poll=`{poll}` contains `#`, so a ballot key POLL#VOTER could equal a ballot key of another poll; use a name without `#`"
         )));
     }
     let key = format!("{poll}#{voter}");
@@ -64,7 +64,8 @@ impl Ballot {
     /// Returns a voter's vote as a ballot.
     ///
     /// # Errors
-    /// The slot of the vote would not belong to a counter, or totals cannot hold the points exactly.
+    /// The slot of the vote would not belong to a counter, or totals cannot store the points
+    /// exactly.
     pub fn cast(
         rule: &Counters,
         voter: &str,
@@ -85,12 +86,12 @@ impl Ballot {
         let key = Counters::slot_key_text(counter, slot);
         if rule.parse_slot_key(&key) != Ok((counter, slot)) {
             return Err(Refusal(format!(
-                "counter=`{counter}` has no slots: `{key}` is not the key of a slot; name a counter with at least one character"
+                "counter=`{counter}` has no slots: `{key}` is not a valid slot key; use a counter name of at least one character"
             )));
         }
         if !is_summable(&points) {
             return Err(Refusal(format!(
-                "points=`{points}` are outside the range that totals hold exactly: {SUMMABLE}"
+                "points=`{points}` are outside the range that totals can store exactly: {SUMMABLE}"
             )));
         }
         Ok(Self { counter: counter.to_owned(), slot, points })
@@ -133,11 +134,11 @@ pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
     ]
 }
 
-/// Returns the numbers to add to slots, by slot key, when a voter's ballot changes. `None` stands
-/// for no ballot.
+/// Returns the numbers to add to slots, by slot key, when a voter's ballot changes. `None` means
+/// that there is no ballot.
 ///
-/// A ballot may have been counted when the counter had more slots. Folding the counter moves the
-/// points of a removed slot to a remaining slot, at any time. The additions therefore go to that
+/// A ballot may have been counted when the counter had more slots. Folding the counter may move the
+/// points of a removed slot to a remaining slot at any time. The additions therefore go to that
 /// remaining slot. This is correct because only the sum of the slots matters. An addition to the
 /// removed slot would recreate a slot that no reader reads.
 ///
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Goal: 20 slots were partly folded into 5. Voters who know 5 slots then change and withdraw
+    /// Goal: 20 slots were partly folded into 5. Clients that use 5 slots then change and withdraw
     /// votes. These changes write no slot with a number of 5 or more, and the sum is right.
     #[test]
     fn votes_change_after_their_slots_were_folded() {
@@ -260,7 +261,7 @@ mod tests {
             ("", "1", "counter=`` has no slots"),
             (&"c".repeat(2_046), "1", "has 2046 bytes; with 20 slots it may have at most 2045,"),
             ("A", "0.0000001", "points=`0.0000001` are outside"),
-            ("A", "1e30", "are outside the range that totals hold exactly: magnitude below 10^28"),
+            ("A", "1e30", "the range that totals can store exactly: magnitude below 10^28"),
             ("A", "-10000000000000000000000000000", "are outside"),
         ] {
             let refusal = cast(counter, points).unwrap_err();

@@ -1,9 +1,9 @@
 //! Counters: sums the slots of a sharded counter, `C1#0 … C1#19`, into one total per counter.
 //!
-//! A slot's item holds the slot's absolute value, so a stream record contains the value of the slot and
-//! not the increment. The total keeps the last value of each slot with its stamp. A redelivered, late
-//! or out-of-order record therefore never replaces a newer value. [`reconcile`] compares the total with
-//! a direct read of the slots.
+//! A slot's item holds the slot's absolute value, so a stream record contains the value of the slot
+//! and not the increment. The total stores the last value of each slot with its stamp. A
+//! redelivered, late or out-of-order record therefore never replaces a newer value. [`reconcile`]
+//! compares the total with a direct read of the slots.
 
 pub mod ballot;
 pub mod reconcile;
@@ -34,7 +34,7 @@ const VALUE_PLACES: u32 = 6;
 const VALUE_SCALED_MAX: u128 = 10u128.pow(34);
 /// The greatest value of a slot. Its negative is the least value.
 const VALUE_MAX: &str = "9999999999999999999999999999.999999";
-/// The range of valid slot values, as text for people.
+/// The range of valid slot values, for messages to operators.
 pub const SUMMABLE: &str = "magnitude below 10^28 and at most 6 decimal places";
 
 /// The counters rule.
@@ -72,7 +72,7 @@ impl Counters {
     /// Parses `<counter>#<slot>`. The name of a counter may contain `#`.
     ///
     /// # Errors
-    /// The text has a different form, or the slot is not below the slot count.
+    /// The key has a different form, or the slot number is not below the slot count.
     pub fn parse_slot_key<'k>(&self, key: &'k str) -> Result<(&'k str, u32), SlotKeyError> {
         let form = || SlotKeyError::Form(key.to_owned());
         let (counter, slot) = key.rsplit_once('#').ok_or_else(form)?;
@@ -93,16 +93,16 @@ impl Counters {
         format!("{counter}#{slot}")
     }
 
-    /// Returns whether a slot's item can exist. If a counter has a very long name, `<counter>#7` may
-    /// fit a key when `<counter>#10` does not. DynamoDB rejects a whole request that contains a key
-    /// that is too long.
+    /// Returns whether a slot's item can exist. If a counter has a very long name, `<counter>#7`
+    /// may fit a key when `<counter>#10` does not. DynamoDB rejects the entire request if a key in
+    /// it is too long.
     #[must_use]
     pub fn can_have_slot(counter: &str, slot: u32) -> bool {
         Self::slot_key_text(counter, slot).len() <= PARTITION_KEY_BYTES_MAX
     }
 
-    /// Returns the slot that receives the value of `slot` when only `slots` slots are left. A
-    /// remaining slot receives its own value.
+    /// Returns the slot that receives the value of `slot` when the counter is folded to `slots`
+    /// slots. A remaining slot keeps its value.
     #[must_use]
     pub fn folded_slot(slot: u32, slots: u32) -> u32 {
         slot % slots.max(1)
@@ -111,7 +111,8 @@ impl Counters {
     /// Returns the value in a slot's item.
     ///
     /// # Errors
-    /// The value is missing, is not a number, or is outside of the range that sums hold exactly.
+    /// The value is missing, is not a number, or is outside the range that totals can store
+    /// exactly.
     pub fn value_of_slot(&self, item: &Item) -> Result<Number, Refusal> {
         let name = &self.slot_value;
         let value = match item.get(name) {
@@ -126,7 +127,7 @@ impl Counters {
             Ok(value)
         } else {
             Err(Refusal(format!(
-                "slot value `{name}`=`{value}` is outside the range that totals hold exactly: {SUMMABLE}"
+                "slot value `{name}`=`{value}` is outside the range that totals can store exactly: {SUMMABLE}"
             )))
         }
     }
@@ -144,7 +145,7 @@ impl Counters {
     }
 }
 
-/// Returns whether totals can hold the value of a slot exactly, together with the values of all
+/// Returns whether totals can store the value of a slot exactly, together with the values of all
 /// other slots. See [`SUMMABLE`].
 #[must_use]
 pub fn is_summable(value: &Number) -> bool {
@@ -201,7 +202,7 @@ impl Rule for Counters {
             (_, Some(image)) => self.value_of_slot(image)?,
             (_, None) => {
                 return Err(Refusal(format!(
-                    "the record has no new image: the stream's view type is {}, counters need NEW_IMAGE or NEW_AND_OLD_IMAGES",
+                    "the record has no new image: the stream's view type is {}, but counters need NEW_IMAGE or NEW_AND_OLD_IMAGES",
                     change.view_type.as_str()
                 )));
             }

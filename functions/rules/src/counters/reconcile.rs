@@ -1,16 +1,17 @@
 //! The reconciler's decision: which cells of a total differ from a direct read of all its slots.
 //!
 //! **Why this is a join and converges with pending stream records.** The reconciler reads the total
-//! first and then every slot, with strongly consistent reads. If the total knows slot *i* as of stamp
-//! *s*, the change with stamp *s* was committed before the total was read. The value that is read from
-//! the slot is therefore the value as of *s* or later. This value may replace the one as of *s*, but not
-//! a value of a later record. The stamp `s+<revision>` expresses this: it is after *s* and before every
-//! later record. A late stream record with a stamp up to *s* does not replace the value that was read. A
-//! record with a later stamp replaces it. If the slot's last record is lost, the value that was read
-//! stays.
+//! first and then every slot, with strongly consistent reads. If the total has a value of slot *i*
+//! as of stamp *s*, the change with stamp *s* was committed before the total was read. The value
+//! that is read from the slot is therefore the value as of *s* or later. It may replace the value
+//! as of *s*, but not the value of a later record. The stamp `s+<revision>` expresses this: it is
+//! after *s* and before every later record. A late stream record with a stamp up to *s* does not
+//! replace the value that was read. A record with a later stamp replaces it. If the slot's last
+//! record is lost, the value that was read stays.
 //!
-//! Two runs at the same revision could read two values for one stamp. The cells are therefore written
-//! only if the total still has the revision that was read. If not, total and slots are read again.
+//! Two runs at the same revision could read two values for one stamp. The cells are therefore
+//! written only if the total still has the revision that was read. Otherwise, the total and the
+//! slots are read again.
 //!
 //! A difference may be an error, or only a record that is still pending. The repair is correct in both
 //! cases. The caller reads and writes the items.
@@ -25,8 +26,8 @@ use model::Number;
 use super::total::{Cell, Cells, Total};
 use crate::stamp::Stamp;
 
-/// The golden section of a circle of 2^64 steps. Repeated steps of this size cover the circle most
-/// evenly, whatever their number.
+/// The golden section of a circle of 2^64 steps. Any number of steps of this size covers the circle
+/// as evenly as possible.
 const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Returns the index of the counter with which the run in this minute begins, below `count`. If each run
@@ -38,8 +39,8 @@ pub fn first_in_turn(minute: u64, count: usize) -> usize {
     usize::try_from(first).unwrap_or(0)
 }
 
-/// Returns the key after which the run in this minute begins to scan for counters. No item needs to have this
-/// key: a scan follows the hashes of keys, and every text has a hash.
+/// Returns the key after which the run in this minute begins to scan for counters. No item needs to
+/// have this key, because a scan follows the hashes of keys.
 #[must_use]
 pub fn scan_in_turn(minute: u64) -> String {
     format!("{:016x}", place_in_turn(minute))
@@ -49,8 +50,8 @@ fn place_in_turn(minute: u64) -> u64 {
     minute.wrapping_mul(GOLDEN_SECTION)
 }
 
-/// Returns the slots that must be read to reconcile `total`: all configured slots, and further slots
-/// that the total knows.
+/// Returns the slots that must be read to reconcile `total`: all configured slots, and further
+/// slots that the total contains.
 #[must_use]
 pub fn slots_needed(total: &Total, slot_count: u32) -> BTreeSet<u32> {
     (0..slot_count).chain(total.cells.iter().map(|(slot, _)| slot)).collect()

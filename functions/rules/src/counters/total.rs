@@ -1,4 +1,4 @@
-//! Totals: the known slots of a counter as cells, and the item that holds them.
+//! Totals: the known slots of a counter as cells, and the item that stores them.
 //!
 //! The caller passes the name of the table's key attribute.
 
@@ -28,8 +28,9 @@ const EXPIRES_AT: &str = "expires_at";
 /// days.
 const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
-/// The last known value of one slot. The later stamp wins. Equal stamps have equal values. If the
-/// values differ nevertheless, the greater one wins, so that all executions agree.
+/// The last known value of one slot. When two cells are joined, the later stamp wins. Equal stamps
+/// should have equal values. If the values differ, the greater value wins, so that the result is
+/// deterministic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     /// The stamp of the value.
@@ -163,8 +164,8 @@ impl Total {
         self.derived().iter().all(|(name, value)| item.get(*name) == value.as_ref())
     }
 
-    /// Returns the item's `total` as text for people, if it is not the sum of its slots. Returns `None` if it
-    /// equals this sum.
+    /// Returns the item's `total` as text for operators if it differs from the sum of the slots;
+    /// otherwise `None`.
     #[must_use]
     pub fn said_otherwise(&self, item: &Item) -> Option<String> {
         match item.get(TOTAL) {
@@ -323,7 +324,7 @@ mod tests {
             let other = item.clone().with(name, value);
             assert!(!total.is_stated_by(&other), "{name}");
             assert_eq!(total.said_otherwise(&other).as_deref(), said);
-            // The slots are still the same, and the next write restores the derived attributes.
+            // The slots are unchanged, and the next write restores the derived attributes.
             assert_eq!(Total::from_item(&other), Ok(total.clone()));
         }
         assert_eq!(total.restated().revision, 10);

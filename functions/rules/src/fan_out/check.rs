@@ -34,7 +34,7 @@ pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
         for to in rule.attributes.keys() {
             if *to == rule.index_key {
                 problem(format!(
-                    "`{to}` holds the key of a copy's origin, so it cannot be copied from the origin"
+                    "`{to}` holds the origin's key in each copy, so it cannot also be a copied attribute"
                 ));
             }
             if let Some(other) = written.insert((rule.target.as_str(), to.as_str()), &rule.name) {
@@ -49,8 +49,9 @@ pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
     problems
 }
 
-/// Returns the first cycle: an attribute that is copied into itself through any number of rules. The
-/// attribute with the key of a copy's origin counts as copied too, because it decides what is copied.
+/// Returns the first cycle: an attribute that is copied into itself through any number of rules.
+/// The attribute with the origin's key counts as copied too, because it selects the origin of the
+/// copied values.
 fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     let mut edges: BTreeMap<Place<'_>, Vec<(Place<'_>, usize)>> = BTreeMap::new();
     for (number, rule) in rules.iter().enumerate() {
@@ -141,7 +142,7 @@ mod tests {
             [
                 "1: another rule has the name `x`; give each rule a unique name",
                 "1: rule `x` also writes `n` of table `bbb`; remove it from one of the two rules",
-                "1: `oid` holds the key of a copy's origin, so it cannot be copied from the origin",
+                "1: `oid` holds the origin's key in each copy, so it cannot also be a copied attribute",
                 "1: the rules feed each other: bbb.oid -> bbb.oid; break the loop",
             ]
         );

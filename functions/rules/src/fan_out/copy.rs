@@ -8,15 +8,16 @@
 //! because the copy existed before the check. If the index does not show the copy yet, the sampled
 //! self-check repairs it later.
 //!
-//! A job is written before any copy has its mark. If a check reads a mark and then a job with an older
-//! stamp, the job of the mark was lost. The stamp of the mark then replaces that of the job.
+//! A job is written before its mark is written to any copy. If a check reads a mark and then a job
+//! with an older stamp, the job of the mark was lost. The check then uses the stamp of the mark
+//! instead of the stamp of the job.
 //!
-//! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps. It
-//! writes a unique mark to the copy. It reads the origin. If the origin does not exist, it deletes the
-//! copy on the condition that the copy still has the mark. If the origin is created again before the read,
-//! the worker finds it. A copy that a client creates later lacks the mark. A worker can rely only on its
-//! own mark having been written before its read of the origin. It therefore replaces the mark of another
-//! worker, see [`CopyRule::marked_for_deletion`].
+//! **Why a copy is never deleted while its origin exists.** A worker deletes a copy in three steps.
+//! It writes a unique mark to the copy. It reads the origin. If the origin does not exist, it
+//! deletes the copy on the condition that the copy still has the mark. If the origin is created
+//! again before the read, the worker finds it. A copy that a client creates later lacks the mark. A
+//! worker knows only of its own mark that it was written before the worker read the origin. It
+//! therefore replaces the mark of another worker, see [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -36,7 +37,7 @@ const HOPS_OF_DELETION: u32 = 0;
 pub struct OriginState {
     /// The stamp of the state.
     pub stamp: Stamp,
-    /// The number of deployments through which the values have passed, including this one.
+    /// The number of deployments through which the values have passed, including this deployment.
     pub hops: u32,
     /// The values by attribute of the copy; `None` if the origin lacks the attribute. If the origin
     /// was deleted, these are its last values.
@@ -90,7 +91,7 @@ pub struct CopyReads<'s> {
     pub origin: Option<&'s Item>,
     /// The copy, read last.
     pub copy: &'s Item,
-    /// A unique number, greater than all earlier ones. It distinguishes the deletion marks of
+    /// A unique number, greater than all earlier nonces. It distinguishes the deletion marks of
     /// different workers.
     pub nonce: u64,
     /// The number of deployments through which the copy's values have passed, according to the
@@ -128,18 +129,20 @@ impl CopyRule {
         pairs.map(|(to, from)| (to.clone(), origin.get(from).cloned())).collect()
     }
 
-    /// Returns whether a copy that was changed from `old` to `new` must be checked. There are three reasons:
-    /// the copy may lack its origin's values, another writer changed copied values, or the copy's place in
-    /// the index changed, and a running job may already have passed the new place.
+    /// Returns whether a copy that was changed from `old` to `new` must be checked. There are three
+    /// reasons. The copy may lack its origin's values. Another writer changed copied values. The
+    /// copy's place in the index changed, so a running job may already have passed the new place.
     ///
-    /// A write by Weir keeps the origin and raises the mark. If the mark became lower or the origin changed
-    /// with it, a client wrote back a whole item that it had read earlier. Such a copy is checked even if the
-    /// values are equal, because a deletion may depend on the mark.
+    /// A write by Weir keeps the origin and increases the mark. If the mark became lower or the
+    /// origin changed with it, a client wrote back a complete item that it had read earlier. The
+    /// copy is then checked even if the values are equal, because a deletion may depend on the
+    /// mark.
     ///
-    /// Checks do not trigger each other endlessly. A job writes only over an older mark, and a check
-    /// increments the revision. A check that marks a copy for deletion uses a nonce that is greater than
-    /// every incremented revision. Only if two checks mark the same copy at the same time may the later mark
-    /// be lower. The next check then deletes the copy, or finds the origin and writes a greater mark.
+    /// Checks do not trigger each other endlessly. A job writes only over an older mark, and a
+    /// check increments the revision. A check that marks a copy for deletion uses a nonce that is
+    /// greater than every incremented revision. If two checks mark the same copy at the same time,
+    /// the later mark may be lower. The next check then deletes the copy, or finds the origin and
+    /// writes a greater mark.
     pub(super) fn wants_look(&self, old: Option<&Item>, new: &Item) -> bool {
         let name = super::mark_attribute(&self.name);
         let (Some(mark), Some(origin)) = (text_of(new, &name), new.get(&self.index_key)) else {
@@ -171,7 +174,7 @@ impl CopyRule {
             && seen.origin == mark.origin
             && seen.stamp.base() == mark.stamp.base()
             && seen.hops == HOPS_OF_DELETION;
-        // The write condition compares texts, so it cannot match a mark in another format.
+        // The write condition compares strings, so it cannot match a mark in another format.
         (is_of_it && seen.text() == text).then_some(seen)
     }
 
@@ -185,8 +188,9 @@ fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
     item.get(attribute).and_then(AttributeValue::as_str)
 }
 
-/// Returns the update that a job must write to each copy. Copies that outlive their origin get its last
-/// values. Their final state is therefore the same, however late the records of earlier changes arrive.
+/// Returns the update that a job must write to each copy. Copies that outlive their origin get its
+/// last values. Their final state therefore does not depend on when the records of earlier changes
+/// arrive.
 ///
 /// For `nonce` see [`CopyReads::nonce`].
 #[must_use]
@@ -260,8 +264,9 @@ pub fn look(rule: &CopyRule, sight: &CopyReads<'_>) -> CheckResult {
     CheckResult::Write(Update::Set { values, mark })
 }
 
-/// Returns the number of deployments through which the values of an origin have passed. If the job holds
-/// exactly these values, its number applies. If not, any mark of the origin may belong to the values.
+/// Returns the number of deployments through which the values of an origin have passed. If the job
+/// holds exactly these values, its number applies. Otherwise, the highest number of any mark on the
+/// origin applies, because any of them may belong to the values.
 fn hops_of_origin(
     rule: &CopyRule,
     job: Option<&OriginState>,
@@ -275,9 +280,9 @@ fn hops_of_origin(
 }
 
 /// Returns the number of deployments through which the copy's values have passed. Without a record
-/// that gives the number, a mark counts only if a loop was stopped there, so that a self-check does
-/// not restart the loop. Other marks do not count in this case: two deployments that write to the
-/// same items would increment each other's numbers.
+/// that gives the number, a mark counts only if it has more than [`HOPS_MAX`] hops, so that a
+/// self-check does not restart a stopped loop. Other marks do not count in this case: two
+/// deployments that write to the same items would increment each other's numbers.
 fn hops_of_arrival(rule: &CopyRule, copy: &Item, arrival: Option<u32>) -> u32 {
     let there = || super::hops_of(&rule.siblings, None, Some(copy));
     arrival.or_else(|| Some(there()).filter(|hops| *hops > HOPS_MAX)).unwrap_or(1)
@@ -340,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Returns the result of a check as text. The check reads the same copy both times.
+    /// Returns the result of a check as a string. The check reads the same copy both times.
     fn check_text(
         rule: &CopyRule,
         job: Option<&OriginState>,
@@ -372,7 +377,7 @@ mod tests {
                 copy(Some("new"), Some(stamp(5))),
                 "in order".to_owned(),
             ),
-            // Another writer changed the copy, once and again.
+            // Another writer changed the copy after the job, and again after a check.
             (
                 Some(state(5, Some("new"))),
                 Some(&origin),
@@ -438,7 +443,7 @@ mod tests {
         // A correct copy needs no write.
         let right = copy(Some("new"), Some(stamp(5)));
         assert_eq!(check_text(&keep, Some(&job), Some(&origin(5)), &right), "in order");
-        // The job has these values, so they did not come with the mark.
+        // The job has these values, so the mark does not belong to them.
         let job = state(5, Some("new"));
         assert_eq!(check_text(&keep, Some(&job), Some(&origin(5)), &copy(None, None)), written);
     }
@@ -468,7 +473,7 @@ mod tests {
             }
         };
         for (hops, arrival, expected) in [
-            // The record gives the number, so the marks on the copy do not count.
+            // The record contains the number, so the marks on the copy do not count.
             (5, Some(1), Some(1)),
             (1, Some(4), Some(4)),
             (1, Some(5), Some(5)),
@@ -489,7 +494,7 @@ mod tests {
             let copy = copy(Some("x"), mark);
             assert_eq!(check_text(&cascade, Some(&gone), None, &copy), format!("mark {own}"));
         }
-        // A mark of values never counts as a mark for deletion, whatever its stamp.
+        // A mark of values never counts as a mark for deletion, regardless of its stamp.
         let valued = copy(Some("x"), Some(own.clone()));
         assert_eq!(check_text(&cascade, Some(&gone), None, &valued), format!("mark {own}"));
         let mark = Mark { origin: r#"{"S":"1"}"#.to_owned(), stamp: own, hops: HOPS_OF_DELETION };
@@ -498,7 +503,7 @@ mod tests {
         // The origin was created again.
         let origin = Item::new().with("id", "1").with("name", "x");
         assert_eq!(check_text(&cascade, Some(&gone), Some(&origin), &marked), "in order");
-        // The origin is unknown, or only a state is known that is older than the copy.
+        // The origin is unknown, or the only known state is older than the copy.
         assert_eq!(check_text(&cascade, None, None, &copy(Some("x"), None)), "in order");
         let newer = copy(Some("x"), Some(stamp(6)));
         assert_eq!(check_text(&cascade, Some(&gone), None, &newer), "in order");
@@ -562,14 +567,15 @@ mod tests {
             (Some(&marked), &other, false),
             (None, &marked, true),
             (Some(&marked), &newer, false),
-            // A client wrote back the whole item as it had read it earlier.
+            // A client wrote back the complete item that it had read earlier.
             (Some(&newer), &marked, true),
             (Some(&elsewhere), &marked, true),
             // The client overwrote the mark for deletion, so the copy must be checked again.
             (Some(&deleting), &marked, true),
             (Some(&marked), &deleting, false),
             (Some(&deleting), &deleting_with_other, false),
-            // A text that is not a mark sorts after a mark. A client replaces the text by a mark.
+            // A string that is not a mark sorts after a mark. A client replaces the string by a
+            // mark.
             (Some(&broken), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);

@@ -15,7 +15,7 @@ pub enum OnDelete {
     Keep,
 }
 
-/// A rule that copies attributes from one table into another.
+/// A rule that copies attributes of the items of one table to items of another table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRule {
     /// The name of the rule: 1 to 32 of a-z, 0-9 and `-`. Marks and jobs contain it.
@@ -30,19 +30,20 @@ pub struct CopyRule {
     pub index: String,
     /// The attribute of a copy that holds its origin's key. It is the partition key of the index.
     pub index_key: String,
-    /// The sort key attributes of the index, possibly none. The declaration does not contain them; they come
-    /// from the description of the table. Jobs page through the copies in the order of this sort key.
+    /// The sort key attributes of the index, possibly none. They are not in the declaration but
+    /// read from the description of the table. Jobs page through the copies in the order of this
+    /// sort key.
     pub index_sort: Vec<String>,
     /// The copied attributes. The keys are attributes of the copy, and the values are attributes of
     /// the origin.
     pub attributes: BTreeMap<String, String>,
-    /// What happens when the origin is deleted.
+    /// The treatment of the copies when their origin is deleted.
     pub on_delete: OnDelete,
     /// The other rules that write to the origins, by name. The value is true if the rule writes an
     /// attribute that this rule copies. A mark of any other rule on an origin comes from another
     /// deployment.
     pub writers: BTreeMap<String, bool>,
-    /// The rules that write to the copies, by name, including this one. The value is true if the
+    /// The rules that write to the copies, by name, including this rule. The value is true if the
     /// rule writes the attribute with the key of a copy's origin. A mark of any other rule on a
     /// copy comes from another deployment.
     pub siblings: BTreeMap<String, bool>,

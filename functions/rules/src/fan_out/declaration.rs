@@ -122,7 +122,7 @@ fn tree(text: &str) -> Result<Node, Failed> {
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
             let at = error.marker();
-            ((at.line(), at.col() + 1), format!("this is not YAML: {}", error.info()))
+            ((at.line(), at.col() + 1), format!("invalid YAML: {}", error.info()))
         })?;
         let at = place(span);
         let node = match event {
@@ -153,7 +153,7 @@ fn tree(text: &str) -> Result<Node, Failed> {
             _ => None,
         };
         if open.len() > DEPTH_MAX {
-            return Err((at, "too many nested levels; a rule has three".to_owned()));
+            return Err((at, "too many nested levels; a rule has at most three".to_owned()));
         }
         let Some(node) = node else { continue };
         match open.last_mut() {
@@ -215,7 +215,7 @@ fn rule(node: &Node) -> Result<CopyRule, Failed> {
         other => {
             return Err((
                 on_delete.at,
-                format!("`{other}` is unknown; write cascade, clear or keep"),
+                format!("unknown action `{other}`; write cascade, clear or keep"),
             ));
         }
     };
@@ -274,7 +274,7 @@ fn pairs(node: &Node, what: &str) -> Result<Vec<(Node, String, String)>, Failed>
 }
 
 fn one_pair(node: &Node) -> Result<(String, String), Failed> {
-    let what = "`key` must be one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}`";
+    let what = "`key` must be one pair: the attribute of the copy and the key attribute of the origin, such as `{productID: productID}`";
     match pairs(node, what)?.as_slice() {
         [(_, to, from)] => Ok((to.clone(), from.clone())),
         _ => Err((node.at, what.to_owned())),
@@ -282,7 +282,7 @@ fn one_pair(node: &Node) -> Result<(String, String), Failed> {
 }
 
 fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
-    let what = "`attributes` must be pairs: the attribute of the copy, and the origin's, such as `{productName: productName}`";
+    let what = "`attributes` must be pairs: the attribute of the copy and the attribute of the origin, such as `{productName: productName}`";
     let mut attributes = BTreeMap::new();
     for (at, to, from) in pairs(node, what)? {
         if is_reserved(&to) {
@@ -294,7 +294,8 @@ fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
             ));
         }
         if is_reserved(&from) {
-            // A rule that copies a mark would never stop writing, because every write raises a mark.
+            // A rule that copies a mark would never stop writing, because every write changes the
+            // mark.
             return Err((
                 at.at,
                 format!("`{from}` is reserved for a mark of Weir and cannot be copied"),
@@ -340,7 +341,7 @@ mod tests {
             (
                 "cascade",
                 "drop",
-                "line 9, column 14: `drop` is unknown; write cascade, clear or keep (in `on-delete: drop`)",
+                "line 9, column 14: unknown action `drop`; write cascade, clear or keep (in `on-delete: drop`)",
             ),
             (
                 "to: order-lines\n  ",
@@ -355,7 +356,7 @@ mod tests {
             (
                 "{productID: id}",
                 "{a: b, c: d}",
-                "line 5, column 8: `key` must be one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}` (in `key: {a: b, c: d}`)",
+                "line 5, column 8: `key` must be one pair: the attribute of the copy and the key attribute of the origin, such as `{productID: productID}` (in `key: {a: b, c: d}`)",
             ),
             (
                 "unit:",
@@ -390,7 +391,7 @@ mod tests {
             (
                 "unit:",
                 "productID:",
-                "line 1, column 3: `productID` holds the key of a copy's origin, so it cannot be copied from the origin (in `- name: products`)",
+                "line 1, column 3: `productID` holds the origin's key in each copy, so it cannot also be a copied attribute (in `- name: products`)",
             ),
         ] {
             let text = RULE.replacen(from, to, 1);

@@ -1,4 +1,5 @@
-//! The effects of the fan-out: their targets and statements, and how those of a batch are folded.
+//! The effects of the fan-out: their targets and statements, and how the effects of a batch are
+//! folded.
 //!
 //! `copy` and `job` compute what the copies must be.
 
@@ -96,14 +97,15 @@ impl Join for LatestOriginState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision(pub u64);
 
-/// The largest number of deployments, including this one, through which the values of a copy have
-/// passed.
+/// The largest number of deployments, including this deployment, through which the values of a copy
+/// have passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentHops(pub u32);
 
 impl Join for DeploymentHops {
     fn join(&mut self, other: Self) {
-        // The higher number is kept, because another write must not hide the write of a loop.
+        // The greater number is kept, because a write outside of a loop must not hide a write of
+        // the loop.
         self.0 = self.0.max(other.0);
     }
 }
@@ -121,8 +123,9 @@ impl Origin {
         format!("{}#{}", self.rule, self.key)
     }
 
-    /// Returns whether the key of the origin's job fits the jobs table. The text of a key is longer
-    /// than its value. DynamoDB rejects a whole request that contains a key that is too long.
+    /// Returns whether the key of the origin's job fits the jobs table. The job's key contains the
+    /// origin's key as DynamoDB JSON, which is longer than its value. DynamoDB rejects the entire
+    /// request if a key in it is too long.
     #[must_use]
     pub fn fits(&self) -> bool {
         self.job_key().len() <= PARTITION_KEY_BYTES_MAX

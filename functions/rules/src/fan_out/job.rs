@@ -47,15 +47,13 @@ pub struct DamagedJob {
 pub struct Job {
     /// The state that the copies must have.
     pub state: OriginState,
-    /// The copy after which the next page of the index begins; `None` if the next page is the first
-    /// one.
+    /// The copy after which the next page of the index begins; `None` for the first page.
     pub cursor: Option<Item>,
     /// Whether every copy was visited.
     pub done: bool,
-    /// The number of copies that were written so far.
+    /// The number of copies that were written.
     pub copies: u64,
-    /// The number of copies that could not be written so far, because DynamoDB rejects the resulting
-    /// item.
+    /// The number of copies that were not written because DynamoDB rejects the resulting item.
     pub refused: u64,
     /// The number of writes of the job. The next write is conditional on it.
     pub revision: u64,

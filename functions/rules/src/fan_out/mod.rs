@@ -1,17 +1,19 @@
 //! Fan-out: when declared attributes of an origin change, all its copies follow.
 //!
-//! A record of an origin gives the values that the copies must have, as of the record's stamp. The latest
-//! state of an origin is its **job**, which workers process page by page. A record of a copy may require a
-//! check of this copy: the copy is new, it moved to another origin or another place in the index, or another
-//! writer changed copied values. The processor reads and writes the tables.
+//! A record of an origin contains the values that the copies must have, as of the record's stamp.
+//! The latest state of an origin is its **job**, which workers process page by page. A record of a
+//! copy may require a check of this copy: the copy is new, it moved to another origin or another
+//! place in the index, or another writer changed copied values. The processor reads and writes the
+//! tables.
 //!
-//! **Why fan-out terminates.** Weir writes a copy only if this changes the copy, and then its mark changes
-//! too. A record with a changed mark requires no check. At the start, [`check`] refuses rules that feed each
-//! other. Every chain of known rules therefore ends, however long it is. Rules of other deployments are
-//! unknown. Each mark therefore counts its hops: how often its value came from a rule that the writer of the
-//! mark does not know. A value with more than [`HOPS_MAX`] hops is not copied. Each round of a loop adds at
-//! least one hop. A writer outside the rules may also set a copy's origin or overwrite copied attributes, and
-//! so pass a value on. A check therefore also counts the hops of the marks in its record.
+//! **Why fan-out terminates.** Weir writes a copy only if this changes the copy, and then its mark
+//! changes too. A record with a changed mark requires no check. At the start, [`check`] refuses
+//! rules that feed each other. Every chain of known rules therefore ends. Rules of other
+//! deployments are unknown. Each mark therefore counts its hops: the number of times that its value
+//! was copied by a rule of an unknown deployment. A value with more than [`HOPS_MAX`] hops is not
+//! copied. Each round of a loop adds at least one hop. A writer outside the rules may also set a
+//! copy's origin or overwrite copied attributes, and so propagate a value. A check therefore also
+//! counts the hops of the marks in its record.
 
 mod check;
 mod copy;
@@ -114,8 +116,8 @@ impl FanOut {
         let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
         let gone_at = seconds.filter(|_| deleted);
         let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted, gone_at };
-        // Only copies that outlive their origin need its last values. In the other cases, values that
-        // are too large are left out.
+        // Only copies that outlive their origin need its last values. In all other cases, values
+        // that are too large are omitted.
         if deleted && rule.on_delete != OnDelete::Keep && Job::check(&state, &origin).is_err() {
             state.values = BTreeMap::new();
         }
@@ -139,9 +141,9 @@ impl FanOut {
             return Err(origin.unfit());
         }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        // A mark counts only if attributes that this rule reads or writes changed with it. A new copy counts
-        // as one hop even if it has marks: functions never create copies, so a client has put a whole item
-        // that still has the marks of another item.
+        // A mark counts only if attributes that this rule reads or writes changed with it. A new
+        // copy counts as one hop even if it has marks: functions never create copies, so a client
+        // wrote a complete item that still has the marks of another item.
         let written = |old: &&Item| {
             let mut names = rule.attributes.keys().chain([&rule.index_key]);
             names.any(|name| old.get(name) != image.get(name))
@@ -177,8 +179,8 @@ impl FanOut {
     }
 
     /// Returns whether a record is only a write by the rule itself, which changed a copy's mark for
-    /// the same origin. Such a record has no effect and is not decoded. A job of a million copies
-    /// leaves a million such records.
+    /// the same origin. These records have no effect and are not decoded, because a job of a
+    /// million copies causes a million of them.
     fn is_own_write(&self, record: &RecordView<'_>) -> bool {
         let Ok(stream) = stream_of(&record.event_source_arn) else { return false };
         let table = &stream.table.table;
@@ -219,10 +221,10 @@ fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool
 }
 
 fn no_images(view_type: &str) -> Refusal {
-    Refusal(format!("the stream's view type is {view_type}, fan-out needs NEW_AND_OLD_IMAGES"))
+    Refusal(format!("the stream's view type is {view_type}, but fan-out needs NEW_AND_OLD_IMAGES"))
 }
 
-/// Returns the message about a value that passed through too many deployments.
+/// Returns the error message for a value that passed through too many deployments.
 #[must_use]
 pub fn loop_of(hops: u32) -> String {
     format!(
@@ -230,10 +232,11 @@ pub fn loop_of(hops: u32) -> String {
     )
 }
 
-/// Returns the hops of an item's values, according to the marks that changed with the values. The mark
-/// of an unknown rule adds one hop, because this rule may have written anything. The mark of a known
-/// rule ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts with its own
-/// number. It does not count if the rule only writes attributes that no copy gets.
+/// Returns the hops of an item's values, according to the marks that changed with the values. The
+/// mark of an unknown rule adds one hop, because this rule may have written any of the values. The
+/// mark of a known rule ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy)
+/// counts with its own number. It does not count if the rule only writes attributes that no copy
+/// gets.
 fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
     let hops = marks
@@ -384,13 +387,13 @@ mod tests {
             ("keep", "INSERT", "1", text(401_000), (2, 0, "")),
             ("keep", "INSERT", "1", text(409_500), (1, 0, large)),
             ("keep", "REMOVE", "1", text(409_500), (1, 0, large)),
-            // Copies that do not outlive their origin are deleted or cleared nevertheless.
+            // Copies that do not outlive their origin are still deleted or cleared.
             ("cascade", "REMOVE", "1", text(409_500), (1, 1, "")),
             ("clear", "REMOVE", "1", nested(32), (1, 1, "")),
             ("clear", "INSERT", "1", text(409_500), (1, 0, large)),
             ("keep", "INSERT", "1", nested(31), (2, 0, "")),
             ("keep", "INSERT", "1", nested(32), (1, 0, "is nested 32 levels deep")),
-            // Each quotation mark takes two bytes in the text.
+            // Each quotation mark takes two bytes in JSON.
             ("keep", "INSERT", quotes.get(1..).unwrap(), text(1), (2, 0, "")),
             (
                 "keep",
@@ -434,8 +437,8 @@ mod tests {
         }
     }
 
-    /// Returns the hops that the rule with this name gives to an item that changed with these marks.
-    /// Returns `None` if the rule refuses the item.
+    /// Returns the hops that the rule with this name computes for an item whose change includes
+    /// these marks. Returns `None` if the rule refuses the item.
     fn hops_said(yaml: &str, rule: &str, marks: &[(&str, u32)]) -> Option<u32> {
         let rules = parse_and_check(yaml).unwrap();
         let rule = rules.iter().find(|found| found.name == rule).unwrap();
@@ -464,8 +467,8 @@ mod tests {
         }
     }
 
-    /// Goal: rules without a loop write, however long their chain is. A value of another deployment
-    /// counts, however many known rules it passes through.
+    /// Goal: a chain of rules without a loop adds no hops, however long it is. A value of another
+    /// deployment keeps its hops through any number of known rules.
     #[test]
     fn only_values_of_other_deployments_count_as_hops() {
         let rule = |name: &str, from: &str, to: &str, attributes: &str| {

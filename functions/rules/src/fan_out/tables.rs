@@ -9,7 +9,7 @@ use model::KeyAttributeType;
 use super::JOB_KEY;
 use super::copy_rule::CopyRule;
 
-/// The description of a table, as far as a rule needs it.
+/// The properties of a table that a rule depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableShape {
     /// The name of the table.
@@ -45,14 +45,16 @@ pub fn check_tables(
     if origin.keys != [rule.origin_key.as_str()] {
         let what = match origin.keys.as_slice() {
             [found] => {
-                format!("`{found}` as its partition key; write that name at the right of `key`")
+                format!(
+                    "`{found}` as its partition key; write that name to the right of `:` in `key`"
+                )
             }
             found => {
                 format!("the key ({}); origins must have only a partition key", found.join(", "))
             }
         };
         return Err(format!(
-            "the rule declares `{}`, and table `{}` has {what}",
+            "the rule declares the origin's key `{}`, but table `{}` has {what}",
             rule.origin_key, rule.origin
         ));
     }
@@ -72,7 +74,7 @@ pub fn check_tables(
     let sort = target.sort_key_of(&rule.index);
     if found != rule.index_key {
         return Err(format!(
-            "index `{}` has the partition key `{found}`, the rule declares `{}`",
+            "index `{}` has the partition key `{found}`, but the rule declares `{}`",
             rule.index, rule.index_key
         ));
     }
@@ -84,7 +86,7 @@ pub fn check_tables(
     }
     if let Some(name) = sort.iter().find(|name| rule.attributes.contains_key(*name)) {
         return Err(format!(
-            "`{name}` is the sort key of index `{}`, and the index does not find copies without it; name an index with another sort key, or with none",
+            "`{name}` is the sort key of index `{}`, and the index does not contain copies without it; name an index with another sort key or without one",
             rule.index
         ));
     }
@@ -92,15 +94,15 @@ pub fn check_tables(
     Ok(advice(rule, target, sort))
 }
 
-/// Checks that the attribute of a copy that holds the origin's key has the same type as the key of
-/// the origin. With different types, no copy would be found.
+/// Checks that the key of the index has the same type as the key of the origin. With different
+/// types, no copy would be found.
 fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Result<(), String> {
     let CopyRule { origin_key, index_key, index, .. } = rule;
     let types = origin.types.get(origin_key).zip(target.types.get(index_key));
     match types.filter(|(of_origin, of_index)| of_origin != of_index) {
         None => Ok(()),
         Some((of_origin, of_index)) => Err(format!(
-            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy would be found; name an index whose key has type {}",
+            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}, so a query of the index would find no copy; name an index whose key has type {}",
             rule.target,
             of_index.descriptor(),
             rule.origin,
@@ -113,7 +115,7 @@ fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Res
 /// Checks that a table can be the jobs table.
 ///
 /// # Errors
-/// The mismatch, and the required table.
+/// The table does not have the required key or stream.
 pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let name = &table.name;
     let found = table.keys.iter().map(|key| {
@@ -124,12 +126,12 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let wanted = format!("{JOB_KEY} {}", KeyAttributeType::S.descriptor());
     if found != wanted {
         return Err(format!(
-            "table `{name}` has the key ({found}), the jobs table needs ({wanted}); recreate the table, or name another one"
+            "table `{name}` has the key ({found}), but the jobs table needs ({wanted}); recreate the table, or name another one"
         ));
     }
     if !table.has_both_images {
         return Err(format!(
-            "table `{name}` needs a stream with NEW_AND_OLD_IMAGES, which continues jobs with many copies"
+            "table `{name}` needs a stream with NEW_AND_OLD_IMAGES, because its records continue jobs with many copies"
         ));
     }
     Ok(())
@@ -139,7 +141,7 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
 fn advice(rule: &CopyRule, target: &TableShape, sort: &[String]) -> Vec<String> {
     let sort = sort.iter().filter(|name| !target.keys.contains(name)).map(|name| {
         format!(
-            "a copy without `{name}`, the sort key of index `{}`, is not found there and does not follow its origin",
+            "a copy without `{name}`, the sort key of index `{}`, is not in the index and does not follow its origin",
             rule.index
         )
     });
@@ -147,7 +149,7 @@ fn advice(rule: &CopyRule, target: &TableShape, sort: &[String]) -> Vec<String> 
         let copied = keys.iter().filter(|name| rule.attributes.contains_key(*name));
         copied.map(move |name| {
             format!(
-                "`{name}` is a key of index `{index}`: a copy is not written with a value that is empty or of another type"
+                "`{name}` is a key attribute of index `{index}`, so a copy cannot be written with an empty `{name}` or one of another type"
             )
         })
     });
@@ -182,7 +184,7 @@ mod tests {
         for (target, expected) in [
             (with("by-product", ["productID", "line"]), None),
             (with("by-product", ["productID", "at"]), Some("a copy without `at`, the sort key")),
-            (with("by-name", ["n", "line"]), Some("`n` is a key of index `by-name`")),
+            (with("by-name", ["n", "line"]), Some("`n` is a key attribute of index `by-name`")),
         ] {
             let advice = check_tables(&rule, &origin, &target).unwrap();
             assert_eq!(advice.len(), usize::from(expected.is_some()), "{advice:?}");
@@ -212,7 +214,7 @@ mod tests {
             (
                 &other_type,
                 &target,
-                "has type N, and `id`, the key of table `products`, has type S: no copy would be found; name an index whose key has type S",
+                "has type N, and `id`, the key of table `products`, has type S, so a query of the index would find no copy; name an index whose key has type S",
             ),
             (&shape("products", &["id", "s"]), &target, "has the key (id, s); origins must have"),
             (&shape("products", &["at"]), &target, "has `at` as its partition key; write that"),
@@ -240,7 +242,7 @@ mod tests {
         assert_eq!(check_jobs_table(&shape(&[("job", text)], true)), Ok(()));
         for (shape, expected) in [
             (shape(&[("job", number)], true), "has the key (job N)"),
-            (shape(&[("id", text)], true), "has the key (id S), the jobs table needs (job S)"),
+            (shape(&[("id", text)], true), "has the key (id S), but the jobs table needs (job S)"),
             (shape(&[("job", text), ("at", number)], true), "has the key (job S, at N)"),
             (shape(&[("job", text)], false), "needs a stream with NEW_AND_OLD_IMAGES"),
         ] {

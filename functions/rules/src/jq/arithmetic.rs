@@ -10,10 +10,10 @@ use super::stop::{Flow, Stop};
 use super::syntax::Math;
 use super::value::{Array, Object, Val};
 
-/// Returns the refusal of a number whose digits jq would round.
+/// Returns the refusal for a number that jq would round.
 pub(super) fn too_many_digits(number: &Num) -> Stop {
     Stop::Refused(format!(
-        "the number {} has more digits than jq computes with; copy it without computing",
+        "the number {} has more digits than jq can compute with; copy it unchanged",
         number.to_json()
     ))
 }
@@ -108,8 +108,8 @@ fn multiply(machine: &Machine, left: &Val, right: &Val) -> Flow<Val> {
             if times.is_nan() || times < 0.0 {
                 return Ok(Val::Null);
             }
-            // The length is checked before the multiplication, so that no text beyond the maximum is
-            // created.
+            // The length is checked before the multiplication, so that no string above the maximum
+            // size is created.
             #[expect(clippy::cast_possible_truncation, reason = "saturates, which is refused")]
             let times = if times < 1.0 { usize::from(times >= 1.0) } else { times as usize };
             machine.text_of(text.len().saturating_mul(times))?;
@@ -153,7 +153,7 @@ fn divide(machine: &Machine, left: &Val, right: &Val) -> Flow<Val> {
     }
 }
 
-/// Splits a text at a separator.
+/// Splits a string at each separator.
 pub(super) fn split(machine: &Machine, text: &str, separator: &str) -> Flow<Val> {
     machine.charge(text.len() as u64 / 8)?;
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Filters of arrays: sorting, grouping, extremes and positions.
+//! Array filters: sorting, grouping, minimum and maximum, and positions.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ pub(super) fn combined(value: &Val) -> Flow<Vec<Val>> {
     }
 }
 
-/// Returns a count, which must be a whole number from 0 to `most`.
+/// Returns a count, which must be an integer from 0 to `most`.
 pub(super) fn counted_to(count: &Val, most: usize) -> Flow<usize> {
-    let refused = || Stop::refused("a count must be a whole number within bounds");
+    let refused = || Stop::refused("a count must be an integer within its bounds");
     let Val::Num(number) = count else { return Err(refused()) };
     let number = float(number)?;
     (0..=most).find(|count| *count as f64 == number).ok_or_else(refused)
@@ -54,7 +54,7 @@ pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> 
         Builtin::Flatten => flatten(machine, value, None),
         Builtin::Reverse => reverse(value),
         Builtin::Transpose => transpose(machine, value),
-        _ => Err(Stop::refused("this filter takes an argument")),
+        _ => Err(Stop::refused("the filter takes an argument")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use strsim::jaro_winkler;
 
-/// A format: the conversion of a value to text by `@name`.
+/// A format `@name`, which converts a value to a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
@@ -17,7 +17,7 @@ pub(crate) enum Format {
     Base64d,
 }
 
-/// Returns the format with this name, given without the `@`.
+/// Returns the format with this name. `name` has no `@`.
 pub(super) fn format(name: &str) -> Option<Format> {
     Some(match name {
         "text" => Format::Text,
@@ -220,7 +220,7 @@ const ALIKE: f64 = 0.8;
 /// Returns the filter with this name and number of arguments.
 ///
 /// # Errors
-/// When there is no such filter: the reason, and the most similar name.
+/// Returns the reason and the most similar name if there is no such filter.
 pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
     if OUTSIDE.contains(&name) {
         return Err(format!(
@@ -235,8 +235,8 @@ pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
         let alike = BUILTINS.iter().map(|(known, ..)| (jaro_winkler(known, name), known));
         let nearest = alike.max_by(|left, right| left.0.total_cmp(&right.0));
         return Err(match nearest.filter(|(alike, _)| *alike >= ALIKE) {
-            Some((_, nearest)) => format!("there is no filter `{name}`; did you mean `{nearest}`?"),
-            None => format!("there is no filter `{name}`"),
+            Some((_, nearest)) => format!("unknown filter `{name}`; did you mean `{nearest}`?"),
+            None => format!("unknown filter `{name}`"),
         });
     };
     if arities.contains(&arguments) {

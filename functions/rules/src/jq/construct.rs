@@ -70,8 +70,8 @@ impl Machine {
         }
     }
 
-    /// Passes each pair of a value of the first term and a value of the second term to the
-    /// receiver. The second term is the outer loop, as in jq.
+    /// Evaluates two terms and passes each pair of their values to the receiver. The second term is
+    /// the outer loop, as in jq.
     pub(super) fn pairs(
         &self,
         left: &Term,

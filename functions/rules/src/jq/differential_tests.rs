@@ -1,4 +1,4 @@
-//! Compares the programs of this module with the recorded answers of the jq program.
+//! Compares the results of this module with recorded results of the `jq` command.
 
 #![expect(clippy::disallowed_methods, reason = "the answers are in files")]
 
@@ -32,8 +32,8 @@ fn recorded(answer: &str) -> Option<Vec<Val>> {
     (!fails).then(|| answer.lines().map(|line| read(line).unwrap()).collect())
 }
 
-/// Returns whether values are equal, number for number and digit for digit. `-0` equals 0. Numbers
-/// within strings must have equal texts.
+/// Returns whether the values are equal, including every digit of their numbers. `-0` equals 0.
+/// Strings must be identical, even if they contain numbers.
 fn is_same(ours: &[Val], jqs: &[Val]) -> bool {
     // Infinity and NaN are compared in their written form.
     let written = |values: &[Val]| -> Vec<Val> {
@@ -74,8 +74,8 @@ fn values_and_errors_are_those_of_jq_or_refused() {
                 (Err(Fault::Refused(reason)), Some(_)) => {
                     refused.insert(format!("{expression}\t{input}"), reason);
                 }
-                // A failure is worse than a refusal: `try` catches a failure and would then yield
-                // another value than jq.
+                // A failure is worse than a refusal: `try` catches a failure, so the program would
+                // yield a different value than jq.
                 (Err(Fault::Failed(reason)), Some(_)) => {
                     wrong.push(format!("{expression} of {input} fails: {reason}, jq: {jq}"));
                 }

@@ -18,7 +18,7 @@ pub(super) enum InputPosition {
     Untracked,
     /// The value was computed, so it has no position.
     Computed,
-    /// The value is at the end of this path, a list that begins with the last key.
+    /// The value is at this path. The path is a linked list that begins with the last key.
     AtPath(Option<Arc<PathKey>>),
 }
 
@@ -87,7 +87,7 @@ impl PositionedValue {
     }
 }
 
-/// The bindings of variables and labels, the last one first.
+/// The bindings of variables and labels, the newest first.
 pub(super) struct Scope<'s> {
     binding: Binding,
     bound: BoundValue,
@@ -291,7 +291,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates terms that control the evaluation and may preserve paths.
+    /// Evaluates control terms, which may preserve paths.
     fn control(
         &self,
         term: &Term,

@@ -24,8 +24,8 @@ const COMBINED_MAX: usize = 64;
 type Visit<'v> = &'v dyn Fn(&PositionedValue, &mut Vec<Flow<PositionedValue>>) -> Flow<bool>;
 
 impl Machine {
-    /// Evaluates a filter and passes its values to a receiver. The filters that preserve paths are
-    /// here.
+    /// Evaluates a filter and passes its values to a receiver. This function implements the filters
+    /// that preserve paths.
     pub(super) fn call(
         &self,
         builtin: Builtin,
@@ -171,12 +171,12 @@ impl Machine {
         let mut values = self.all(term, scope, input)?;
         match (values.pop(), values.is_empty()) {
             (Some(value), true) => Ok(value),
-            _ => Err(Stop::refused("this argument must give exactly one value")),
+            _ => Err(Stop::refused("the argument must yield exactly one value")),
         }
     }
 
-    /// Collects the values of a term, the last value first. If the term ends early, the reason
-    /// comes before the values.
+    /// Collects the values of a term, the last value first. If the term ends early, the reason is
+    /// the first element of the result.
     fn children(
         &self,
         next: &Term,
@@ -204,8 +204,8 @@ impl Machine {
         next_ones.reverse();
     }
 
-    /// Passes a value to the receiver if `visit` returns true, and then does the same with each
-    /// child.
+    /// Passes a value to the receiver if `visit` returns true, then processes each child in the
+    /// same way.
     fn unfold(&self, input: &PositionedValue, receive: Receiver<'_>, visit: Visit<'_>) -> Flow {
         let mut open = vec![Ok(input.clone())];
         while let Some(at) = open.pop() {
@@ -370,7 +370,7 @@ impl Machine {
         self.combine(&arrays, &mut Vec::new(), receive)
     }
 
-    /// Evaluates filters of paths.
+    /// Evaluates filters whose arguments or results are paths.
     fn path_filter(
         &self,
         builtin: Builtin,

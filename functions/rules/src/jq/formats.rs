@@ -22,7 +22,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Converts a value to text in a format.
+/// Converts a value to a string in a format.
 pub(super) fn format(machine: &Machine, format: Format, value: &Val) -> Flow<String> {
     machine.charge(value.nodes())?;
     let plain = || match json::text_of(value) {
@@ -66,7 +66,7 @@ fn row(value: &Val, name: &str, separator: &str, quote: &dyn Fn(&str) -> String)
             Val::Null => String::new(),
             Val::Bool(_) => json::write(member),
             Val::Num(number) if number.rounded().is_nan() => {
-                return Err(Stop::refused("a row with NaN is not available"));
+                return Err(Stop::refused("a row that contains NaN is not available"));
             }
             Val::Num(number) => number.to_json(),
             Val::Str(text) => quote(text),
@@ -140,6 +140,10 @@ fn from_base64(text: &str, value: &Val) -> Flow<String> {
         .map_err(|_| Stop::error(format!("{} is not valid base64 data", described(value))))?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
-        Err(_) => Err(Stop::refused(format!("{} is not base64 of UTF-8 text", described(value)))),
+        Err(_) => {
+            let message =
+                format!("{} is not the base64 encoding of a UTF-8 string", described(value));
+            Err(Stop::refused(message))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! JSON text of values, written and parsed as in jq.
+//! Writes and parses values as JSON, as jq does.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(crate) fn write(value: &Val) -> String {
     out
 }
 
-/// Returns a value as a string: a string unchanged, anything else as JSON.
+/// Returns a string unchanged, and any other value as a string of JSON.
 pub(super) fn text_of(value: &Val) -> Val {
     match value {
         Val::Str(_) => value.clone(),
@@ -86,7 +86,7 @@ pub(crate) enum ParseFailure {
 /// Parses one JSON value.
 ///
 /// # Errors
-/// The text is not JSON, or is a form that only jq may accept.
+/// The text is not JSON, or has a form that only jq may accept.
 pub(crate) fn read(text: &str) -> Result<Val, ParseFailure> {
     let mut reader = Reader { rest: text, is_unsure: false };
     let value = reader.value(0).filter(|_| {

@@ -35,7 +35,7 @@ pub(super) enum TextPart<'p> {
     Tokens(Vec<Token<'p>>),
 }
 
-/// The operators and punctuation. Each one precedes its own prefixes, so that the longest one
+/// The operators and punctuation. Each sign precedes its own prefixes, so that the longest sign
 /// matches.
 const SIGNS: [&str; 34] = [
     "?//", "//=", "//", "==", "!=", "<=", ">=", "|=", "+=", "-=", "*=", "/=", "%=", "..", "?", "[",
@@ -46,11 +46,11 @@ const TOKENS_MAX: usize = 4_000;
 /// The maximum nesting of strings within interpolations of strings.
 const NESTING_MAX: usize = 32;
 
-/// Returns the tokens of a program with an end token, and their total number, including those
-/// within strings.
+/// Returns the tokens of a program with an end token, and the total number of tokens, including
+/// tokens within strings.
 ///
 /// # Errors
-/// The position of the first byte that begins no token.
+/// Returns the position of the first byte that cannot begin a token.
 pub(super) fn tokens(program: &str) -> Result<(Vec<Token<'_>>, usize), ProgramError> {
     let mut lexer = Lexer { program, at: 0, nesting: 0, count: 0 };
     let tokens = lexer.tokens(false)?;
@@ -99,7 +99,7 @@ impl<'p> Lexer<'p> {
 
     fn name(&mut self) -> Result<&'p str, ProgramError> {
         if !self.rest().starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-            return Err(self.error("expected a name here"));
+            return Err(self.error("expected a name"));
         }
         Ok(self.take(|c| c.is_ascii_alphanumeric() || c == '_'))
     }
@@ -114,7 +114,7 @@ impl<'p> Lexer<'p> {
             let token = self.token()?;
             self.count += 1;
             if self.count > TOKENS_MAX {
-                return Err(self.error("the program is too long from here on"));
+                return Err(self.error("the program has more tokens than a transform can have"));
             }
             match &token {
                 Kind::Sign(sign @ ("(" | "[" | "{")) => open.push((*sign, at)),
@@ -128,8 +128,7 @@ impl<'p> Lexer<'p> {
                         (Some("("), ")") | (Some("["), "]") | (Some("{"), "}")
                     );
                     if !closes {
-                        let reason =
-                            format!("jq syntax error from here on: `{sign}` closes nothing");
+                        let reason = format!("jq syntax error: unmatched `{sign}`");
                         return Err(ProgramError { at, reason });
                     }
                 }
@@ -144,7 +143,7 @@ impl<'p> Lexer<'p> {
                             return Ok(tokens);
                         }
                     };
-                    return Err(self.error(&format!("expected {missing} here")));
+                    return Err(self.error(&format!("expected {missing}")));
                 }
                 _ => {}
             }
@@ -178,7 +177,7 @@ impl<'p> Lexer<'p> {
             _ => {
                 let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
                 let Some(sign) = sign else {
-                    return Err(self.error("jq syntax error from here on"));
+                    return Err(self.error("jq syntax error"));
                 };
                 self.at += sign.len();
                 Ok(Kind::Sign(sign))
@@ -211,7 +210,7 @@ impl<'p> Lexer<'p> {
         loop {
             let rest = self.rest();
             let Some(character) = rest.chars().next() else {
-                return Err(self.error("expected closing quote here"));
+                return Err(self.error("expected closing quote"));
             };
             self.at += character.len_utf8();
             match character {
@@ -223,7 +222,7 @@ impl<'p> Lexer<'p> {
                     self.at += 1;
                     self.nesting += 1;
                     if self.nesting > NESTING_MAX {
-                        return Err(self.error("strings are nested too deep here"));
+                        return Err(self.error("strings are nested too deeply"));
                     }
                     parts.push(TextPart::Plain(std::mem::take(&mut plain)));
                     parts.push(TextPart::Tokens(self.tokens(true)?));
@@ -236,7 +235,7 @@ impl<'p> Lexer<'p> {
     }
 
     fn escape(&mut self) -> Result<char, ProgramError> {
-        let wrong = self.error("this is not an escape sequence of jq");
+        let wrong = self.error("not an escape sequence of jq");
         let escape = self.rest().chars().next().ok_or_else(|| wrong.clone())?;
         self.at += escape.len_utf8();
         Ok(match escape {

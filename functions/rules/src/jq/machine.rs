@@ -13,7 +13,7 @@ use super::value::Val;
 /// The maximum number of steps for one value: a few seconds at most. The transform of a typical item takes a
 /// few hundred steps.
 const STEPS_MAX: u64 = 5_000_000;
-/// The maximum size of a text in bytes. An item has 400 KB.
+/// The maximum size of a string in bytes. An item has at most 400 KB.
 const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The state of one evaluation.
@@ -25,7 +25,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Counts steps, and stops at the maximum.
+    /// Counts steps, and ends the evaluation at the maximum.
     pub(super) fn charge(&self, steps: u64) -> Flow {
         let taken = self.steps.get().saturating_add(steps);
         self.steps.set(taken);
@@ -40,7 +40,7 @@ impl Machine {
     pub(super) fn bounded(&self, value: Val) -> Flow<Val> {
         if !value.is_in_bounds() {
             return Err(Stop::refused(
-                "the program makes a value that is nested too deeply or too large",
+                "the program creates a value that is nested too deeply or too large",
             ));
         }
         if let Val::Str(text) = &value {
@@ -49,7 +49,7 @@ impl Machine {
         Ok(value)
     }
 
-    /// Checks that a text of this size may be created.
+    /// Checks that a string of this size may be created.
     pub(super) fn text_of(&self, bytes: usize) -> Flow {
         if bytes > TEXT_BYTES_MAX {
             let reason = format!("the program makes a text of more than {TEXT_BYTES_MAX} bytes");

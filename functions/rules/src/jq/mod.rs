@@ -1,13 +1,14 @@
 //! jq programs over JSON values, without I/O and with bounded work.
 //!
-//! A program yields the same values as in jq 1.8, and fails where jq fails. Anything that could differ is
-//! refused. If the text of a program shows the difference, the program is refused when it is parsed.
-//! Otherwise, the value is refused during the evaluation ([`Stop::Refused`]), and `try` does not catch the
-//! refusal. `docs/transforms.md` lists the refusals. `testdata/jq/` holds recorded results of jq itself, and
-//! `differential_tests` compares this module's results with them.
+//! A program yields the same values as in jq 1.8, and fails if jq fails. Anything whose result
+//! could differ is refused. If the difference is visible in the program itself, the parser refuses
+//! the program. Otherwise, the evaluation refuses the value ([`Stop::Refused`]), and `try` does not
+//! catch the refusal. `docs/transforms.md` lists the refusals. `testdata/jq/` contains recorded
+//! results of jq itself, and `differential_tests` compares this module's results with them.
 //!
-//! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `evaluation` evaluates. Named filters
-//! are in `filters` and the modules that it names. `migration::view` converts DynamoDB's types.
+//! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `evaluation` evaluates.
+//! Named filters are in `filters` and in the modules that its documentation lists.
+//! `migration::view` converts DynamoDB's types.
 
 mod arithmetic;
 mod arrays;
@@ -73,7 +74,7 @@ impl Program {
     /// Parses a program.
     ///
     /// # Errors
-    /// When the program is not valid jq, or uses a feature that is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available in transforms.
     pub(crate) fn parse(program: &str) -> Result<Self, ProgramError> {
         parser::parse(program).map(|(term, tokens)| Self { term, tokens })
     }

@@ -1,4 +1,5 @@
-//! Numbers of transforms: floating point for computing, and literals that keep their digits.
+//! Numbers of transforms: floating-point numbers for computing, and literals that keep their
+//! digits.
 //!
 //! jq computes in 64-bit floating point, but keeps the digits of a number that it only copies. This
 //! module does the same, with one difference: if jq would round digits of an item's number or of a
@@ -34,7 +35,7 @@ pub(crate) struct Literal {
 }
 
 impl Num {
-    /// Returns whether jq parses a text as a number although [`Num::parse`] does not: infinity, NaN,
+    /// Returns whether jq parses a string as a number that [`Num::parse`] rejects: infinity, NaN,
     /// or a number out of bounds.
     pub(crate) fn is_unsure(text: &str) -> bool {
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text).to_ascii_lowercase();
@@ -48,7 +49,7 @@ impl Num {
         is_name || (is_number && has_digits)
     }
 
-    /// Parses decimal notation, with or without an exponent; `None` for any other text.
+    /// Parses decimal notation, with or without an exponent; `None` for any other string.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (is_negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, text.get(1..)?),
@@ -154,7 +155,7 @@ impl Literal {
         format!("{sign}{}e{}", self.digits, self.exponent).parse().unwrap_or(f64::NAN)
     }
 
-    /// Returns the digits without trailing zeros, and the exponent of the rest.
+    /// Returns the digits without trailing zeros, and the exponent for these digits.
     fn significant(&self) -> (&str, i64) {
         match self.digits.trim_end_matches('0') {
             "" => ("0", 0),

@@ -1,4 +1,4 @@
-//! Operators of jq: their precedences, and the term that an operator makes from its two operands.
+//! The operators of jq: their precedences, and the term for an operator and its two operands.
 
 use super::lexer::Kind;
 use super::syntax::{Change, Comparison, Math, Term};

@@ -1,7 +1,7 @@
 //! The parser: from the tokens of a jq program to its syntax tree, with jq 1.8's precedences.
 //!
-//! The parser also resolves names: variables and labels to the place that binds them, and filters to
-//! the list of available filters. Definitions, modules and `?//` are not available.
+//! The parser also resolves names: variables and labels to their bindings, and filters to the list
+//! of available filters. Definitions, modules and `?//` are not available.
 
 use super::ProgramError;
 use super::builtin::{self, Builtin, Format};
@@ -13,7 +13,7 @@ use super::value::Val;
 
 /// The maximum nesting of a program.
 const NESTING_MAX: usize = 128;
-const NOT_JQ: &str = "jq syntax error from here on";
+const NOT_JQ: &str = "jq syntax error";
 const KEYWORDS: [&str; 17] = [
     "def", "if", "then", "elif", "else", "end", "as", "reduce", "foreach", "label", "import",
     "include", "module", "and", "or", "try", "catch",
@@ -30,7 +30,7 @@ pub(super) fn parse(program: &str) -> Result<(Term, usize), ProgramError> {
     Ok((term, count))
 }
 
-/// The variables and labels that are visible at one place of the program.
+/// The variables and labels in scope.
 #[derive(Default)]
 struct Scope<'p> {
     variables: Vec<(&'p str, Binding)>,
@@ -89,12 +89,13 @@ impl<'t, 'p> Parser<'t, 'p> {
         if self.skip(sign) {
             return Ok(());
         }
-        self.wrong(&format!("expected `{sign}` here"))
+        self.wrong(&format!("expected `{sign}`"))
     }
 
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.scope.nesting >= NESTING_MAX {
-            return self.wrong(&format!("this is nested more than {NESTING_MAX} levels deep"));
+            return self
+                .wrong(&format!("the expression has more than {NESTING_MAX} nested levels"));
         }
         self.scope.nesting += 1;
         let parsed = parse(self);
@@ -163,7 +164,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         }
         if self.skip("label") {
             let Kind::Variable(name) = self.kind() else {
-                return self.wrong("expected a label here");
+                return self.wrong("expected a label");
             };
             self.advance();
             self.expect("|")?;
@@ -178,7 +179,7 @@ impl<'t, 'p> Parser<'t, 'p> {
             return Ok(term);
         }
         if !with_comma {
-            return self.wrong("put parentheses around the term before `as` here");
+            return self.wrong("put parentheses around the term before `as`");
         }
         self.advance();
         let (known, pattern) = (self.scope.variables.len(), self.pattern()?);
@@ -240,7 +241,7 @@ impl<'t, 'p> Parser<'t, 'p> {
                 self.expect("}")?;
                 Ok(Pattern::Object(members))
             }
-            _ => self.wrong("expected a variable, `[` or `{` here"),
+            _ => self.wrong("expected a variable, `[` or `{`"),
         }
     }
 
@@ -343,7 +344,7 @@ impl<'t, 'p> Parser<'t, 'p> {
             }
             Kind::Number(text) => {
                 let Some(number) = Num::parse(text) else {
-                    return self.wrong("this number is too long");
+                    return self.wrong("the number has too many digits");
                 };
                 self.advance();
                 Ok(Term::Literal(Val::Num(number)))
@@ -352,7 +353,7 @@ impl<'t, 'p> Parser<'t, 'p> {
             Kind::Format(name) => {
                 let format = builtin::format(name).ok_or_else(|| ProgramError {
                     at: self.at(),
-                    reason: format!("there is no format `@{name}`"),
+                    reason: format!("unknown format `@{name}`"),
                 })?;
                 self.advance();
                 match self.kind() {
@@ -415,7 +416,7 @@ impl<'t, 'p> Parser<'t, 'p> {
                         "`${name}` is not available in transforms: it reads data outside of the item"
                     )
                 }
-                _ => format!("there is no variable `${name}` here"),
+                _ => format!("unknown variable `${name}`"),
             };
             return self.wrong(&reason);
         };
@@ -446,11 +447,11 @@ impl<'t, 'p> Parser<'t, 'p> {
             "break" => {
                 self.advance();
                 let Kind::Variable(name) = self.kind() else {
-                    return self.wrong("expected a label here");
+                    return self.wrong("expected a label");
                 };
                 let label = self.scope.labels.iter().rev().find(|(known, _)| known == name);
                 let Some((_, binding)) = label else {
-                    return self.wrong(&format!("there is no label `${name}` here"));
+                    return self.wrong(&format!("unknown label `${name}`"));
                 };
                 let term = Term::Break(*binding);
                 self.advance();
@@ -580,7 +581,7 @@ impl<'t, 'p> Parser<'t, 'p> {
     }
 
     fn text(&mut self, format: Format) -> Parsed {
-        let Kind::Text(parts) = self.kind() else { return self.wrong("expected a string here") };
+        let Kind::Text(parts) = self.kind() else { return self.wrong("expected a string") };
         self.advance();
         if let [TextPart::Plain(text)] = parts.as_slice() {
             return Ok(Term::Literal(Val::from(text.as_str())));

@@ -9,10 +9,10 @@ use super::value::{Array, Val};
 
 /// The maximum length of an array that grows when a value is set beyond its end.
 const PLACE_MAX: f64 = 1_000_000.0;
-/// The number of bytes of a value that a jq message shows.
+/// The number of bytes of a value that a jq error message shows.
 const SHOWN_MAX: usize = 29;
 
-/// Returns a value as jq's messages show it, truncated.
+/// Returns a value as jq's error messages show it, truncated.
 pub(super) fn shown(value: &Val) -> String {
     let text = json::write(value);
     if text.len() <= SHOWN_MAX {
@@ -31,7 +31,7 @@ pub(super) fn shown(value: &Val) -> String {
     format!("{}...{closing}", text.get(..end).unwrap_or(""))
 }
 
-/// Returns a value with its type, as jq's messages show it.
+/// Returns a value with its type, as jq's error messages show it.
 pub(super) fn described(value: &Val) -> String {
     format!("{} ({})", value.kind(), shown(value))
 }
@@ -92,7 +92,7 @@ pub(super) fn index(value: &Val, key: &Val) -> Flow<Val> {
             };
             match is_bound("start") && is_bound("end") {
                 true => Ok(Val::Null),
-                false => Err(Stop::refused("a slice of null needs numbers")),
+                false => Err(Stop::refused("the bounds of a slice of null must be numbers")),
             }
         }
         (Val::Arr(array), Val::Obj(_)) => match bounds(key, array.members().len())? {
@@ -129,7 +129,7 @@ pub(super) fn get(value: &Val, path: &[Val]) -> Flow<Val> {
     Ok(found)
 }
 
-/// Returns `value` with `new` at a path.
+/// Returns `value` after setting the value at a path to `new`.
 pub(super) fn set(machine: &Machine, value: Val, path: &[Val], new: Val) -> Flow<Val> {
     let Some((key, rest)) = path.split_first() else { return Ok(new) };
     match (value, key) {
@@ -154,7 +154,7 @@ pub(super) fn set(machine: &Machine, value: Val, path: &[Val], new: Val) -> Flow
                 return Err(Stop::error("Out of bounds negative array index"));
             }
             if from_start > PLACE_MAX {
-                return Err(Stop::refused("the program makes an array that is too large"));
+                return Err(Stop::refused("the program creates an array that is too large"));
             }
             #[expect(clippy::cast_possible_truncation, reason = "it is small")]
             let place = from_start as usize;

@@ -1,7 +1,7 @@
 //! Filters that match a pattern.
 //!
-//! A text is refused if jq's library and the library used here may match it differently, for example a
-//! non-ASCII text matched with a class of letters. `regex` refuses patterns.
+//! A string is refused if jq's regex library and Rust's may match it differently. An example is a
+//! non-ASCII string and a pattern with a character class. `regex` refuses patterns.
 
 use std::sync::Arc;
 
@@ -28,16 +28,16 @@ impl MatchGroups {
 }
 
 impl Machine {
-    /// Returns the matches of a pattern in a text.
+    /// Returns the matches of a pattern in a string.
     fn matches(&self, regex: &Regex, text: &str) -> Flow<Vec<MatchGroups>> {
         if regex.needs_ascii && !text.is_ascii() {
             return Err(Stop::refused(
-                "this pattern uses character classes, so it is available only for ASCII text",
+                "the pattern uses character classes, so it is available only for ASCII strings",
             ));
         }
         if regex.has_end && text.ends_with('\n') {
             return Err(Stop::refused(
-                "`$` is not available for a text that ends with a line break",
+                "`$` is not available for a string that ends with a line break",
             ));
         }
         let mut found = Vec::new();
@@ -126,7 +126,7 @@ impl Machine {
         })
     }
 
-    /// Returns the pattern and the flags that the filter's arguments give.
+    /// Returns the pattern and the flags from the filter's arguments.
     fn asked(&self, builtin: Builtin, pattern: Val, flags: Val) -> Flow<(String, String)> {
         let (pattern, flags) = match (&pattern, &flags) {
             (Val::Arr(both), Val::Null) => {
@@ -148,7 +148,7 @@ impl Machine {
         Ok((pattern.to_string(), format!("{flags}{}", if is_global { "g" } else { "" })))
     }
 
-    /// Replaces each match in a text by the value of a term.
+    /// Replaces each match in a string by the value of a term.
     fn replace(
         &self,
         with: &Term,
@@ -236,7 +236,7 @@ fn scanned(text: &str, found: &MatchGroups) -> Val {
     groups.map(|group| group.map_or(Val::Null, |group| slice(text, group))).collect()
 }
 
-/// Returns the text between matches.
+/// Returns the substrings between the matches.
 fn parts<'t>(text: &'t str, found: &[MatchGroups]) -> impl Iterator<Item = &'t str> {
     let ends = found.iter().map(MatchGroups::whole).chain([(text.len(), text.len())]);
     let mut begin = 0;

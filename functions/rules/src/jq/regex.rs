@@ -1,7 +1,7 @@
-//! Regular expressions that mean the same in jq's library and in the library used here.
+//! Regular expressions that have the same meaning in jq's regex library and in Rust's.
 //!
-//! jq uses Oniguruma with its Perl syntax. A pattern is refused if the two libraries may read it
-//! differently. `patterns` matches texts.
+//! jq uses Oniguruma with its Perl syntax. A pattern is refused if the two libraries may interpret
+//! it differently. The module `patterns` matches strings.
 
 use super::stop::{Flow, Stop};
 
@@ -11,9 +11,9 @@ pub(super) struct Regex {
     pub(super) names: Vec<Option<String>>,
     pub(super) is_global: bool,
     pub(super) skips_empty: bool,
-    /// Whether the text must be ASCII.
+    /// Whether the matched string must be ASCII.
     pub(super) needs_ascii: bool,
-    /// Whether a text that ends with a line break is refused.
+    /// Whether a string that ends with a line break is refused.
     pub(super) has_end: bool,
 }
 
@@ -53,7 +53,7 @@ impl Regex {
     }
 }
 
-/// The properties of a pattern that restrict its texts.
+/// The properties of a pattern that restrict the strings it may match.
 #[derive(Default)]
 struct Checked {
     needs_ascii: bool,
@@ -61,7 +61,7 @@ struct Checked {
 }
 
 impl Checked {
-    /// Checks that both libraries read a pattern in the same way.
+    /// Checks that both libraries interpret a pattern in the same way.
     fn of(pattern: &str) -> Flow<Self> {
         let mut checked = Self::default();
         let mut rest = pattern;

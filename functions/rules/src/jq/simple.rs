@@ -126,7 +126,7 @@ pub(super) fn with(machine: &Machine, builtin: Builtin, value: &Val, argument: &
             _ => Err(Stop::error("Paths must be specified as an array")),
         },
         Builtin::Strftime | Builtin::Strptime => times::with(builtin, value, argument),
-        _ => Err(Stop::refused("this filter takes no argument")),
+        _ => Err(Stop::refused("the filter takes no argument")),
     }
 }
 

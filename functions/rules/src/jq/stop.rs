@@ -15,7 +15,7 @@ pub(crate) enum Stop {
     Break(u64),
     /// The receiver needs no more values.
     NoMoreValues,
-    /// The receiver of the values of a `try` ended the evaluation. The `try` has stored the reason.
+    /// The receiver of a `try` body's values ended the evaluation. The `try` has stored the reason.
     ReceiverStopped,
 }
 

@@ -3,7 +3,7 @@
 use super::builtin::{Builtin, Format};
 use super::value::Val;
 
-/// A variable or a label, identified by the number of the place that binds it.
+/// A variable or a label, identified by the number of its binding.
 pub(crate) type Binding = usize;
 
 /// Arithmetic.
@@ -32,7 +32,7 @@ pub(crate) enum Comparison {
 pub(crate) enum Change {
     /// `=`.
     Assign,
-    /// `+=` and the like.
+    /// `+=`, `-=`, and the other arithmetic updates.
     Math(Math),
     /// `//=`.
     Alternative,
@@ -50,8 +50,7 @@ pub(crate) enum Piece {
 pub(crate) enum Pattern {
     Variable(Binding),
     Array(Vec<Pattern>),
-    /// For each member: its name, the variable that is bound to it in addition, and the pattern of
-    /// its value.
+    /// For each member: its name, the variable for `$name`, and the pattern of its value.
     Object(Vec<(String, Option<Binding>, Option<Pattern>)>),
 }
 
@@ -90,7 +89,8 @@ pub(crate) enum Term {
 }
 
 impl Term {
-    /// Returns the text of a string literal without interpolation.
+    /// Returns the value of a string literal; `None` if the term is not a literal without
+    /// interpolation.
     pub(crate) fn literal(&self) -> Option<&str> {
         match self {
             Self::Literal(Val::Str(text)) => Some(text),

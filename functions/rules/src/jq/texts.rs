@@ -108,7 +108,7 @@ pub(super) fn join(machine: &Machine, value: &Val, separator: &Val) -> Flow<Val>
     Ok(Val::from(text))
 }
 
-/// Returns the positions at which a value occurs in another one.
+/// Returns the positions at which `searched` occurs in a string or an array.
 pub(super) fn indices(machine: &Machine, value: &Val, searched: &Val) -> Flow<Val> {
     match (value, searched) {
         (Val::Str(text), Val::Str(searched)) => {

@@ -1,5 +1,5 @@
-//! Dates and times in UTC: jq's broken-down time, and the formats that mean the same in all C
-//! libraries.
+//! Dates and times in UTC: jq's broken-down time, and the formats that have the same result with
+//! every C library.
 
 use super::arithmetic::float;
 use super::builtin::Builtin;
@@ -42,7 +42,7 @@ struct Time {
 impl Time {
     /// Returns the number of days from 1970-01-01 to the first day of a month.
     fn days_to(year: i64, month: i64) -> i64 {
-        // A year begins in March here, so that the leap day is its last day.
+        // In this calculation, a year begins in March, so that the leap day is its last day.
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let era = year.div_euclid(400);
         let of_era = year.rem_euclid(400);
@@ -138,8 +138,8 @@ pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
     write(&time, format)
 }
 
-/// Returns the time of a number of seconds, with the fraction of the second. Returns `None` if the value
-/// is not a number.
+/// Returns the time for a number of seconds since 1970, with the fraction of the second. Returns
+/// `None` if the value is not a number.
 fn of_number(value: &Val) -> Option<Result<(Time, f64), String>> {
     let Val::Num(number) = value else { return None };
     let seconds = number.rounded();
@@ -161,7 +161,7 @@ fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
         let Val::Num(number) = member else { return Ok(None) };
         let number = float(number)?;
         if number.is_nan() || number.abs() > 1e9 {
-            return Err(Stop::refused("a time with a number out of range is not available"));
+            return Err(Stop::refused("a number of the broken-down time is out of range"));
         }
         #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
         numbers.push(number.trunc() as i64);
@@ -172,7 +172,7 @@ fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
 fn of_array(value: &Val) -> Flow<Option<Time>> {
     let Some(numbers) = numbers(value)? else { return Ok(None) };
     let [year, month, day, hour, minute, second, rest @ ..] = numbers.as_slice() else {
-        return Err(Stop::refused("a time needs at least six numbers"));
+        return Err(Stop::refused("a broken-down time needs at least six numbers"));
     };
     let time = Time {
         year: *year,
@@ -250,7 +250,7 @@ fn write(time: &Time, format: &str) -> Flow<Val> {
     Ok(Val::from(text))
 }
 
-/// Parses a text by a format. The format must contain year, month and day.
+/// Parses a string in a format. The format must contain year, month and day.
 fn parse(text: &str, format: &str) -> Flow<Val> {
     let mismatch = || Stop::error(format!("date \"{text}\" does not match format \"{format}\""));
     let format_of = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S");
@@ -318,8 +318,8 @@ fn number(rest: &mut &str, digits: usize) -> Option<i64> {
     number.parse().ok()
 }
 
-/// Returns the position of a name in a list. The text may have the whole name or its first three
-/// letters, in any case.
+/// Parses a name of a list and returns its position. The name may be complete or abbreviated to
+/// three letters, in upper or lower case.
 fn named(names: &[&str], rest: &mut &str) -> Option<i64> {
     let starts =
         |name: &str| rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));

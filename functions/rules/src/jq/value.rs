@@ -82,7 +82,7 @@ impl Array {
         }
     }
 
-    /// Removes and returns the member at a position, and leaves null there.
+    /// Returns the member at a position, and replaces it by null.
     pub(crate) fn take(&mut self, place: usize) -> Val {
         self.members.get_mut(place).map(std::mem::take).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Object {
         self.members.insert(name, value);
     }
 
-    /// Removes and returns a member, and leaves null there.
+    /// Returns the member with a name, and replaces it by null.
     pub(crate) fn take(&mut self, name: &str) -> Val {
         self.members.get_mut(name).map(std::mem::take).unwrap_or_default()
     }
@@ -173,7 +173,7 @@ impl From<bool> for Val {
 impl Val {
     /// Returns a count or a position as a value.
     pub(crate) fn count(count: usize) -> Self {
-        // The conversion is exact, because no text or array has 2^53 members.
+        // The conversion is exact, because no string or array has 2^53 members.
         Self::from(count as f64)
     }
 
@@ -208,8 +208,8 @@ impl Val {
         depth <= DEPTH_MAX && nodes <= NODES_MAX
     }
 
-    /// Returns the size of the value in nodes: one for the value itself and one for each value within the
-    /// value. A text has one more node for each 64 bytes.
+    /// Returns the size of the value in nodes: one for the value itself and one for each value
+    /// within the value. A string has one more node for each 64 bytes.
     pub(crate) fn nodes(&self) -> u64 {
         let text = if let Self::Str(text) = self { text.len() as u64 / 64 } else { 0 };
         u64::from(self.extent().nodes) + text + 1

@@ -16,7 +16,7 @@ pub struct Mark {
     /// The stamp of the values.
     pub stamp: Stamp,
     /// The number of deployments through which the values have passed, including the first one.
-    /// Earlier releases counted copies instead, which gives the same number or a higher one.
+    /// Earlier releases counted copies instead, so their number is the same or higher.
     pub hops: u32,
 }
 
@@ -28,14 +28,14 @@ pub fn mark_attribute(rule: &str) -> String {
 
 impl Mark {
     /// Returns the common prefix of all marks of an origin. The prefix is unique, because the
-    /// origin's text is JSON, whose end before the `@` is unambiguous.
+    /// origin is JSON, so its end before the `@` is unambiguous.
     #[must_use]
     pub fn prefix(origin: &str) -> String {
         format!("{origin}@")
     }
 
-    /// Returns the text of the mark. The space before the hops sorts before the `+` of a stamp, so a
-    /// mark with a reconciler's stamp sorts after the one with the plain stamp.
+    /// Returns the mark as a string. The space before the hops sorts before the `+` of a stamp, so
+    /// a mark with a reconciler's stamp sorts after the mark with the plain stamp.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{}{} {}", Self::prefix(&self.origin), self.stamp, self.hops)
@@ -45,14 +45,14 @@ impl Mark {
     /// origin: `new` is later than `old`, or it is the first mark of this origin.
     #[must_use]
     pub fn is_raised(origin: &str, old: Option<&str>, new: &str) -> bool {
-        // The origin's text ends before the `@`, see [`Mark::prefix`].
+        // The origin ends before the `@`, see [`Mark::prefix`].
         let is_of_origin =
             |old: &&str| old.strip_prefix(origin).is_some_and(|rest| rest.starts_with('@'));
         old.filter(is_of_origin).is_none_or(|old| old < new)
     }
 
-    /// Returns a mark for the same deletion that is greater than this one and all `others`. `nonce` is
-    /// a unique number.
+    /// Returns a mark for the same deletion that is greater than this mark and all `others`.
+    /// `nonce` is a unique number.
     #[must_use]
     pub fn above<'m>(&self, others: impl Iterator<Item = &'m Self>, nonce: u64) -> Self {
         let others = others.map(|mark| mark.stamp.revision()).max().unwrap_or(0);
@@ -61,7 +61,7 @@ impl Mark {
         Self { stamp, ..self.clone() }
     }
 
-    /// Parses the text of [`Mark::text`]; `None` for any other text.
+    /// Parses a string of [`Mark::text`]; returns `None` for any other string.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (rest, hops) = text.rsplit_once(' ')?;

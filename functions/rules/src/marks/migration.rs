@@ -1,6 +1,6 @@
 //! The marks of migrations: the attribute [`MARK`] of a target item, and [`TOUCH`] of a source item.
 //!
-//! `migration::Registers` reads and writes the whole mark.
+//! `migration::Registers` reads and writes the complete mark.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub const MARK_GONE: &str = "gone";
 /// A member of the mark: the registers of the other source items, by source.
 pub const MARK_MORE: &str = "more";
 
-/// Returns whether a mark says that its source no longer has the target.
+/// Returns whether, according to a mark, its source no longer has the target.
 pub(crate) fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
@@ -40,9 +40,9 @@ pub fn unmarked(item: &Item) -> Item {
     item
 }
 
-/// Returns whether an item is a tombstone: its mark says that no source has it, and it has no
-/// attributes besides its key. After an update by a writer, the item keeps the mark but is no
-/// tombstone.
+/// Returns whether an item is a tombstone: according to its mark, no source has it, and it has no
+/// attributes besides its key and mark. After an update by a writer, the item keeps the mark but is
+/// not a tombstone.
 #[must_use]
 pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     is_bare_tombstone_of(item, |name| schema.contains(name))
@@ -56,8 +56,8 @@ pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool 
 }
 
 /// Returns the item as a reader of the table sees it: without Weir's marks, or `None` if it is a
-/// tombstone. Transforms and comparisons see only such items. A mark is therefore never copied into
-/// another table, and a mark of the fan-out is no difference between two tables.
+/// tombstone. Transforms and comparisons process only this visible form. A mark is therefore never
+/// copied to another table, and comparisons ignore marks of the fan-out.
 #[must_use]
 pub fn visible(item: &Item, schema: &KeySchema) -> Option<Item> {
     (!is_bare_tombstone(item, schema)).then(|| without_marks(item))

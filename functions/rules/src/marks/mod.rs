@@ -44,7 +44,7 @@ pub fn without_marks(item: &Item) -> Item {
     item
 }
 
-/// Returns an item, which was read from text, without its marks. Returns `None` if it has no mark,
+/// Returns an item that was parsed from JSON, without its marks. Returns `None` if it has no mark,
 /// which is the usual case.
 pub(crate) fn stripped(item: &ItemView<'_>) -> Option<Item> {
     if !item.iter().any(|(name, _)| is_reserved(name)) {

@@ -1,10 +1,10 @@
-//! The mark on an item that was restored from an archive. As long as the item is unchanged, its next
-//! expiry gives no second row in that archive.
+//! The mark on an item that was restored from an archive. If the item is unchanged when it expires
+//! again, that archive gets no second row.
 //!
-//! The mark is an attribute of the item. It names the archive, the row and its table, and contains a
-//! fingerprint of the restored item. A changed item is archived again, as is an item that was restored
-//! from another archive, from another table's rows, or from an archive whose name is unknown. The caller
-//! restores the items.
+//! The mark is an attribute of the item. It names the archive, the row and its table, and contains
+//! a fingerprint of the restored item. A changed item is archived again. The same applies to an
+//! item that was restored from another archive, from another table's rows, or from an archive whose
+//! name is unknown. The caller restores the items.
 
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -24,9 +24,10 @@ const FINGERPRINT: &str = "fingerprint";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'o> {
     /// The archive of the row, as returned by [`archive_name`]. `None` if the name is unknown, for
-    /// example for a copy in a folder. An unknown archive never counts as the archive of a function.
+    /// example for a local copy of the archive. An unknown archive never equals the archive of a
+    /// function.
     pub archive: Option<&'o str>,
-    /// The table that the row was archived for.
+    /// The table whose item was archived in the row.
     pub table: &'o str,
     /// The row's event id.
     pub event_id: &'o str,
@@ -65,9 +66,10 @@ pub fn stamp_of(item: &Item) -> Option<&str> {
     text_of(item, STAMP)
 }
 
-/// Returns whether the item is unchanged since it was restored from the rows of `table`, apart from its
-/// time to live. If the time to live is part of the key, a changed time to live counts as a change,
-/// because it makes a different item. Marks of earlier releases name no table and match any table.
+/// Returns whether the item is unchanged since it was restored from the rows of `table`, apart from
+/// its time to live. If the time to live is part of the key, a changed time to live counts as a
+/// change, because it identifies a different item. Marks of earlier releases name no table and
+/// match any table.
 #[must_use]
 pub fn is_as_restored(item: &Item, table: &str, is_key: impl Fn(&str) -> bool) -> bool {
     let ttl_attribute = text_of(item, TTL_ATTRIBUTE).filter(|name| !is_key(name));
@@ -102,8 +104,8 @@ fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
     }
 }
 
-/// Returns the 128-bit hash of everything except the mark and the time to live. Items with equal hashes count
-/// as equal.
+/// Returns the 128-bit hash of the item without the mark and the time to live. Items with equal
+/// hashes count as equal.
 fn fingerprint(item: &Item, ttl_attribute: Option<&str>) -> String {
     let mut content = item.clone();
     content.remove(RESTORED);
@@ -155,7 +157,7 @@ mod tests {
             assert_eq!(is_in_archive(&renewed, archive, table, is_key), is_in, "{archive} {table}");
         }
         assert_eq!(stamp_of(&archived), None);
-        // If the time to live is part of the key, another time is another item.
+        // If the time to live is part of the key, a different time identifies a different item.
         assert!(!is_as_restored(&renewed, "films", |name| name == "ttl"));
 
         // The archive of another table has no row of this item.

@@ -36,16 +36,16 @@ impl Rule for Vec<Arc<Migration>> {
     ) -> Result<Vec<Effect>, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let (table, made) = (&stream.table.table, record.approximate_creation_seconds);
-        // Most records without an effect are the source's own writes. They are not decoded, to save
-        // time.
+        // A record that no migration follows is not decoded, to save time. Most of these records
+        // are writes by the migrations themselves.
         if !self.iter().any(|migration| migration.follows(table, made)) {
             return Ok(Vec::new());
         }
         self.decide(&record.into_record(), found)
     }
 
-    /// Returns the effects of each migration. If one migration refuses the record, the others still
-    /// decide.
+    /// Returns the effects of each migration. If one migration refuses the record, the other
+    /// migrations decide nevertheless.
     fn decide_each(
         &self,
         record: RecordView<'_>,

@@ -1,9 +1,9 @@
-//! Adoption of unmarked source items after the cut-over, in the reverse direction. Such an item is
-//! unchanged since the cut-over. Its origins are the targets that it became.
+//! Adoption of unmarked source items after the cut-over, in the reverse direction. An unmarked item
+//! is unchanged since the cut-over. Its origins are the target items that were made from it.
 //!
-//! Without adoption, the first origin that changes would count as the only origin of such an item. An
-//! item with several origins would then be overwritten or deleted, and no collision would be recorded.
-//! The caller reads the origins.
+//! Without adoption, the first origin that changes would count as the only origin of the item. An
+//! item with several origins would then be overwritten or deleted, and no collision would be
+//! recorded. The caller reads the origins.
 
 use model::Item;
 
@@ -12,7 +12,7 @@ use crate::effect::Join as _;
 use crate::stamp::Stamp;
 
 impl Migration {
-    /// Returns the origins of an unmarked item: the targets that it became, if this reverse
+    /// Returns the origins of an unmarked item: the target items made from it, if this reverse
     /// direction restores the item from them. `forward` is the forward direction. The result is
     /// empty if the item cannot be transformed.
     #[must_use]
@@ -41,7 +41,7 @@ impl Migration {
         }
     }
 
-    /// Returns the text that names an origin in marks.
+    /// Returns the string that identifies an origin in marks.
     #[must_use]
     pub fn origin_text(&self, origin: &Target) -> Option<String> {
         let key = origin.key.to_item(self.schema(&origin.table)?);
@@ -49,7 +49,7 @@ impl Migration {
     }
 }
 
-/// Joins the registers of all origins into those of one item.
+/// Joins the registers of all origins of one item.
 #[must_use]
 pub fn said_by_all(origins: impl IntoIterator<Item = Registers>) -> Registers {
     origins.into_iter().fold(Registers::default(), |mut all, one| {

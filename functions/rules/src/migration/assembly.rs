@@ -1,8 +1,8 @@
 //! The reverse direction of a split: a document is assembled from the items of its partition.
 //!
-//! An effect contains no data except the document's keys, because the document follows from the
-//! current items. Any record of any part may therefore give the effect, in any order and any number
-//! of times. The processor reads and writes the items.
+//! An effect contains no data except the document's keys, because the document is computed from the
+//! current items. Any record of any part may therefore cause the effect, in any order and any
+//! number of times. The processor reads and writes the items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub struct Keys(pub BTreeSet<PrimaryKey>);
 pub struct Assembled {
     /// The document for each target in the table of documents; `None` if the target must not exist.
     pub targets: BTreeMap<Target, Option<Item>>,
-    /// The reason why the items form no valid document; `None` if they do.
+    /// The reason why the items form no valid document; `None` if they form a valid document.
     pub refused: Option<String>,
 }
 
@@ -78,9 +78,9 @@ impl Migration {
     /// Returns the partition of the parts of the document with this key.
     ///
     /// # Errors
-    /// When the key is not that of a document of this table.
+    /// The key does not belong to a document of this table.
     pub fn partition_of(&self, parts: &str, key: &Item) -> Result<KeyValue, String> {
-        let wrong = || format!("the key is not that of a document of `{parts}`");
+        let wrong = || format!("the key does not belong to a document of `{parts}`");
         let (table, split) = self.splits.get(parts).ok_or_else(wrong)?;
         let key = self.schema(table).ok_or_else(wrong)?.key_of_parameter(key);
         let key = key.map_err(|error| error.to_string())?;
@@ -88,8 +88,8 @@ impl Migration {
         KeyValue::from_attribute_value(&split.partition_of(&key)?).ok_or_else(wrong)
     }
 
-    /// Returns the document that a partition's items form, whatever its size. Returns `None` if there
-    /// is no profile.
+    /// Returns the document that a partition's items form, regardless of its size. Returns `None`
+    /// if there is no profile.
     ///
     /// # Errors
     /// When an item contains an attribute that has no place in the document.
@@ -104,8 +104,8 @@ impl Migration {
         split.assemble(&items)
     }
 
-    /// Assembles the items of a partition, in the order of their sort keys. The result covers the
-    /// document that the items form, and the documents with other `keys`, which must not exist.
+    /// Assembles the items of a partition, in the order of their sort keys. The result contains the
+    /// document that the items form. Documents with other `keys` must not exist.
     ///
     /// # Errors
     /// When the table is not a table of parts of this migration.
@@ -132,7 +132,8 @@ impl Migration {
         let items: Vec<Item> = items.iter().filter_map(|item| visible(item, parts)).collect();
         let Some(profile) = items.iter().find(|item| split.is_profile(item)) else {
             // A client may delete the profile of a document before the parts.
-            assembled.refused = (!items.is_empty()).then(|| "parts without a profile".to_owned());
+            assembled.refused =
+                (!items.is_empty()).then(|| "the document has parts but no profile".to_owned());
             return Ok(assembled);
         };
         let Ok(key) = schema.key_of_item(profile) else {
@@ -195,7 +196,7 @@ impl Migration {
 }
 
 impl Document {
-    /// Returns the source that an assembled document has in its mark, in the form of a source item.
+    /// Returns the source in the mark of an assembled document, in the form of a source item.
     #[must_use]
     pub fn source(&self, partition_attribute: &str) -> String {
         let key = Item::new().with(partition_attribute, self.partition.to_attribute_value());
@@ -203,8 +204,8 @@ impl Document {
     }
 
     /// Returns the registers to write for a document. `known` are its current registers. Each write
-    /// increments the revision in the mark, even if nothing else changes, or if the document is
-    /// deleted. A worker that read the parts before this write therefore cannot write after it.
+    /// increments the revision in the mark, even if the document is unchanged or deleted. A worker
+    /// that read the parts before this write therefore cannot write after it.
     #[must_use]
     pub fn restated(known: Option<&Registers>, source: &str, item: Option<Item>) -> Registers {
         let said = known.and_then(|known| known.get(source)).map(|said| said.stamp.clone());
@@ -214,17 +215,17 @@ impl Document {
     }
 
     fn made_of(&self, split: &Split, items: &[Item]) -> Result<Item, String> {
-        let made = split.assemble(items)?.ok_or("parts without a profile")?;
+        let made = split.assemble(items)?.ok_or("the document has parts but no profile")?;
         let partition = KeyValue::from_attribute_value(&split.partition_of(&made)?);
         if partition.as_ref() != Some(&self.partition) {
             return Err("the profile belongs to a document of another partition".to_owned());
         }
-        // 255 bytes is the maximum length of a key attribute's name.
+        // The name of a key attribute has at most 255 bytes.
         let source = self.parts.len() + self.partition.to_attribute_value().size() + 255;
         let size = made.size() + source + MARK_BYTES;
         if size > ITEM_BYTES_MAX {
             return Err(format!(
-                "the document has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} of one item"
+                "the document has {size} bytes with its mark, but an item has at most {ITEM_BYTES_MAX}"
             ));
         }
         Ok(made)

@@ -1,14 +1,16 @@
 //! Static analysis: the attributes of an item that a jq program can read.
 //!
-//! An item may be changed in place only if the program was applied to its current version. The condition
-//! of the write names attributes one by one. The names that can affect the result must therefore be
-//! known, including names that the item lacks. The analysis walks the program's syntax tree with the
-//! possible results of each part: the item, a value that contains the item, or another value. A program
-//! that reads the item other than by a literal name (`keys`, `.[]`, `.[$name]`, a comparison of whole
-//! items) can read every attribute. A construct that the analysis does not know counts as such a read.
+//! A write in place must replace exactly the version of the item to which the program was applied.
+//! The condition of the write lists attributes by name. All names that can affect the result must
+//! therefore be known, including names that the item lacks. The analysis walks the program's syntax
+//! tree with the possible results of each part: the item, a value that contains the item, or
+//! another value. A program that reads the item other than by a literal name (`keys`, `.[]`,
+//! `.[$name]`, a comparison of entire items) can read every attribute. A construct that the
+//! analysis does not support counts as reading every attribute.
 //!
-//! If the program cannot read an attribute, the attribute's presence does not affect the rest of the
-//! result. The program also always passes the attribute on, or always leaves it out.
+//! If the program cannot read an attribute, the attribute's presence does not affect the rest of
+//! the result. The program also either keeps the attribute in every item or removes it from every
+//! item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +22,12 @@ type Vars = BTreeMap<Binding, PossibleResults>;
 /// The maximum number of parts of a program that are visited. Parts of nested loops are visited several
 /// times each.
 const STEPS_MAX: u32 = 100_000;
-/// The number of visits of a loop after which its result is stable, because the result only grows
-/// and has three flags.
+/// The number of visits of a loop after which its result is stable: the result has three flags, and
+/// a visit only adds flags.
 const ROUNDS: usize = 4;
 
 /// The possible results of a part of a program, as a set of three flags. The set is empty if the
-/// part yields nothing.
+/// part yields no value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PossibleResults(u8);
 
@@ -33,8 +35,8 @@ impl PossibleResults {
     const NOTHING: Self = Self(0);
     /// A value that depends only on attributes whose names are recorded.
     const OTHER: Self = Self(1);
-    /// The item, in which some attributes may have been changed. The names of these attributes are literals
-    /// of the program or come from a value of the kind `OTHER`.
+    /// The item, possibly with changed attributes. The names of these attributes are literals of
+    /// the program or come from a value of the kind `OTHER`.
     const ITEM: Self = Self(2);
     /// A value that may contain the item.
     const INSIDE: Self = Self(4);
@@ -47,7 +49,7 @@ impl PossibleResults {
         self.0 & part.0 != 0
     }
 
-    /// Returns whether the value shows all attributes of the item.
+    /// Returns whether the value may contain all attributes of the item.
     fn is_whole(self) -> bool {
         self.has(Self::ITEM) || self.has(Self::INSIDE)
     }
@@ -74,10 +76,10 @@ impl ReadableAttributes {
         (!self.is_any).then_some(&self.names)
     }
 
-    /// Returns the attributes that a change can read; `None` if it can read every attribute. A program
-    /// may pass the other attributes on for some items and leave them out for other items. Such a
-    /// program counts as reading every attribute, because the program must have been applied to an
-    /// attribute that it leaves out.
+    /// Returns the attributes that a change can read; `None` if it can read every attribute. A
+    /// program that keeps the other attributes of some items and removes those of other items
+    /// counts as reading every attribute. The reason is that it must have processed every attribute
+    /// that it removes.
     pub(super) fn of_change(&self) -> Option<&BTreeSet<String>> {
         let is_one = matches!(
             self.gives,
@@ -100,7 +102,7 @@ impl ProgramAnalysis {
         PossibleResults::INSIDE
     }
 
-    /// Records that a value is read as a whole.
+    /// Records that every part of a value is read.
     fn whole(&mut self, value: PossibleResults) {
         self.is_any |= value.is_whole();
     }
@@ -169,7 +171,7 @@ impl ProgramAnalysis {
         }
     }
 
-    /// Analyses a term whose whole result is read.
+    /// Analyses a term whose entire result is read.
     fn whole_term(&mut self, term: &Term, input: PossibleResults, vars: &Vars) -> PossibleResults {
         let gives = self.term(term, input, vars);
         self.whole(gives);
@@ -253,7 +255,7 @@ impl ProgramAnalysis {
             Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
             _ => return self.any(),
         };
-        // If an item becomes part of another value or replaces it, the whole item is read.
+        // If an item becomes part of another value or replaces it, the entire item is read.
         let gives = self.term(left, input, vars);
         self.whole(gives);
         let operand = if let Term::Update(..) = term { gives } else { input };
@@ -323,7 +325,7 @@ impl ProgramAnalysis {
         vars: &Vars,
         inner: &Vars,
     ) -> PossibleResults {
-        // If the update yields nothing, the next round begins with null.
+        // If the update yields no value, the next round begins with null.
         let mut gives = self.term(begin, input, vars).or(PossibleResults::OTHER);
         for _ in 0..ROUNDS {
             gives = gives.or(self.term(update, gives, inner));
@@ -334,8 +336,8 @@ impl ProgramAnalysis {
         }
     }
 
-    /// Analyses the filters that read only a part of their input. Any other filter counts as reading
-    /// its whole input.
+    /// Analyses the filters that read only a part of their input. Any other filter counts as
+    /// reading its entire input.
     fn call(
         &mut self,
         name: Builtin,
@@ -494,8 +496,8 @@ mod tests {
         for program in ANY.into_iter().chain([deep.as_str()]) {
             assert_eq!(looks_of(program).of_condition(), None, "{program}");
         }
-        // A change that leaves an attribute out only for some items reads the attribute. A condition
-        // leaves nothing out.
+        // A change that removes an attribute only from some items counts as reading it. A condition
+        // removes nothing.
         for program in [
             "if .a then . else {id} end",
             "., {id}",
@@ -531,9 +533,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: if a program cannot read an attribute and does not set it, the value of the attribute
-        /// does not affect the rest of the result. The program always passes the attribute on, or
-        /// always leaves it out.
+        /// Goal: if a program cannot read an attribute and does not set it, the value of the
+        /// attribute does not affect the rest of the result. The program either always keeps the
+        /// attribute or always removes it.
         #[test]
         fn an_attribute_that_is_not_read_does_not_affect_the_result(item in items(), other in items()) {
             COMPILED.with(|compiled| compiled.iter().for_each(|(program, transform)| {

@@ -1,8 +1,8 @@
 //! Conditions: jq programs that decide whether an item is selected, for example for a purge.
 //!
-//! A condition yields exactly one `true`, `false` or `null` for each item; `null` counts as false. Any
-//! other result is probably a typing error, such as `=` for `==`. jq would treat an object or a number
-//! as true, so the item is refused. The caller decides what happens to a selected item.
+//! A condition yields exactly one `true`, `false` or `null` for each item; `null` counts as false.
+//! Any other result is probably a typing error, such as `=` for `==`. jq would treat an object or a
+//! number as true, so the item is refused. The caller processes the selected items.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,8 @@ use crate::jq::{ProgramError, Val};
 
 /// The advice for a condition on a single value.
 const COMPARISON: &str = "write a comparison such as `.tenant == \"7\"`";
-/// The advice for a condition on the members of a list. `?` skips items without such members.
+/// The advice for a condition on the members of a list. `?` skips items in which the value is not a
+/// list.
 const MEMBERS: &str = "for a list write `any(.tags[]?; . == \"x1\")`";
 
 /// A checked condition.
@@ -26,7 +27,7 @@ impl Condition {
     /// Checks and compiles a program.
     ///
     /// # Errors
-    /// When the program is not valid jq, or uses a feature that is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available in transforms.
     pub fn compile(program: &str) -> Result<Self, ProgramError> {
         Transform::compile(program).map(Self)
     }
@@ -87,7 +88,7 @@ mod tests {
             ("any(.tags[]?; . == \"x1\")", ["true", "false", "false"]),
             (".old", ["true", "false", "false"]),
             (".tenant == \"3\" or .amount == null", ["true", "true", "true"]),
-            // These are typing errors, whose results jq would treat as true or as false.
+            // These programs contain typing errors. jq would treat their results as true or false.
             (".tenant = \"3\"", [object, object, object]),
             ("select(.tenant == \"3\")", [object, nothing, nothing]),
             (

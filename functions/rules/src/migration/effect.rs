@@ -1,4 +1,4 @@
-//! The effects of a migration, and how those of a batch are folded.
+//! The effects of a migration, and how the effects of a batch are folded.
 //!
 //! `registers`, `in_place` and `assembly` compute what the targets must be.
 
@@ -8,15 +8,16 @@ use crate::effect::{self, Fold, add, join_folded};
 /// An effect of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The target contains these registers of source items, as of their stamps, or later ones.
+    /// The target must contain these registers of source items, as of their stamps, or later
+    /// registers.
     Registers {
         /// The target item.
         target: Target,
         /// The registers of the source items that have this target.
         registers: Registers,
     },
-    /// An item must be as the plan requires. The effect contains no data, because the write follows
-    /// from the current item.
+    /// An item must be as the plan requires. The effect contains no data, because the write is
+    /// computed from the current item.
     Rewrite {
         /// The item.
         target: Target,

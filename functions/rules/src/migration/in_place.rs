@@ -1,11 +1,11 @@
 //! Changes of items in their own table: the required item, and the condition of its write.
 //!
-//! `in-place` changes the attributes of each item, and `purge` deletes items. Finished items have no
-//! mark: an item is finished if the transform leaves it unchanged. The effect "this item is as the
-//! plan requires" contains no data. Any version of the item may therefore give the effect, in any
-//! order and any number of times. The write follows from the current version, to which the transform
-//! is applied: the item is judged. A guard covers every attribute that could change the judgement.
-//! The processor reads and writes the items.
+//! `in-place` changes the attributes of each item, and `purge` deletes items. Finished items have
+//! no mark: an item is finished if the transform leaves it unchanged. The effect "this item is as
+//! the plan requires" contains no data. Any version of the item may therefore cause the effect, in
+//! any order and any number of times. The processor applies the transform to the current version:
+//! it **judges** the item. The result determines the write. The **guard**, a write condition,
+//! covers every attribute that could change the result. The processor reads and writes the items.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use model::stream_record::LambdaRecord;
 use super::{Effect, MARK, Migration, OutputKind, Target, is_bare_tombstone};
 use crate::rule::Refusal;
 
-/// What a plan does with an item.
+/// The action of a plan on an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrite {
     /// The item already is as the plan requires.
     Keep,
-    /// Replace the item by this one, which has the same key.
+    /// Replace the item by this item, which has the same key.
     Change(Item),
     /// Delete the item.
     Delete,
@@ -37,12 +37,12 @@ pub struct Guard {
     pub is_complete: bool,
 }
 
-/// The maximum number of attributes before and after a change together. Each is one comparison in the
-/// guard, and a DynamoDB expression has at most 300 operators. Source: DynamoDB developer guide,
-/// "Service quotas: expressions".
+/// The maximum number of attributes that an item has before or after a change. Each attribute is
+/// one comparison in the guard, and a DynamoDB expression has at most 300 operators. Source:
+/// DynamoDB developer guide, "Service quotas: expressions".
 const ATTRIBUTES_MAX: usize = 140;
-/// The maximum size of an expression in bytes, minus the condition that the item exists. Source: the
-/// same page.
+/// The maximum size of an expression in bytes, minus the condition that the item exists. Source:
+/// DynamoDB developer guide, "Service quotas: expressions".
 const GUARD_BYTES_MAX: usize = 4096 - 32;
 /// The size of one comparison in a guard, in bytes: `#a139 = :b139 AND `.
 const EQUAL_BYTES: usize = 18;
@@ -66,16 +66,16 @@ fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
         return Ok(());
     }
     let most = match attributes > ATTRIBUTES_MAX {
-        true => format!("more than the {ATTRIBUTES_MAX} that a guarded change can compare"),
-        false => format!("{new} of them new, more than a guard has room for"),
+        true => format!("but the condition of the change can compare at most {ATTRIBUTES_MAX}"),
+        false => format!("of which {new} are new: too many for the condition of the change"),
     };
     Err(format!(
-        "the item has {attributes} attributes before and after the change together, {most}"
+        "the item has {attributes} attributes before and after the change in total, {most}"
     ))
 }
 
-/// Returns the item that results when the change from `before` to `after` is applied to `met`. `met`
-/// may have more attributes than `before`.
+/// Applies the change from `before` to `after` to the item `met`, and returns the result. `met` may
+/// have more attributes than `before`.
 #[must_use]
 pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
     let mut item = met.clone();
@@ -85,8 +85,9 @@ pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
 }
 
 impl Migration {
-    /// Returns what to do with an item of one of the plan's tables. The tombstone of another
-    /// migration counts as no item: readers ignore it, and a change would make it visible again.
+    /// Returns the action of the plan on an item of one of its tables. The tombstone of another
+    /// migration does not count as an item: readers ignore it, and a change would make it visible
+    /// again.
     ///
     /// # Errors
     /// When the transform fails for the item, changes its key, or yields a different result when it
@@ -104,7 +105,7 @@ impl Migration {
         }
         if self.wanted(table, &wanted)?.as_ref() != Some(&wanted) {
             return Err(
-                "the transform gives another result when it is applied twice; write it so that a finished item stays unchanged, such as `.a //= 1`"
+                "the transform is not idempotent: a second run changes the item again; write it so that a finished item stays unchanged, such as `.a //= 1`"
                     .to_owned(),
             );
         }
@@ -114,9 +115,10 @@ impl Migration {
 
     /// Returns the condition of a change or removal of a judged item.
     ///
-    /// The condition also covers absent attributes. If a writer adds such an attribute after the
-    /// judgement, the plan may require the item to stay as it is. If not all absent attributes fit,
-    /// those that the change adds come first, because no value of a writer may be overwritten.
+    /// The condition also covers absent attributes. If a writer adds an attribute after the
+    /// judgement, the plan may require the item to stay unchanged. If not all absent attributes
+    /// fit, the attributes that the change adds take precedence, because no value of a writer may
+    /// be overwritten.
     #[must_use]
     pub fn guard(&self, table: &str, before: &Item, after: Option<&Item>) -> Guard {
         let new = after.into_iter().flat_map(|after| after.keys());
@@ -193,20 +195,21 @@ impl Migration {
                 if key(&wanted)? == key(item)? {
                     Ok(Some(wanted))
                 } else {
-                    Err("the transform changes the key; that needs kind `restructure` and another table".to_owned())
+                    Err("the transform changes the key; use kind `restructure` and another table"
+                        .to_owned())
                 }
             }
             (None, _) => {
-                Err("the transform gives nothing; to delete items, use kind `purge`".to_owned())
+                Err("the transform yields no item; to delete items, use kind `purge`".to_owned())
             }
             (Some(_), false) => {
-                Err("the transform gives several items; that needs kind `restructure`".to_owned())
+                Err("the transform yields several items; use kind `restructure`".to_owned())
             }
         }
     }
 
-    /// Returns the effect that an item must become as the plan requires; empty if the item already
-    /// is.
+    /// Returns the effect that changes an item as the plan requires; empty if the item needs no
+    /// change.
     pub(super) fn rewrite_effect(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
             return Ok(Vec::new());

@@ -1,6 +1,6 @@
-//! Tests of changes in place: a table of cases, and a property. The property holds for all writes and
-//! deliveries. An item only becomes what the plan makes of its current version. The final item is the
-//! transform of the last write. No deleted item comes back.
+//! Tests of changes in place: a table of cases, and a property. The property holds for all writes
+//! and deliveries. Every change is the plan's result for the current version of the item. The final
+//! item is the transform of the last write. A deleted item is never restored.
 
 use std::collections::BTreeMap;
 
@@ -75,8 +75,8 @@ fn rewrites() {
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#, "keep"),
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"}}"#, "keep"),
         (Kind::Purge, ".old", r#"{"id":{"S":"a"}}"#, "keep"),
-        // A tombstone of another migration, and an item that a writer's update made from a
-        // tombstone.
+        // A tombstone of another migration, and a tombstone that a writer updated, which is an item
+        // again.
         (Kind::InPlace, PROGRAM, TOMBSTONE, "keep"),
         (Kind::Purge, ".tenant != \"x\"", TOMBSTONE, "keep"),
         (
@@ -101,25 +101,25 @@ fn rewrites() {
             Kind::InPlace,
             ".n += 1",
             r#"{"id":{"S":"a"},"n":{"N":"1"}}"#,
-            "the transform gives another result when it is applied twice; write it so that a finished item stays unchanged, such as `.a //= 1`",
+            "the transform is not idempotent: a second run changes the item again; write it so that a finished item stays unchanged, such as `.a //= 1`",
         ),
         (
             Kind::InPlace,
             "empty",
             r#"{"id":{"S":"a"}}"#,
-            "the transform gives nothing; to delete items, use kind `purge`",
+            "the transform yields no item; to delete items, use kind `purge`",
         ),
         (
             Kind::InPlace,
             "., .",
             r#"{"id":{"S":"a"}}"#,
-            "the transform gives several items; that needs kind `restructure`",
+            "the transform yields several items; use kind `restructure`",
         ),
         (
             Kind::InPlace,
             ".id = \"b\"",
             r#"{"id":{"S":"a"}}"#,
-            "the transform changes the key; that needs kind `restructure` and another table",
+            "the transform changes the key; use kind `restructure` and another table",
         ),
     ] {
         let found = migration(kind, program).rewrite("t", &item_from_str(item).unwrap());
@@ -146,9 +146,9 @@ fn an_item_whose_change_no_guard_can_compare_is_refused() {
     assert_eq!(migration.rewrite("t", &done), Ok(Rewrite::Keep));
 }
 
-/// Goal: the write is conditional on the absence of every attribute that the program can read, if the
-/// expression has room. An attribute that a writer adds after the judgement may exempt the item from the
-/// plan.
+/// Goal: the write is conditional on the absence of every attribute that the program can read, if
+/// the expression has room. A writer may add an attribute after the judgement, so that the plan no
+/// longer selects the item.
 #[test]
 fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
     let many = (0..200).map(|number| format!(".a{number} == 1")).collect::<Vec<_>>().join(" or ");
@@ -179,7 +179,8 @@ fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
     assert!(!migration.is_misjudged("t", &before, None, &before.clone().with("b", "1")));
 }
 
-/// Goal: the backfill, a record and a comparison all refuse an item without a clear verdict.
+/// Goal: the backfill, a record and a comparison all refuse an item for which the condition yields
+/// no single boolean.
 #[test]
 fn an_item_without_a_clear_verdict_is_refused_by_all() {
     let migration = migration(Kind::Purge, ".tags[] == \"x1\"");
@@ -257,8 +258,8 @@ impl World {
     }
 
     /// Judges the item that was read, and writes it if the guard holds. If the guard fails, judges
-    /// the current item. What the guard could not cover is judged after the write, and a wrong
-    /// change is undone.
+    /// the current item. If the guard is not complete, judges the replaced item after the write and
+    /// undoes a wrong change.
     fn end(&mut self, migration: &Migration, (key, mut judged): (u8, Item)) {
         while let Some(stands) = self.table.get(&key).cloned() {
             let after = match migration.rewrite("t", &judged).unwrap() {
@@ -314,7 +315,7 @@ enum Step {
     Write(u8, Option<(Option<u8>, Option<u8>, bool)>),
     /// Adds an attribute to an existing item, or changes the attribute's value.
     Set(u8, &'static str, u8),
-    /// Delivers one of the records so far, again or for the first time.
+    /// Delivers one of the existing records, again or for the first time.
     Deliver(Index),
     /// The backfill reads an item. Its effects are applied later.
     Read(u8),
@@ -346,7 +347,7 @@ fn outcome(
     last: &[Index],
 ) -> (BTreeMap<u8, Item>, BTreeMap<u8, Item>) {
     let (mut world, mut read, mut begun) = (World::default(), Vec::new(), Vec::new());
-    // The put of a writer replaces the whole item.
+    // The put of a writer replaces the entire item.
     let mut truth: BTreeMap<u8, Item> = BTreeMap::new();
     for step in steps {
         match step {

@@ -1,6 +1,6 @@
-//! The check of the reverse direction, from the targets to the sources. Before a cut-over, it
-//! checks that the targets of an item become this item again, and that `inverse` reads only tables
-//! that the plan writes.
+//! The check of the reverse direction, from the targets to the sources, before a cut-over.
+//! `inverse` must restore each item from its targets, and must read only tables that the plan
+//! writes.
 //!
 //! The caller reads the items.
 
@@ -36,9 +36,9 @@ impl Plan {
 }
 
 impl Migration {
-    /// Checks that `inverse` restores exactly this item from its targets. A migration in place has no
-    /// targets. For such a migration, an item that is as the plan requires must be the same after
-    /// `inverse` and the forward transform.
+    /// Checks that `inverse` restores exactly this item from its targets. A migration in place has
+    /// no targets. For a migration in place, `inverse` followed by the forward transform must not
+    /// change an item that is already as the plan requires.
     ///
     /// # Errors
     /// Returns the item that is not restored, and the reason.

@@ -1,4 +1,5 @@
-//! Key templates such as `CUSTOMER#{customerID}`, which make a key value from an item's attributes.
+//! Key templates such as `CUSTOMER#{customerID}`, which compute a key value from an item's
+//! attributes.
 //!
 //! A template with only one reference yields the attribute's value with its type. Any other template
 //! yields a string. The caller checks the result against the key schema of the table.
@@ -17,7 +18,7 @@ enum Part {
 }
 
 impl KeyTemplate {
-    /// Parses a template. `{{` and `}}` stand for braces.
+    /// Parses a template. `{{` and `}}` are escaped braces.
     ///
     /// # Errors
     /// Returns the error in the template.

@@ -1,12 +1,12 @@
 //! The check of updates in the old shape while items are changed in place, or changed back.
 //!
-//! Clients that use the old shape may update one attribute of an item that already has the new shape.
-//! The item then has the newer value under the old name, and an older value under the new name. The
-//! transform must carry the newer value over, and `inverse` must keep it. The check tries both on
-//! items of a sample. It proves nothing about other items.
+//! Clients that use the old shape may update one attribute of an item that already has the new
+//! shape. The item then has the newer value under the old name, and an older value under the new
+//! name. The transform must copy the newer value to the new name, and `inverse` must keep it. The
+//! check tries both with sample items. It proves nothing about other items.
 //!
-//! Only attributes that the transform removes or changes are tried: the other attributes have the
-//! same value in both shapes.
+//! The check tries only attributes that the transform removes or changes, because the other
+//! attributes have the same value in both shapes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,13 +17,13 @@ use super::plan::{Direction, Kind};
 use super::{Migration, Rewrite};
 use crate::marks::is_reserved;
 
-/// The maximum number of items on which an attribute is tried. Items of one table rarely have more
-/// shapes.
+/// The maximum number of items on which an attribute is tried. The items of a table rarely have
+/// more than this number of shapes.
 const ITEMS_MAX: usize = 20;
 /// The maximum number of values that are written to an attribute of an item.
 const VALUES_MAX: usize = 4;
 
-/// An update of an attribute that a plan loses.
+/// An attribute update that a plan loses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostWrite {
     /// The attribute, by its name in the old shape.
@@ -32,7 +32,7 @@ pub struct LostWrite {
     pub direction: Direction,
     /// The item on which the update was tried: its table and key.
     pub item: String,
-    /// An attribute that the transform adds, which probably holds the value in the new shape.
+    /// An attribute that the transform adds, which probably contains the value in the new shape.
     pub new_name: Option<String>,
     /// Whether the attribute has the same name in both shapes.
     pub keeps_name: bool,
@@ -49,7 +49,7 @@ impl fmt::Display for LostWrite {
             )?,
             Direction::Reverse => write!(
                 f,
-                "{item}: on the way back, a client updates `{old}` before the item is changed back, and `inverse` overwrites the newer value"
+                "{item}: during a revert, a client updates `{old}` before the item is changed back, and `inverse` overwrites the newer value"
             )?,
         }
         match (self.keeps_name, self.direction) {
@@ -59,7 +59,7 @@ impl fmt::Display for LostWrite {
             ),
             (false, Direction::Forward) => write!(
                 f,
-                "; let the old name win: `if has(\"{old}\") then .{new} = .{old} | del(.{old}) else . end`"
+                "; let the old name take precedence: `if has(\"{old}\") then .{new} = .{old} | del(.{old}) else . end`"
             ),
             (false, Direction::Reverse) => write!(
                 f,
@@ -76,8 +76,8 @@ struct Shapes<'i> {
 }
 
 impl Migration {
-    /// Returns the updates that a change in place loses, tried on items of a table: the first for
-    /// each attribute and direction. Without `inverse`, only the transform is tried. Other kinds of
+    /// Returns the updates of sample items that a change in place loses: the first for each
+    /// attribute and direction. Without `inverse`, only the transform is tried. Other kinds of
     /// migration copy items, so their result is empty.
     #[must_use]
     pub fn lost_writes(
@@ -153,7 +153,7 @@ impl Migration {
         }
     }
 
-    /// Returns the item that a change in place makes; `None` if it refuses the item.
+    /// Returns the result of the change in place; `None` if the transform refuses the item.
     fn made(&self, table: &str, item: &Item) -> Option<Item> {
         match self.rewrite(table, item) {
             Ok(Rewrite::Change(made)) => Some(made),
@@ -162,12 +162,12 @@ impl Migration {
         }
     }
 
-    /// Returns whether the transform drops a value that a client wrote to the changed item. What the
-    /// same write to the unchanged item would have changed must change here too.
+    /// Returns whether the transform drops a value that a client wrote to the changed item. The
+    /// result must be the same as if the client had written the value before the change.
     fn drops(&self, table: &str, shapes: &Shapes<'_>, name: &str, value: &AttributeValue) -> bool {
         let wanted = self.made(table, &with(shapes.old, name, value));
         let made = self.made(table, &with(&shapes.new, name, value));
-        // An item that the transform refuses is not changed, and is named as refused.
+        // An item that the transform refuses is not changed, and is reported as refused.
         let (Some(wanted), Some(made)) = (wanted, made) else { return false };
         let mut names = wanted.keys().chain(shapes.new.keys());
         names.any(|name| {
@@ -185,17 +185,16 @@ impl Migration {
         name: &str,
         value: &AttributeValue,
     ) -> bool {
-        // A value that the transform refuses is no value of the old shape.
+        // A value that the transform refuses is not a valid value of the old shape.
         let Some(changed) = self.made(table, &with(shapes.old, name, value)) else { return false };
         let Some(made) = inverse.made(table, &with(&shapes.new, name, value)) else { return false };
-        // If `inverse` makes one value of several, the value that it makes of this one counts.
+        // If `inverse` maps several values to one value, its result for this value is compared.
         made.get(name) != Some(value) && Some(made) != inverse.made(table, &changed)
     }
 }
 
 impl Shapes<'_> {
-    /// Returns the names of the attributes of the old shape that the new one has not, or with another
-    /// value.
+    /// Returns the names of the attributes that the new shape lacks or has with another value.
     fn changed(&self) -> impl Iterator<Item = &String> {
         let attributes = self.old.iter();
         attributes
@@ -211,8 +210,8 @@ fn with(item: &Item, name: &str, value: &AttributeValue) -> Item {
     item
 }
 
-/// Returns values that a client may write to an attribute: values that items of the sample have, so
-/// that programs that parse them do not fail, and other values of the same types.
+/// Returns values that a client may write to an attribute: values of the sample items, so that
+/// programs that parse them do not fail, and other values of the same types.
 fn values(name: &str, items: &[Item]) -> Vec<AttributeValue> {
     let mut known: Vec<AttributeValue> = Vec::new();
     let add = |values: &mut Vec<AttributeValue>, value: AttributeValue| {
@@ -237,7 +236,7 @@ fn values(name: &str, items: &[Item]) -> Vec<AttributeValue> {
 /// Returns another value of the same type.
 fn other(value: &AttributeValue) -> AttributeValue {
     match value {
-        // A digit keeps a number a number.
+        // A digit is appended, because a string that contains a number must remain a number.
         AttributeValue::S(text) => AttributeValue::S(format!("{text}1")),
         AttributeValue::N(number) => {
             let one = Number::from(1_u64);
@@ -265,7 +264,7 @@ mod tests {
     const RENAMED: &str = "if has(\"status\") then .state = .status | del(.status) else . end";
     const OVERWRITES: &str = "if has(\"state\") then .status = .state | del(.state) else . end";
     const KEEPS: &str = "if has(\"state\") then (if has(\"status\") then . else .status = .state end) | del(.state) else . end";
-    /// Keeps neither `false` nor `null`.
+    /// An inverse that keeps every value except `false` and `null`.
     const KEEPS_TRUE: &str = "if has(\"state\") then .status //= .state | del(.state) else . end";
     const TO_NUMBER: &str = "if has(\"cost\") then .price = (.cost | tonumber) | del(.cost) else . end | .kind //= \"x\"";
 
@@ -307,7 +306,8 @@ mod tests {
         item_from_str(&format!(r#"{{"id":{{"S":"7"}},{attributes}}}"#)).unwrap()
     }
 
-    /// The plans: the transform, the inverse, the attributes of the items, and the lost updates.
+    /// The cases: the transform, the inverse, the attributes of the items, and the expected lost
+    /// updates.
     const CASES: [(&str, &str, &[&str], &str); 16] = [
         (RENAMED, OVERWRITES, &[r#""status":{"S":"open"}"#], "reverse status, state"),
         (RENAMED, KEEPS, &[r#""status":{"S":"open"}"#], ""),
@@ -332,7 +332,7 @@ mod tests {
             &[r#""status":{"S":"open"}"#],
             "forward status, state",
         ),
-        // Values that cannot be parsed are no values of the old shape.
+        // Values that cannot be parsed are not valid values of the old shape.
         (
             TO_NUMBER,
             "if has(\"price\") then .cost = (.price | tostring) | del(.price, .kind) else . end",
@@ -345,21 +345,21 @@ mod tests {
             &[r#""cost":{"S":"1.5"}"#, r#""cost":{"S":"2"}"#],
             "",
         ),
-        // The name stays, and a marker says that the value is the new one.
+        // The attribute keeps its name, and a marker attribute shows that it has the new value.
         (
             "if has(\"v\") then . else .price |= . * 100 | .v = 2 end",
             "if has(\"v\") then .price |= . / 100 | del(.v) else . end",
             &[r#""price":{"N":"3"}"#],
             "forward price, v, same name; reverse price, v, same name",
         ),
-        // An update of one of two attributes that become one.
+        // An update of one of two attributes that the transform merges into one.
         (
             "if has(\"first\") then .name = \"\\(.first) \\(.last)\" | del(.first, .last) else . end",
             "",
             &[r#""first":{"S":"A"},"last":{"S":"B"}"#],
             "forward first, name; forward last, name",
         ),
-        // An attribute that is dropped, and one whose values the transform also counts.
+        // An attribute that the transform drops, and an attribute that the transform counts.
         ("del(.tmp)", "", &[r#""tmp":{"S":"x"}"#], ""),
         (
             "if has(\"status\") then .state = .status | .log += [.status] | del(.status) else . end",
@@ -398,14 +398,14 @@ mod tests {
         let items = items(&[r#""status":{"BOOL":true}"#]);
         let found = forward.lost_writes(inverse.as_ref(), "orders", &items);
         let text = found[0].to_string();
-        assert!(text.starts_with("orders|{\"id\":{\"S\":\"7\"}}: on the way back"), "{text}");
+        assert!(text.starts_with("orders|{\"id\":{\"S\":\"7\"}}: during a revert"), "{text}");
         let (_, program) = text.split_once(": `").unwrap();
         let (forward, inverse) = both(RENAMED, program.trim_end_matches('`'));
         assert_eq!(forward.lost_writes(inverse.as_ref(), "orders", &items), []);
     }
 
-    /// Goal: the check agrees with the way back itself. It is run with all sequences of updates and
-    /// changes of one item, which begins in the new shape and ends in the old one.
+    /// Goal: the check agrees with an actual revert. The test runs all sequences of updates and
+    /// changes of one item from the new shape back to the old shape.
     #[test]
     fn the_way_back_keeps_the_last_update_if_nothing_is_found() {
         for (transform, inverse, attributes, _) in
@@ -444,7 +444,8 @@ mod tests {
         }
     }
 
-    /// Returns all sequences of three steps: the numbers of values, and their count for a change back.
+    /// Returns all sequences of three steps. A step is the index of a value to write, or the number
+    /// of values for a change back.
     fn sequences(values: usize) -> impl Iterator<Item = [usize; 3]> {
         let steps = 0..=values;
         let two = steps.clone().flat_map(move |a| (0..=values).map(move |b| (a, b)));

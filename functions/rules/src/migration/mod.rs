@@ -1,13 +1,13 @@
-//! The rule of migrations, which decides the items of other tables that an item of a source table
-//! becomes.
+//! The rule of migrations, which maps an item of a source table to items of target tables.
 //!
-//! A record gives statements about the targets that its item had before or has after the change:
-//! whether the item still has the target, as of the record's stamp. The backfill gives such statements
-//! about each item that it reads, with the lowest stamp. Functions consume the stream from before the
-//! backfill's first read. Every later change of an item therefore has a higher stamp than the
-//! backfill's statement. A delete leaves a tombstone, so that a statement from an older read does not
-//! restore the item. Each target is a growing set of registers, one for each source item. The order,
-//! repetition and interleaving of records and backfill therefore do not affect the final state.
+//! A record produces statements about the targets that its item had before or has after the change:
+//! whether the item still has the target, as of the record's stamp. The backfill produces the same
+//! statements about each item that it reads, with the lowest stamp. Functions consume the stream
+//! from before the backfill's first read. Every later change of an item therefore has a higher
+//! stamp than the backfill's statement. A delete leaves a tombstone, so that a statement from an
+//! older read does not restore the item. Each target is a growing set of registers, one for each
+//! source item. The order, repetition and interleaving of records and backfill therefore do not
+//! affect the final state.
 //!
 //! The processor reads and writes the items. `phase` defines the phases of a migration.
 
@@ -69,10 +69,10 @@ use crate::marks::is_reserved;
 use crate::rule::{Found, LookAhead, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// The size of the mark of a target item in bytes, without the text of its source.
+/// The size of a target item's mark in bytes, without the string that identifies its source.
 const MARK_BYTES: usize = 160;
-/// The maximum size of a source's text in bytes: a table's name, and a key of 3 KB whose bytes may take
-/// six characters each.
+/// The maximum size in bytes of the string that identifies a source: a table name, and a key of 3
+/// KB whose bytes may take six characters each in JSON.
 const SOURCE_TEXT_MAX: usize = 24 * 1024;
 
 /// A target item.
@@ -89,7 +89,8 @@ pub struct Target {
     pub adopts: bool,
 }
 
-/// An error that a plan has for the key schemas of its tables, with its place in the plan.
+/// An error of a plan that is checked against the key schemas of its tables, with its place in the
+/// plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {reason}")]
 pub struct PlanError {
@@ -108,11 +109,11 @@ struct Output {
     key: BTreeMap<String, KeyTemplate>,
 }
 
-/// The kind of an output: how it processes an item.
+/// The kind of an output, which determines how it processes an item.
 #[derive(Debug)]
 enum OutputKind {
     Transform(Transform),
-    /// Removes the items that meet the condition, and keeps the others unchanged.
+    /// Removes the items that meet the condition, and keeps the other items unchanged.
     Purge(Condition),
     Split(Arc<Split>),
 }
@@ -179,7 +180,7 @@ impl Migration {
             }
             if !plan.kind.is_in_place() && targets.contains(&source.table.as_str()) {
                 let reason = format!(
-                    "`{}` is read and written by this plan; a restructuring needs another table to write to",
+                    "`{}` is a source and a target of the plan; a restructuring must write to another table",
                     source.table
                 );
                 wrong(format!("{place}.table"), reason, None);
@@ -223,8 +224,8 @@ impl Migration {
         Ok(Self { name, kind, direction, fence: None, sources, splits, schemas: schemas.clone() })
     }
 
-    /// Returns the same migration with a fence: records that were created in `second` (counted from
-    /// 1970) or earlier have no effect.
+    /// Returns the same migration with a fence: records that were created at or before `second`, in
+    /// seconds since 1970, have no effect.
     ///
     /// The backfill begins in a later second, so it reads the results of these records. Without a
     /// fence, a redelivered record from before the start could restore an item whose deletion was
@@ -275,8 +276,8 @@ impl Migration {
         item.get(TOUCH).and_then(AttributeValue::as_str) == Some(self.name.as_str())
     }
 
-    /// Returns whether a touch caused the record. Such a record gives statements about all targets of
-    /// the item, including targets that did not change.
+    /// Returns whether a touch caused the record. Such a record produces statements about all
+    /// targets of the item, including unchanged targets.
     fn is_touch(&self, old: Option<&Item>, new: Option<&Item>) -> bool {
         let has = |item: Option<&Item>| item.is_some_and(|item| self.has_touched(item));
         has(new) && !has(old)
@@ -288,7 +289,7 @@ impl Migration {
         self.sources.contains_key(table) || self.splits.contains_key(table)
     }
 
-    /// Returns whether a record of this table, created in this second (since 1970), can have an
+    /// Returns whether a record of this table, created at `made` in seconds since 1970, can have an
     /// effect. This requires that the migration reads the table and that the record was created
     /// after the fence.
     #[must_use]
@@ -341,8 +342,8 @@ impl Migration {
     }
 
     /// Checks that a target has room for its mark. If one target of an item is too large, the item
-    /// counts as having no targets. The record of its next version therefore gives statements about
-    /// all targets again.
+    /// counts as having no targets. The record of its next version therefore produces statements
+    /// about all targets again.
     fn check_size(
         &self,
         table: &str,
@@ -351,7 +352,7 @@ impl Migration {
         made: &Item,
     ) -> Result<(), String> {
         let size = made.size() + MARK_BYTES;
-        // The length of the source's text matters only for the few largest items.
+        // The exact length of the source's string matters only for the few largest items.
         if size + SOURCE_TEXT_MAX <= ITEM_BYTES_MAX {
             return Ok(());
         }
@@ -365,7 +366,7 @@ impl Migration {
         ))
     }
 
-    /// Returns the key of a target as DynamoDB JSON, for people.
+    /// Returns the key of a target as DynamoDB JSON, for reports.
     #[must_use]
     pub fn key_text(&self, table: &str, key: &PrimaryKey) -> String {
         self.schemas
@@ -385,7 +386,7 @@ impl Migration {
         self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))
     }
 
-    /// Returns the text of [`Migration::source_item`].
+    /// Returns the string form of [`Migration::source_item`].
     fn source_text(&self, table: &str, item: &Item) -> Result<String, String> {
         Ok(SourceItem::text(table, item, self.source_schema(table)?))
     }
@@ -448,7 +449,7 @@ impl Rule for Migration {
         }
         if !(change.view_type.has_new_image() && change.view_type.has_old_image()) {
             return Err(Refusal(format!(
-                "the stream's view type is {}, a migration needs NEW_AND_OLD_IMAGES",
+                "the stream's view type is {}, but a migration needs NEW_AND_OLD_IMAGES",
                 change.view_type.as_str()
             )));
         }
@@ -464,14 +465,16 @@ impl Rule for Migration {
             Some(item) => self.outputs(table, item).map_err(Refusal),
             None => Ok(BTreeMap::new()),
         };
-        // If the old version cannot be transformed, the targets of an earlier version may still exist,
-        // and no record gives statements about them. A comparison of the targets finds them.
+        // If the old version cannot be transformed, the targets of an earlier version may still
+        // exist, and no record produces statements about them. A comparison of the targets finds
+        // them.
         let before = outputs(&change.old_image).unwrap_or_default();
         let after = outputs(&change.new_image)?;
         let gone = before.keys().filter(|target| !after.contains_key(target));
         let gone: Vec<Target> = gone.cloned().collect();
-        // An earlier record or the backfill has given statements about the unchanged targets. A
-        // touch is a backfill through the stream, so its record gives statements about all targets.
+        // An earlier record or the backfill has produced statements about the unchanged targets. A
+        // touch is a backfill through the stream, so its record produces statements about all
+        // targets.
         let is_touch = self.is_touch(change.old_image.as_ref(), change.new_image.as_ref());
         let changed =
             after.into_iter().filter(|(target, item)| is_touch || before.get(target) != Some(item));
@@ -504,8 +507,8 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
         let place = |name: &str| format!("{part}[{number}].{name}");
         if !tables.insert(source.table.as_str()) {
             let instead = match plan.kind {
-                Kind::Purge => "write one condition for it, with `or` between its parts",
-                _ => "write one entry for it",
+                Kind::Purge => "combine its conditions with `or`",
+                _ => "combine its entries",
             };
             let reason = format!("`{}` is listed twice; {instead}", source.table);
             errors.push(PlanError { place: place("table"), reason, at: None });
@@ -515,7 +518,7 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
             && !parts.insert(to)
         {
             let reason = format!(
-                "`{to}` already gets the parts of another table; choose a separate table for these parts"
+                "`{to}` already stores the parts of another table; choose a separate table for these parts"
             );
             errors.push(PlanError { place: place("to"), reason, at: None });
         }
@@ -523,8 +526,8 @@ fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     errors
 }
 
-/// Compiles a split. Returns the table of the parts and the definition of the parts. Each error has its
-/// place below the source.
+/// Compiles a split. Returns the table of the parts and the definition of the parts. The place of
+/// each error is relative to the source.
 fn compile_split(
     source: &plan::Source,
     parts: &plan::Parts,

@@ -17,7 +17,7 @@ pub enum Phase {
     Preparing,
     /// The backfill reads the sources.
     Copying,
-    /// The backfill has read everything. Functions apply the changes from the stream.
+    /// The backfill has read every item. Functions apply the changes from the stream.
     Tailing,
     /// The last comparison found no difference.
     Ready,
@@ -28,13 +28,13 @@ pub enum Phase {
     Turning,
     /// Readers and writers use the targets.
     CutOver,
-    /// Writers are blocked for the return to the sources, or items are changed back in place.
+    /// Writers are blocked for the revert, or items are changed back in place.
     Reverting,
-    /// The switch back is committed. The route to the sources is not open yet.
+    /// The revert is committed. The route to the sources is not open yet.
     Returning,
     /// Readers and writers use the sources again.
     Reverted,
-    /// A return to the sources is no longer possible, and marks are being removed.
+    /// A revert is no longer possible, and marks are being removed.
     Completing,
     /// The migration is completed.
     Completed,
@@ -94,10 +94,10 @@ impl Phase {
         matches!(self, Self::Reverted | Self::Completed | Self::Aborted)
     }
 
-    /// Returns whether a comparison in this direction may repair. Until the cut-over, the migration may
-    /// repair the targets. After the cut-over, writers change the targets and the sources are outdated, so
-    /// the migration may repair the sources until the switch back. No repair may begin during a switch,
-    /// because it could still be running when the route is opened.
+    /// Returns whether a comparison in this direction may repair. Until the cut-over, the migration
+    /// may repair the targets. After the cut-over, writers change the targets and the sources are
+    /// outdated, so the migration may repair the sources until the revert. No repair may begin
+    /// during a switch, because it could still be running when the route is opened.
     #[must_use]
     pub fn may_repair(self, direction: Direction) -> bool {
         match direction {
@@ -106,9 +106,9 @@ impl Phase {
         }
     }
 
-    /// Returns whether a comparison in this direction can never repair again, because the switch is
-    /// committed. Before the commit, the switch may still be rolled back, which allows repairs
-    /// again.
+    /// Returns true if no later comparison in this direction can repair, because the switch is
+    /// committed. Before the commit, the switch may be rolled back, and repairs are allowed again
+    /// after the rollback.
     #[must_use]
     pub fn is_past_repair(self, direction: Direction) -> bool {
         match direction {

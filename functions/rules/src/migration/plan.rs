@@ -1,4 +1,4 @@
-//! Plans: the tables of a migration, and what it does with them.
+//! Plans: the tables of a migration and the changes of their items.
 //!
 //! The operator writes a plan in YAML. The command line parses it and stores it as JSON in the control
 //! table. The key schemas are not in the plan, because they belong to the tables.
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The maximum number of scan segments of each source table. Each segment is one item of the control
-/// table. More than a few hundred workers bring no benefit.
+/// The maximum number of scan segments of each source table. Each segment is one item of the
+/// control table. More workers than a few hundred do not make the backfill faster.
 pub const SEGMENTS_MAX: u32 = 256;
 
 /// The lag of a stream in seconds above which the backfill waits. It is far below the 24 hours after
@@ -54,7 +54,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backfill {
-    /// Workers read the items and write the targets. Their statements count as older than all
+    /// Workers read the items and write the targets. The written statements count as older than all
     /// changes.
     #[default]
     Scan,
@@ -82,7 +82,7 @@ pub struct Plan {
     /// The target tables, and how their items become source items again after the cut-over; empty
     /// without a reverse direction.
     pub inverse: Vec<Source>,
-    /// How existing items enter the migration.
+    /// The way in which existing items enter the migration.
     #[serde(default, skip_serializing_if = "Backfill::is_scan")]
     pub backfill: Backfill,
     /// The number of scan segments of each source table, 1 to [`SEGMENTS_MAX`].
@@ -98,7 +98,7 @@ pub struct Plan {
     /// after the last switch, because an older invocation may still be running.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
-    /// The name of the route that the application asks for; `None` for the migration's name.
+    /// The name of the route that the application reads; `None` for the migration's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
 }
@@ -106,9 +106,9 @@ pub struct Plan {
 /// The default timeout of an invocation in seconds, as in the project's `template.yaml` and in local workers.
 pub const FUNCTION_SECONDS: u32 = 60;
 
-/// The default number of seconds until a stream contains the record of a write; usually it takes less
-/// than one. A local store needs no wait, because its stream contains the record when the write is
-/// acknowledged.
+/// The default number of seconds until a stream contains the record of a write; the record usually
+/// appears within one second. A local store needs no wait, because its stream contains the record
+/// when the write is acknowledged.
 pub const SETTLE_SECONDS: u32 = 5;
 
 fn settle_seconds() -> u32 {
@@ -129,7 +129,7 @@ fn is_function_seconds(seconds: &u32) -> bool {
     *seconds == FUNCTION_SECONDS
 }
 
-/// A table that is read, and what its items become.
+/// A source table, and the target items that its items become.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The table.
@@ -145,8 +145,8 @@ pub struct Source {
     pub archive: bool,
 }
 
-/// The minimum size of a piece in bytes. The key of a smaller piece could be larger than its
-/// content.
+/// The minimum size of a piece in bytes. The key of a smaller piece could be larger than the piece
+/// itself.
 pub const PIECE_BYTES_MIN: usize = 1_000;
 /// The maximum size of a piece in bytes: the 400 KB of an item minus its keys, its mark and the
 /// overhead of its members.
@@ -155,7 +155,8 @@ pub const PIECE_BYTES_MAX: usize = 390_000;
 /// The parts of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parts {
-    /// The sort key of the profile. The profile is the item with everything that is in no part.
+    /// The sort key of the profile. The profile is the item with all attributes that are in no
+    /// part.
     pub profile: String,
     /// The parts that are cut out of a document.
     pub list: Vec<Part>,
@@ -169,33 +170,34 @@ pub struct Part {
     pub name: String,
     /// The path of the value, such as `info.actors`.
     pub path: String,
-    /// How the value is cut into items.
+    /// The way in which the value is cut into items.
     pub cut: Cut,
 }
 
-/// How a value is cut into items.
+/// The way in which a value is cut into items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
-    /// One item for the whole value.
+    /// One item for the entire value.
     Whole,
     /// One item for each member of a list.
     Each,
-    /// One item for each piece of a text, a binary value, a list or a map. A piece has at most this many
-    /// bytes, [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`]. A member that is larger is a piece by itself.
+    /// One item for each piece of a string, a binary value, a list or a map. A piece has at most
+    /// this many bytes, [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`]. A larger member becomes a
+    /// separate piece.
     Bytes(usize),
 }
 
-/// The items that are made from one source item.
+/// The target items that are made from one source item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The table of the items.
     pub to: String,
-    /// The jq program that makes the items. In a [`Kind::Purge`], it is the condition, which yields
-    /// `true` or `false` for each item.
+    /// The jq program that produces the items. In a [`Kind::Purge`], it is the condition, which
+    /// yields `true` or `false` for each item.
     pub transform: String,
-    /// The templates of key attributes, by name. A key attribute without a template comes from the
-    /// result of the transform.
+    /// The templates of key attributes, by name. A key attribute without a template is taken from
+    /// the result of the transform.
     pub key: BTreeMap<String, String>,
 }
 

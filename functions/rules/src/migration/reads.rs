@@ -1,8 +1,8 @@
 //! Static analysis: the attribute paths that a jq program reads.
 //!
-//! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once. It
-//! tracks the place in the item that each part yields. If the place is unknown, the part adds no path.
-//! The program therefore reads every path in the result, and may read further paths.
+//! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once.
+//! It tracks the place in the item that each part yields. If the place is unknown, the part adds no
+//! path. The program therefore reads every returned path, and may read further paths.
 //! (`attribute_analysis` returns the attributes that a program *can* read.)
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,15 +53,16 @@ impl AttributePath {
         Self(names.iter().cloned().map(Step::Name).collect())
     }
 
-    /// Returns the first name of this path that no item has. Returns `None` if an item has the path, or
-    /// if the items have no other names at that place to compare with.
+    /// Returns the first name of this path that no item has. Returns `None` if an item has the
+    /// path, or if no item has any name at that place.
     pub(super) fn absent(&self, items: &[Item]) -> Option<Absent> {
         let mut tops: Vec<&BTreeMap<String, AttributeValue>> =
             items.iter().map(|item| &item.0).collect();
         let mut lists: Vec<&AttributeValue> = Vec::new();
         for (number, step) in self.0.iter().enumerate() {
             let values: Vec<&AttributeValue> = match step {
-                // The program sees sets and binary values as objects with such names, see `view`.
+                // In the program, sets and binary values are objects with names that begin with
+                // `$`, see `view`.
                 Step::Name(name) if name.starts_with('$') => return None,
                 Step::Name(name) => tops.iter().filter_map(|members| members.get(name)).collect(),
                 Step::Member => lists.iter().flat_map(|list| members_of(list)).collect(),
@@ -71,7 +72,7 @@ impl AttributePath {
                 let known: BTreeSet<String> =
                     tops.iter().flat_map(|members| members.keys().cloned()).collect();
                 let path = Self(self.0.iter().take(number + 1).cloned().collect()).to_string();
-                // Without other names at this place, there is nothing to compare with.
+                // If no item has a name at this place, a missing name proves nothing.
                 return (!known.is_empty()).then(|| Absent { path, name: name.clone(), known });
             }
             tops = values.iter().filter_map(|value| value.as_map()).collect();
@@ -95,7 +96,8 @@ type Place = Option<AttributePath>;
 /// The places of variables.
 type Vars = BTreeMap<Binding, Place>;
 
-/// Returns the paths that a program reads. Paths that the program sets itself are left out.
+/// Returns the paths that a program reads. The result does not contain paths that the program sets
+/// itself.
 pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
     let mut walk = PathAnalysis::default();
     walk.term(term, &Some(AttributePath::default()), &Vars::new());
@@ -153,7 +155,7 @@ impl PathAnalysis {
         }
     }
 
-    /// Walks terms that pass values on, compare them or change them.
+    /// Walks terms that return, compare or change values.
     fn flow(&mut self, term: &Term, input: &Place, vars: &Vars) -> Place {
         match term {
             Term::Pipe(first, then) => {
@@ -239,7 +241,7 @@ impl PathAnalysis {
         Some(path)
     }
 
-    /// Walks an assignment. Its target may be a new path, so it does not count as read.
+    /// Walks an assignment. The assigned path may be new, so it does not count as read.
     fn assign(&mut self, left: &Term, input: &Place, vars: &Vars) {
         let mut apart = Self::default();
         let place = apart.term(left, input, vars);
@@ -253,7 +255,7 @@ impl PathAnalysis {
             self.term(key, input, vars);
             let place = self.term(value, input, vars);
             let Some(name) = key.literal() else { continue };
-            // `{name}` passes the attribute on. Any other value sets it.
+            // `{name}` copies the attribute. Any other value sets it.
             let own = AttributePath(vec![Step::Name(name.to_owned())]);
             if place != Some(own) {
                 self.made.insert(name.to_owned());
@@ -407,7 +409,7 @@ mod tests {
             (".info.actrs", ".info.actrs: actors"),
             (".info.actors[].nam", ".info.actors[].nam: name"),
             (".info.actors[0].name", ""),
-            // If a list is empty in all items, nothing is known about its members.
+            // If a list is empty in all items, the names of its members are unknown.
             (".tags[].name", ""),
             (".set[\"$ss\"]", ""),
         ] {

@@ -1,10 +1,11 @@
 //! The registers of a target item: the last statement of each source item about it, with a stamp.
 //!
-//! A target item is **live** if at least one source item has it. If two source items have it at the same
-//! time, this is a **collision**: readers see the item of the first source, ordered by the text that
-//! identifies the source. The mark keeps the other item, which becomes visible when the first source no
-//! longer has the target. If no source has the target any more, it is a **tombstone**: an item with only
-//! a key and a mark, so that a late, older statement cannot restore the target.
+//! A target item is **live** if at least one source item has it. If two source items have it at the
+//! same time, this is a **collision**: readers see the item of the first source, in the order of
+//! the strings that identify the sources. The mark stores the other item, which becomes visible
+//! when the first source no longer has the target. If no source has the target, it is a
+//! **tombstone**: an item with only a key and a mark, so that an older statement that arrives late
+//! cannot restore the target.
 //!
 //! The mark is the attribute [`MARK`] of the target item.
 
@@ -26,11 +27,12 @@ const MORE_ITEM: &str = "item";
 pub struct Register {
     /// The stamp of the statement.
     pub stamp: Stamp,
-    /// The target item with its key and without its mark; `None` if the source has no such target.
+    /// The target item with its key and without its mark; `None` if the source does not have this
+    /// target.
     pub item: Option<Item>,
 }
 
-/// The registers of one target item, ordered by the text that identifies the source. Nearly all
+/// The registers of one target item, ordered by the string that identifies the source. Nearly all
 /// targets have one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registers(Vec<(String, Register)>);
@@ -66,9 +68,9 @@ impl OnlyMark<'_> {
 }
 
 impl Register {
-    /// Returns whether this register replaces the other one. Equal stamps with different contents occur
-    /// only if a scan read an item twice. The choice does not matter in that case, because the record
-    /// of the change between the reads has a later stamp.
+    /// Returns whether this register replaces the other register. Equal stamps with different
+    /// contents occur only if a scan read an item twice. The choice does not matter in that case,
+    /// because the record of the change between the reads has a later stamp.
     fn wins_over(&self, other: &Self) -> bool {
         let content = |register: &Self| register.item.as_ref().map(model::json::item_to_string);
         self.stamp > other.stamp || (self.stamp == other.stamp && content(self) > content(other))
@@ -135,15 +137,16 @@ impl Registers {
         self.iter().filter_map(|(source, register)| Some((source, register.item.as_ref()?)))
     }
 
-    /// Returns whether no source has this target any more.
+    /// Returns whether no source has this target.
     #[must_use]
     pub fn is_tombstone(&self) -> bool {
         self.live().next().is_none()
     }
 
-    /// Returns the stored registers joined with the later ones of `more`; `None` if none is later. A
-    /// statement with the stored stamp was already applied. If its content differs from the stored
-    /// content, a writer has updated the item since then; an update keeps the mark.
+    /// Returns the stored registers joined with the later registers of `more`; `None` if no
+    /// register of `more` is later. A statement with the stored stamp was already applied. If its
+    /// content differs from the stored content, a writer has updated the item since then; an update
+    /// keeps the mark.
     #[must_use]
     pub fn joined(&self, more: &Self) -> Option<Self> {
         let is_later = |source: &str, said: &Register| {
@@ -280,7 +283,7 @@ mod tests {
         assert!(gone.is_tombstone());
         let item = gone.to_item(&key());
         assert_eq!(visible(&item, &schema()), None);
-        // After a writer's update, a tombstone is an item, although the mark remains.
+        // After a writer's update, a tombstone is an item again, although the mark remains.
         let written = item.clone().with("v", "new");
         assert_eq!(visible(&written, &schema()), Some(key().with("v", "new")));
         assert_eq!(Registers::from_item(&item), Ok(gone.clone()));
@@ -336,7 +339,7 @@ mod tests {
             assert_eq!(known.joined(&said(7, value)), None, "{value:?}");
             assert!(known.joined(&said(8, value)).is_some(), "{value:?}");
         }
-        // A source without a register is added. An older statement of another source is not.
+        // A source without a register is added. An older statement of another source is ignored.
         let known = said(7, Some(2));
         let mut more = said(7, Some(3));
         more.join(Registers::of("b".to_owned(), register(1, Some(4))));
@@ -351,8 +354,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: statements join in any order and any number of times, also after a conversion to the
-        /// item and back. Each stamp has one content.
+        /// Goal: joining statements in any order and any number of times has the same result, also
+        /// if the registers are stored as an item and parsed again. Statements with equal stamps
+        /// are equal.
         #[test]
         fn statements_join(
             said in prop::collection::btree_map((0..3_u8, 0..6_u32), prop::option::of(0..3_u32), 1..12)

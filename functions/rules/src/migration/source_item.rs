@@ -7,7 +7,8 @@ use model::json::{item_from_str, item_to_string, write_attributes};
 use model::{Item, KeySchema};
 use thiserror::Error;
 
-/// A source item, identified by its table and key. Its text is `<table>|<key as DynamoDB JSON>`.
+/// A source item, identified by its table and key. Its string form is `<table>|<key as DynamoDB
+/// JSON>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceItem {
     /// The table of the item.
@@ -16,14 +17,14 @@ pub struct SourceItem {
     pub key: Item,
 }
 
-/// The error for a text that does not identify a source item.
+/// The error for a string that does not identify a source item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid source item: expected `TABLE|KEY`, got=`{0}`")]
 pub struct SourceItemError(String);
 
 impl SourceItem {
-    /// Returns the text of a source item. It equals the `Display` text, but needs no copy of the
-    /// key. A migration needs the text for each item that it reads.
+    /// Returns the string that identifies a source item. It equals the `Display` output, but needs
+    /// no copy of the key. A migration needs this string for each item that it reads.
     pub(super) fn text(table: &str, item: &Item, schema: &KeySchema) -> String {
         let mut text = format!("{table}|");
         write_attributes(&mut text, item.iter().filter(|(name, _)| schema.contains(name)));

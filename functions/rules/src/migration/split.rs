@@ -11,8 +11,8 @@ use super::key_template::KeyTemplate;
 use super::plan::{Cut, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parts};
 use super::reads::AttributePath;
 
-/// The maximum number of items of a document. A document of 400 KB has fewer, unless its parts are tiny.
-/// Tiny parts should be cut into larger pieces.
+/// The maximum number of items of a document. A document of 400 KB has fewer, unless its parts are
+/// tiny. An operator should cut tiny parts into larger pieces.
 pub const PARTS_MAX: usize = 1_000;
 
 /// The number of digits of the number in a part's sort key. It allows more than [`PARTS_MAX`] items,
@@ -24,7 +24,7 @@ const NUMBER_DIGITS: usize = 6;
 const NAME_LENGTH_MAX: usize = 64;
 const NAMES: &str = "write 1 to 64 of A-Z, a-z, 0-9, `_`, `-`, `.` and `:`";
 
-/// Errors of a split: pairs of a place below the source and the reason.
+/// Errors of a split: pairs of a place, relative to the source, and a reason.
 pub(super) type Misfits = Vec<(String, String)>;
 
 /// The checked definition of a split.
@@ -50,7 +50,7 @@ impl Split {
     /// two tables, and `key` has the templates of the items' keys.
     ///
     /// # Errors
-    /// Returns the errors, as places below the source with reasons.
+    /// Returns the errors: places, relative to the source, with reasons.
     pub(super) fn new(
         parts: &Parts,
         mut key: BTreeMap<String, KeyTemplate>,
@@ -85,7 +85,7 @@ impl Split {
     /// Returns the partition key of a document's items.
     ///
     /// # Errors
-    /// When the document lacks an attribute that the key is made of.
+    /// The document lacks an attribute of the key template.
     pub(super) fn partition_of(&self, document: &Item) -> Result<AttributeValue, String> {
         self.partition.1.value(document)
     }
@@ -194,8 +194,8 @@ impl Split {
         self.parts.iter().map(|part| AttributePath::of_names(&part.path))
     }
 
-    /// Returns the paths that exist in some documents but are cut in no document, with the types of their
-    /// values. Such values are empty or of a different type.
+    /// Returns the paths of parts that exist in some documents but are cut from no document, with
+    /// the types of their values. These values are empty or of a different type.
     pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
         let uncut = self.parts.iter().filter_map(|part| {
             let values = documents.iter().filter_map(|document| value_at(document, &part.path));
@@ -213,13 +213,13 @@ impl Split {
     }
 }
 
-/// Returns whether a text can be a sort key, or the part of a sort key before `#`.
+/// Returns whether a string can be a sort key, or the prefix of a sort key before `#`.
 fn is_name(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
     (1..=NAME_LENGTH_MAX).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
-/// Returns the errors of the keys of the items.
+/// Returns the errors in the key templates of the items.
 fn check_keys(
     key: &BTreeMap<String, KeyTemplate>,
     profile: &str,
@@ -241,7 +241,7 @@ fn check_keys(
         // from both.
         wrong.push((
             format!("key.{}", items.partition.name),
-            format!("`{reference}` is not a key of the document; the parts of a document must stay in one partition"),
+            format!("`{reference}` is not a key attribute of the document; all parts of a document must stay in one partition"),
         ));
     }
     if let Some(template) = partition
@@ -251,7 +251,10 @@ fn check_keys(
         // Without this key attribute in the template, two documents could share a partition.
         wrong.push((
             format!("key.{}", items.partition.name),
-            format!("`{}` is a key of the document and must be part of this template", lacks.name),
+            format!(
+                "`{}` is a key attribute of the document, so the template must contain it",
+                lacks.name
+            ),
         ));
     }
     if !is_name(profile) {
@@ -264,7 +267,7 @@ fn check_keys(
     }
     for attribute in items.attributes().filter(|found| documents.contains(&found.name)) {
         let reason = format!(
-            "`{}` is a key of both tables, and a part cannot have both values",
+            "`{}` is a key attribute of both tables, and a part cannot store both values",
             attribute.name
         );
         wrong.push(("to".to_owned(), reason));
@@ -295,11 +298,14 @@ fn check(
     if documents.contains(first) {
         return Err((
             "path",
-            format!("`{first}` is a key of the document; it stays in the profile"),
+            format!("`{first}` is a key attribute of the document, so it must stay in the profile"),
         ));
     }
     if items.contains(last) {
-        return Err(("path", format!("`{last}` is a key of the parts; a part cannot hold it")));
+        return Err((
+            "path",
+            format!("`{last}` is a key attribute of the parts, so a part cannot store it"),
+        ));
     }
     if let Some(other) =
         before.iter().find(|other| other.path.starts_with(path) || path.starts_with(&other.path))
@@ -367,7 +373,7 @@ impl Part {
         numbered.map(|(n, value)| (format!("{}#{n:0>NUMBER_DIGITS$}", self.name), value)).collect()
     }
 
-    /// Returns the value that these pieces form, in their order.
+    /// Joins the pieces, in their order, to one value.
     fn joined(&self, pieces: Vec<AttributeValue>) -> Option<AttributeValue> {
         let mut pieces = pieces.into_iter();
         match self.cut {
@@ -396,7 +402,7 @@ impl Part {
     }
 }
 
-/// Cuts members into runs of at most `most` bytes. A member that is larger is a run by itself.
+/// Cuts members into runs of at most `most` bytes. A larger member becomes a separate run.
 fn runs<T>(
     members: Vec<T>,
     size: impl Fn(&T) -> usize,
@@ -438,7 +444,7 @@ fn take(
     if members.get(last).is_some_and(takes) { members.remove(last) } else { None }
 }
 
-/// Puts a value back at its path in the document. Missing maps on the path are created.
+/// Inserts a value at its path in the document. Creates missing maps on the path.
 fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<(), String> {
     let Some((last, above)) = path.split_last() else { return Ok(()) };
     let mut members = &mut document.0;

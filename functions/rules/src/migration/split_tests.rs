@@ -1,6 +1,6 @@
-//! Tests of documents and their parts. The assembly restores every document unchanged. The parts follow
-//! a document that grows and shrinks. Overlapping, repeated and late assemblies end with the current
-//! parts.
+//! Tests of documents and their parts. The assembly restores every document unchanged. The parts
+//! follow a document that grows and shrinks. After overlapping, repeated and late assemblies, the
+//! document equals the current parts.
 //!
 //! The tables are maps in memory. Other tests write to the store.
 
@@ -112,7 +112,8 @@ fn map(names: &'static [&'static str]) -> impl Strategy<Value = BTreeMap<String,
     })
 }
 
-/// Returns the attributes of a document without its key. Some are parts, of any type.
+/// Returns the attributes of a document without its key. Some of them become parts and have any
+/// type.
 fn content() -> impl Strategy<Value = Item> {
     let info = map(&["director", "actors", "picture", "words", "also", "year"]);
     let also = prop::option::of(map(&["actors", "of"]));
@@ -194,7 +195,7 @@ proptest! {
             state(&mut table, forward.backfill("documents", &document).unwrap());
             prop_assert_eq!(outputs.len(), table.len());
             for (target, item) in &outputs {
-                // Large values are in pieces. Values that cannot become parts are only in the
+                // Large values are cut into pieces. Values that cannot become parts are only in the
                 // profile.
                 let sort = item["sk"].as_str().unwrap();
                 if sort.contains('#') && sort != "PROFILE" && !sort.starts_with("actor") {
@@ -220,7 +221,7 @@ proptest! {
     }
 
     /// Goal: the parts follow a document that grows, shrinks, is deleted and is created again,
-    /// whenever the document is read.
+    /// regardless of when the document is read.
     #[test]
     fn parts_follow_their_document(
         versions in prop::collection::vec(prop::option::weighted(0.85, content()), 1..6),
@@ -255,7 +256,7 @@ proptest! {
             let (_, items) = partition(&table, 1);
             let last = versions.last().unwrap().as_ref().map(|content| document(1, content));
             prop_assert_eq!(back.document("parts", &items), Ok(last));
-            // Earlier versions have left only tombstones.
+            // Only tombstones remain of earlier versions.
             let stands = items.iter().filter_map(|item| back.visible("parts", item)).count();
             let expected = versions.last().unwrap().as_ref().map_or(0, |content| {
                 forward.outputs("documents", &document(1, content)).unwrap().len()
@@ -267,7 +268,7 @@ proptest! {
 }
 
 /// An assembler that works like the executor. It reads the document and then the parts. It writes
-/// the document if the document is still the one that it read.
+/// the document only if the document has not changed since that read.
 #[derive(Clone, Debug, Default)]
 struct Assembler {
     stands: Option<Option<Item>>,
@@ -380,14 +381,18 @@ fn invalid_splits_are_reported_with_their_place() {
         ),
         (
             "key.pk",
-            "`owner` is not a key of the document; the parts of a document must stay in one partition",
+            "`owner` is not a key attribute of the document; all parts of a document must stay in one partition",
             |plan| {
                 plan.from[0].items[0].key.insert("pk".to_owned(), "{id}{owner}".to_owned());
             },
         ),
-        ("key.pk", "`id` is a key of the document and must be part of this template", |plan| {
-            plan.from[0].items[0].key.insert("pk".to_owned(), "one".to_owned());
-        }),
+        (
+            "key.pk",
+            "`id` is a key attribute of the document, so the template must contain it",
+            |plan| {
+                plan.from[0].items[0].key.insert("pk".to_owned(), "one".to_owned());
+            },
+        ),
         ("to", "there is no table `elsewhere`", |plan| {
             plan.from[0].items[0].to = "elsewhere".to_owned();
         }),
@@ -402,12 +407,20 @@ fn invalid_splits_are_reported_with_their_place() {
         ("parts[0].path", "`info.` names no attribute", |plan| {
             parts(plan).list[0].path = "info.".to_owned();
         }),
-        ("parts[0].path", "`id` is a key of the document; it stays in the profile", |plan| {
-            parts(plan).list[0].path = "id".to_owned();
-        }),
-        ("parts[0].path", "`sk` is a key of the parts; a part cannot hold it", |plan| {
-            parts(plan).list[0].path = "info.sk".to_owned();
-        }),
+        (
+            "parts[0].path",
+            "`id` is a key attribute of the document, so it must stay in the profile",
+            |plan| {
+                parts(plan).list[0].path = "id".to_owned();
+            },
+        ),
+        (
+            "parts[0].path",
+            "`sk` is a key attribute of the parts, so a part cannot store it",
+            |plan| {
+                parts(plan).list[0].path = "info.sk".to_owned();
+            },
+        ),
         ("parts[1].path", "`info` overlaps `info.director`", |plan| {
             parts(plan).list[1].path = "info".to_owned();
         }),
@@ -444,7 +457,7 @@ fn parts_that_form_no_document_are_refused() {
     };
     let profile = r#"PROFILE ,"id":{"S":"d1"},"text":{"S":"x"},"info":{"M":{}}"#;
     for (text, expected) in [
-        (String::from("director "), Some("parts without a profile")),
+        (String::from("director "), Some("the document has parts but no profile")),
         (profile.to_owned(), None),
         (
             r#"PROFILE ,"id":{"S":"d2"}"#.to_owned(),
@@ -493,7 +506,7 @@ fn parts_that_form_no_document_are_refused() {
         match (refused, expected) {
             (Some(refused), Some("the document has 451,")) => {
                 assert!(
-                    refused.ends_with("bytes with its mark, more than the 409600 of one item"),
+                    refused.ends_with("bytes with its mark, but an item has at most 409600"),
                     "{refused}"
                 );
             }
@@ -513,7 +526,7 @@ fn a_map_is_cut_into_maps_of_its_members() {
     let pieces = BTreeMap::from([
         ("words#000000", vec!["de"]),
         ("words#000001", vec!["en", "fr"]),
-        // A member that is larger than the limit is a piece of its own.
+        // A member that is larger than the limit becomes a separate piece.
         ("words#000002", vec!["it"]),
     ]);
     BOTH.with_borrow(|(forward, _)| {

@@ -1,4 +1,4 @@
-//! Text cases of decisions about records, and tests of plans that do not match their tables.
+//! Tests of decisions about records from a text file, and of plans that do not match their tables.
 
 use std::fmt::Write as _;
 
@@ -126,7 +126,7 @@ fn records_up_to_the_fence_have_no_effect() {
 #[test]
 fn invalid_plans_are_reported_with_their_place() {
     for (plan, place, reason) in [
-        (plan("{", &KEYS), "from[0].items[0].transform", "expected closing brace here"),
+        (plan("{", &KEYS), "from[0].items[0].transform", "expected closing brace"),
         (
             plan(".", &[("nope", "x")]),
             "from[0].items[0].key.nope",

@@ -1,6 +1,6 @@
 //! Transforms: jq programs from one item to any number of items, without I/O.
 //!
-//! `crate::jq` defines the supported jq, and `view` the JSON view of items.
+//! `crate::jq` defines the supported jq, and `view` defines the JSON form of items.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,8 +12,8 @@ use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
-/// The maximum number of items that a transform may make from one item: the maximum number of
-/// operations in one transaction.
+/// The maximum number of items that a transform may yield for one item, which is the maximum number
+/// of operations in one DynamoDB transaction.
 pub const OUTPUTS_MAX: usize = 100;
 
 /// A checked transform.
@@ -34,7 +34,7 @@ impl Transform {
     /// Checks a program.
     ///
     /// # Errors
-    /// When the program is not valid jq, or uses a feature that is not available here.
+    /// When the program is not valid jq, or uses a feature that is not available in transforms.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
         let walked = program
@@ -62,17 +62,17 @@ impl Transform {
         &self.text
     }
 
-    /// Returns the items that the transform makes from one item. There may be none only if the program
-    /// has a final step `select` or `empty`.
+    /// Returns the items that the transform yields for one item. The result may be empty only if
+    /// the program has a final step `select` or `empty`.
     ///
     /// # Errors
-    /// When the program fails for this item, yields nothing without having such a step, or yields
-    /// more than [`OUTPUTS_MAX`] items or a value that is not an item.
+    /// When the program fails for this item, yields no item without this final step, yields more
+    /// than [`OUTPUTS_MAX`] items, or yields a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
         if outputs.len() > OUTPUTS_MAX {
-            return Err(format!("the transform gives more than {OUTPUTS_MAX} items"));
+            return Err(format!("the transform yields more than {OUTPUTS_MAX} items"));
         }
         if outputs.is_empty() && !self.program.term().may_drop() {
             return Err(
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn errors_have_their_position() {
         for (program, at, reason) in [
-            ("{a: .b", 6, "expected closing brace here"),
-            (".a | | .b", 5, "jq syntax error from here on"),
-            (".a | nope", 5, "there is no filter `nope`"),
-            (".a | tonumbr", 5, "there is no filter `tonumbr`; did you mean `tonumber`?"),
+            ("{a: .b", 6, "expected closing brace"),
+            (".a | | .b", 5, "jq syntax error"),
+            (".a | nope", 5, "unknown filter `nope`"),
+            (".a | tonumbr", 5, "unknown filter `tonumbr`; did you mean `tonumber`?"),
             (
                 "\"\\(now)\"",
                 3,

@@ -1,4 +1,4 @@
-//! Names in a plan that no item of a sample has, and which are therefore probably misspelt.
+//! Names in a plan that no sample item has, so they are probably misspelt.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use model::Item;
 use super::reads::{Absent, AttributePath};
 use super::{KeyTemplate, Migration, Output, OutputKind};
 
-/// A part of a plan that matches no item of a sample.
+/// A part of a plan that matches no sample item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unmatched {
     /// A condition or a transform reads a name that no item has.
     Read(Absent),
-    /// A key of a target names an attribute that no item has which the transform makes.
+    /// A key template of a target names an attribute that no result of the transform has.
     Key(Absent),
     /// A split cuts at a path that no document has.
     Cut(Absent),
-    /// A split cuts nothing at a path, because no value there has a type that can be cut.
+    /// A split cuts no value at a path, because no value at this path has a type that can be cut.
     NothingCut {
         /// The path.
         path: String,
@@ -56,8 +56,8 @@ impl Migration {
     }
 }
 
-/// Returns the names in the keys of an output that none of the items has which it makes of the given
-/// items. An item that the transform refuses makes none.
+/// Applies an output to the given items, and returns the names in its key templates that no
+/// resulting item has. Ignores items that the transform refuses.
 fn absent_in_keys(output: &Output, items: &[Item]) -> Vec<Unmatched> {
     let made: Vec<Item> = items.iter().filter_map(|item| output.run(item).ok()).flatten().collect();
     let paths = output.key.values().flat_map(KeyTemplate::paths);

@@ -1,4 +1,4 @@
-//! The JSON form in which transforms see items. The conversion is lossless in both directions.
+//! The JSON form of items in transforms. The conversion is lossless in both directions.
 //!
 //! | DynamoDB | in the transform |
 //! |---|---|
@@ -78,12 +78,12 @@ fn of_value(value: &AttributeValue) -> Val {
 /// value and the reason.
 pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     let Val::Obj(members) = value else {
-        return Err(format!("the transform gave {}, not an object of attributes", kind(value)));
+        return Err(format!("the transform yielded {}, not an object of attributes", kind(value)));
     };
     members_of(members, None, 0).map(Item)
 }
 
-/// The path of a value, for people. It is formatted only if there is an error.
+/// The path of a value, for error messages. It is formatted only if there is an error.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     outer: Option<&'p Path<'p>>,
@@ -192,7 +192,7 @@ fn number_of(value: &Num, path: &Path<'_>) -> Result<Number, String> {
     Ok(number)
 }
 
-/// Returns the text of a string; `None` for any other value.
+/// Returns the content of a string; `None` for any other value.
 fn string_of(value: &Val) -> Option<String> {
     match value {
         Val::Str(text) => Some(text.to_string()),
@@ -200,7 +200,7 @@ fn string_of(value: &Val) -> Option<String> {
     }
 }
 
-/// Returns the type of a value, for people.
+/// Returns the type of a value, for error messages.
 pub(super) fn kind(value: &Val) -> &'static str {
     match value {
         Val::Null => "null",
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn unstorable_values_are_reported_with_their_path() {
         for (json, expected) in [
-            ("7", "the transform gave a number, not an object of attributes"),
+            ("7", "the transform yielded a number, not an object of attributes"),
             (
                 r#"{"a":{"$sss":["x"]}}"#,
                 "`a` has the unknown tag `$sss`; put an object whose only name begins with `$` into {\"$map\": ...}",

@@ -78,8 +78,8 @@ impl Changes {
         self.0.keys().next()
     }
 
-    /// Returns the earliest changes: at most `count`, with images of at most `bytes` in total.
-    /// Returns at least one change if there is any.
+    /// Returns the earliest changes: at most `count`, with images of at most `bytes` in total. The
+    /// result has at least one change if the set is not empty.
     #[must_use]
     pub fn first(&self, count: usize, bytes: usize) -> Self {
         let mut sum = 0;
@@ -97,15 +97,14 @@ impl Changes {
         those.map(|(stamp, change)| (stamp.clone(), change.clone())).collect()
     }
 
-    /// Returns the changes without the images of the item before each change.
+    /// Returns the changes without their images of the item before the change.
     #[must_use]
     pub fn baseless(self) -> Self {
         let baseless = |(stamp, change)| (stamp, Change { before: None, ..change });
         self.0.into_iter().map(baseless).collect()
     }
 
-    /// Returns these changes, but with the changes of `other` in place of those with the same
-    /// stamp.
+    /// Returns these changes. A change of `other` with the same stamp replaces a change.
     #[must_use]
     pub fn replaced(mut self, other: Self) -> Self {
         self.0.extend(other.0);

@@ -18,8 +18,8 @@ use crate::rule::Refusal;
 pub const EDITION_PARTITION: &str = "edition";
 /// The sort key attribute of a table of editions.
 pub const EDITION_ITEM: &str = "item";
-/// The sort key of a head. In the same partition are the records of the editions, whose sort keys
-/// are a [`version_text`].
+/// The sort key of a head. The records of the editions are in the same partition. Their sort keys
+/// are results of [`version_text`].
 pub const EDITION_HEAD: &str = "v0";
 /// The attribute that counts the writes of a head. The write that assigns a number is conditional
 /// on it.
@@ -30,8 +30,7 @@ pub const EDITION_STATE: &str = "state";
 pub const EDITION_LEFT_AT: &str = "left_at";
 /// The attribute with the image of the item.
 pub const EDITION_IMAGE: &str = "image";
-/// The number of partitions over which the items of an edition are spread, so that no partition holds
-/// all of them.
+/// The number of partitions over which the items of an edition are spread, to distribute the load.
 pub const EDITION_PARTS: u64 = 16;
 
 /// The head's attribute with the current edition.
@@ -90,8 +89,8 @@ pub struct Edition {
     pub at_seconds: u64,
     /// The key attributes of the items.
     pub keys: Vec<String>,
-    /// The edition that was current when this one was begun; 0 if there was none. `None` if an earlier
-    /// release prepared this edition.
+    /// The edition that was current when the preparation of this edition began; 0 if there was
+    /// none. `None` if an earlier release prepared this edition.
     pub base: Option<u64>,
     /// The time when the edition last stopped being current, in seconds since 1970. `None` if it
     /// was never current, or if an earlier release changed the head.
@@ -101,9 +100,9 @@ pub struct Edition {
 /// The item that names the current edition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EditionHead {
-    /// The edition that readers see; 0 if none was published yet.
+    /// The edition that readers see; 0 if no edition was published yet.
     pub current: u64,
-    /// The edition that readers saw before this one; 0 if there was none.
+    /// The edition that readers saw before the current edition; 0 if there was none.
     pub previous: u64,
     /// The highest assigned number.
     pub latest: u64,
@@ -125,13 +124,13 @@ pub enum PublishRefusal {
     /// The edition is not complete.
     #[error("edition {0} is {1}; only a ready edition can be published")]
     NotReady(u64, &'static str),
-    /// Another edition was published after this one was prepared.
+    /// Another edition was published after this edition was prepared.
     #[error(
         "edition {0} was prepared before edition {1} was published; prepare it again, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
-    /// Since this edition was prepared, another edition has become current, whose changes this
-    /// edition lacks.
+    /// Another edition became current after this edition was prepared. This edition lacks the other
+    /// edition's changes.
     #[error(
         "edition {number} was prepared while {} was current, and now {} is current: prepare edition {number} again, or make it current anyway with `rollback --to {number}`",
         named(*.base),
@@ -142,7 +141,7 @@ pub enum PublishRefusal {
         number: u64,
         /// The edition that was current at the preparation.
         base: u64,
-        /// The edition that is current now.
+        /// The edition that is current at the publication.
         current: u64,
     },
     /// The current edition is the result of a rollback.
@@ -166,7 +165,7 @@ fn named(number: u64) -> String {
 pub struct Digest {
     /// The number of items.
     pub items: u64,
-    /// The sum of the hashes of the items' texts, modulo 2^64.
+    /// The sum of the hashes of the items' JSON, modulo 2^64.
     pub sum: u64,
 }
 
@@ -178,7 +177,7 @@ impl Digest {
     }
 }
 
-/// Returns the hash of an item's text or of its key.
+/// Returns the hash of an item or a key, given as JSON.
 #[must_use]
 pub fn hash_of(text: &str) -> u64 {
     xxhash_rust::xxh3::xxh3_64(text.as_bytes())
@@ -196,37 +195,38 @@ pub fn part_key(set: &str, number: u64, part: u64) -> String {
     format!("{set}#{}#{part:02}", version_text(number))
 }
 
-/// Checks that an edition can hold an item, whose key is given as text. Without an image, only the
-/// key is checked.
+/// Checks that an edition can store an item. `key` is the item's key as JSON. Without an image,
+/// checks only the key.
 ///
 /// # Errors
-/// Returns the reason why the edition cannot hold the item, and what to do.
+/// Returns the reason why the edition cannot store the item, and a remedy.
 pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > SORT_KEY_BYTES_MAX {
         return Err(Refusal(format!(
-            "the item's key takes {} bytes as text, more than the {SORT_KEY_BYTES_MAX} of a sort key in an edition; shorten the key, or leave the item out with --through",
+            "the item's key takes {} bytes as a string, but a sort key in an edition has at most {SORT_KEY_BYTES_MAX}; shorten the key, or leave the item out with --through",
             key.len()
         )));
     }
     let Some(image) = image else { return Ok(()) };
-    // The number 1 gives the right size, because every number takes the same number of bytes.
+    // The size is the same for every number of an edition, because every number has the same number
+    // of bytes.
     let size = item_of_edition(set, 1, key, image).size();
     if size > ITEM_BYTES_MAX {
         return Err(Refusal(format!(
-            "with its key the item takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make the item smaller, or leave it out with --through"
+            "the item and its key take {size} bytes in an edition, but an item has at most {ITEM_BYTES_MAX}; make the item smaller, or leave it out with --through"
         )));
     }
     // In the edition the image is a member of a map, one level deeper than in the table.
     let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
     if levels >= NESTING_LEVELS_MAX {
         return Err(Refusal(format!(
-            "the item is nested {levels} levels deep, and in an edition it would be deeper than {NESTING_LEVELS_MAX}; make the item flatter, or leave it out with --through"
+            "the item is nested {levels} levels deep; in an edition it would be deeper than {NESTING_LEVELS_MAX}; make the item flatter, or leave it out with --through"
         )));
     }
     Ok(())
 }
 
-/// Returns the number of the partition that holds an item. `key` is the item's key as text.
+/// Returns the number of the partition that stores an item. `key` is the item's key as JSON.
 #[must_use]
 pub fn part_of(key: &str) -> u64 {
     Token::of(&KeyValue::S(key.to_owned())).0 % EDITION_PARTS
@@ -282,7 +282,7 @@ impl EditionHead {
         let base = edition.base.filter(|_| edition.state == EditionState::Ready);
         match base {
             // The command was repeated. The edition is already current, so its base differs from
-            // the current one.
+            // the current edition.
             _ if number == current => {}
             Some(base) if base != current => {
                 return Err(PublishRefusal::OtherBase { number, base, current });
@@ -295,9 +295,9 @@ impl EditionHead {
         self.turned_to(edition)
     }
 
-    /// Returns the edition that was current before the current one, for a rollback. If the previous edition
-    /// has the higher number, the current edition is itself the result of a rollback. A second rollback would
-    /// undo the first one, so it is refused.
+    /// Returns the edition that was current before the current edition, for a rollback. If the
+    /// previous edition has a higher number than the current edition, the current edition is the
+    /// result of a rollback. A second rollback would undo the first rollback, so it is refused.
     ///
     /// # Errors
     /// When there is no edition to roll back to.
@@ -309,7 +309,7 @@ impl EditionHead {
         }
     }
 
-    /// Returns the head that makes an older or newer edition current.
+    /// Returns the head in which this older or newer edition is current.
     ///
     /// # Errors
     /// Returns the reason why the edition cannot become current.
@@ -324,8 +324,8 @@ impl EditionHead {
         Ok(Self { current, previous, revision: self.revision + 1, ..self })
     }
 
-    /// Returns the editions that may be pruned. These are kept: the current edition, the previous
-    /// one, and the last `keep` complete ones. Every edition is also kept if it was begun, or last
+    /// Returns the editions that may be pruned. The current edition, the previous edition and the
+    /// last `keep` complete editions are kept. Every edition is also kept if it was begun, or last
     /// stopped being current, at or after `before` (in seconds since 1970). An older edition in
     /// preparation may be pruned, because its command has died.
     #[must_use]
@@ -347,8 +347,8 @@ impl EditionHead {
 }
 
 impl Edition {
-    /// Returns the last recorded time at which the edition was in use. An edition may have been
-    /// current for months until a second ago, and readers may still be reading it.
+    /// Returns the last recorded time at which the edition was in use. An old edition may have been
+    /// current until a second ago, so readers may still be reading it.
     fn in_use_at(&self) -> u64 {
         self.left_at.map_or(self.at_seconds, |left| left.max(self.at_seconds))
     }
@@ -490,14 +490,13 @@ mod tests {
         assert_eq!(second.published(&three), other(3, 1, 2));
         assert_eq!(second.published(&two), Err(PublishRefusal::IsCurrent(2)));
         assert_eq!(second.turned_to(&three).unwrap().current, 3);
-        // An edition that was prepared while the rolled back one was current would undo the
-        // roll-back.
+        // An edition that was prepared before the rollback would undo the rollback.
         let four = prepared_over(2, 4);
         let back = second.turned_to(&edition(1, EditionState::Ready)).unwrap();
         assert_eq!(back.published(&four), other(4, 2, 1));
         assert_eq!(back.published(&three).unwrap().current, 3);
-        // The first edition of a set, and a second one that was prepared before the first was
-        // published.
+        // The first edition of a set, and a second edition that was prepared before the first
+        // edition was published.
         let begun = EditionHead { latest: 2, revision: 2, ..EditionHead::default() };
         let first = begun.published(&prepared_over(0, 1)).unwrap();
         let refusal = first.published(&prepared_over(0, 2)).unwrap_err();
@@ -517,8 +516,8 @@ mod tests {
         assert_eq!(head.before(), Ok(1));
         let back = head.turned_to(&edition(1, Ready)).unwrap();
         assert_eq!(back.before(), Err(PublishRefusal::IsRolledBack(1, 2)));
-        // A step forward again, or to an edition that was made since. Both leave an edition to roll
-        // back to.
+        // A switch forward again, or to an edition that was prepared after the rollback. In both
+        // cases, a rollback is possible afterwards.
         assert_eq!(back.turned_to(&edition(2, Ready)).unwrap().before(), Ok(1));
         assert_eq!(back.published(&edition(3, Ready)).unwrap().before(), Ok(1));
     }
@@ -553,8 +552,8 @@ mod tests {
         for (before, expected) in [(701, &[3, 2, 1][..]), (700, &[3, 1]), (680, &[3]), (300, &[])] {
             assert_eq!(head.prunable(&editions, 0, before), expected, "{before}");
         }
-        // The clock was behind when the edition stopped being current. This does not make the
-        // edition older.
+        // The clock was behind when the edition stopped being current. The time at which the
+        // preparation began counts instead.
         assert_eq!(head.prunable(&[left(3, Some(7))], 0, 300), [0; 0]);
     }
 

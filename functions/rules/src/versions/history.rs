@@ -1,7 +1,7 @@
 //! A stored history: the head, version `v0`, and the versions after it.
 //!
-//! This module converts heads and versions from and to items. `plan` decides which versions must
-//! exist.
+//! This module converts heads and versions from and to items. The module `plan` decides which
+//! versions must exist.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::marks::migration::unmarked;
 use crate::stamp::Stamp;
 
-/// The partition key attribute of a table of histories: the item's key as text.
+/// The partition key attribute of a table of histories: the item's key as JSON.
 pub const ITEM_ATTRIBUTE: &str = "item";
 /// The sort key attribute: `v0` for the head, `v` and ten digits for a version.
 pub const VERSION_ATTRIBUTE: &str = "version";
@@ -38,10 +38,10 @@ const EXPIRES_AT: &str = "expires_at";
 const FOLLOWS: &str = "follows";
 const TTL: &str = "ttl";
 
-/// The kind of change that a version comes from.
+/// The kind of change that created a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// The base: the item before the first known change, or as a backfill of the table found it.
+    /// The base: the item before the first known change, or as a backfill of the table read it.
     Base,
     /// The item was created.
     Insert,
@@ -92,9 +92,9 @@ pub struct Version {
     pub event: VersionEvent,
     /// The item; `None` if it was deleted.
     pub image: Option<Item>,
-    /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a base:
-    /// the time when a backfill found the item, although the item may have had this content earlier; `None`
-    /// if the base is known only from the first change.
+    /// The time of the change in seconds since 1970; `None` if the record does not contain it. For
+    /// a base: the time when a backfill read the item, which may have had this content earlier;
+    /// `None` if the base is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,
@@ -122,8 +122,8 @@ pub struct Head {
     /// The number of the last version with an expiry; 0 if no version has an expiry. All earlier versions
     /// have an expiry too.
     pub expiring: u64,
-    /// The expiry of that version in seconds since 1970. Expiries never decrease from version to
-    /// version, so TTL always removes the beginning of the history.
+    /// The expiry of the last version with an expiry, in seconds since 1970. Expiries never
+    /// decrease from version to version, so TTL always removes the beginning of the history.
     pub expiring_at: u64,
 }
 
@@ -144,35 +144,38 @@ pub fn version_text(number: u64) -> String {
     format!("v{number:010}")
 }
 
-/// Returns the number in a version's sort key; `None` for the head and for any other text.
+/// Returns the number in a version's sort key; `None` for the head and for any other string.
 #[must_use]
 pub fn number_of_version(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('v').filter(|digits| digits.len() == 10)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// Returns the size of an image within a version, in bytes. The image is a map there, which takes 3
-/// bytes more, and 1 byte more for each attribute.
+/// Returns the size of an image within a version, in bytes. In a version, the image is a map, which
+/// takes 3 bytes more, and 1 byte more for each attribute.
 pub(super) fn image_bytes(image: &Item) -> usize {
     3 + image.size() + image.len()
 }
 
-/// The reason why a history does not show what an item was at a time.
+/// The reason why a history does not show an item as of a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnknownVersion {
-    /// The history begins later.
-    #[error("the history begins after that time")]
+    /// The history begins after the requested time.
+    #[error("the history begins after the requested time")]
     BeforeHistory,
-    /// The version of that time may be among these missing versions.
-    #[error("versions {0} to {1} are missing, and one of them may be the version of that time")]
+    /// The version that was current at the requested time may be among these missing versions, from
+    /// the first number to the second.
+    #[error(
+        "versions {0} to {1} are missing, and one of them may have been current at the requested time"
+    )]
     Missing(u64, u64),
 }
 
 /// Returns the version that was current at a time, in seconds since 1970. `versions` are ordered by
-/// number. A version without a time counts as made together with the previous version.
+/// number. A version without a time counts as created at the time of the previous version.
 ///
 /// # Errors
-/// When no version is that old, or the version of that time may be missing.
+/// The history begins after this time, or the version of this time may be missing.
 pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVersion> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();
@@ -186,17 +189,17 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, UnknownVers
     }
 }
 
-/// Returns whether it is known since when the item has had the content of the version `chosen`. If neither
-/// this version nor an earlier one has a time, [`as_of`] returns the version for any time before the next
-/// version. The item may have been different then.
+/// Returns whether the time is known at which the item got the content of the version `chosen`. If
+/// neither this version nor an earlier version has a time, [`as_of`] returns this version for any
+/// time before the next version. The item may have been different at that time.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);
     until_then.any(|version| version.at_seconds.is_some())
 }
 
-/// Returns a hash of an item that ignores marks of migrations. Tables store it, so it must never
-/// change between builds.
+/// Returns a hash of an item that ignores marks of migrations. Tables store the hash, so its
+/// algorithm must never change.
 #[must_use]
 pub fn fingerprint(item: &Item) -> u128 {
     xxh3_128(json::item_to_string(&unmarked(item)).as_bytes())
@@ -286,9 +289,9 @@ impl Version {
         }
     }
 
-    /// Returns whether the version directly follows a version whose image has the fingerprint `before`,
-    /// which is `None` for a deletion. If it does not, a change between the two is missing. A version
-    /// without a stored fingerprint counts as following directly.
+    /// Returns whether the version directly follows a version whose image has the fingerprint
+    /// `before`, which is `None` for a deletion. If not, a change between the two versions is
+    /// missing. A version without a stored fingerprint counts as following directly.
     #[must_use]
     pub fn is_next_to(&self, before: Option<u128>) -> bool {
         match self.event {
@@ -300,9 +303,9 @@ impl Version {
         }
     }
 
-    /// Returns whether the item was created in a stream other than that of the stamp `before`. This
-    /// happens if the table was deleted and recreated, because no record reports the deletion of its
-    /// items. It also happens if the table had no stream for some time.
+    /// Returns whether the item was created in a different stream than the stream of the stamp
+    /// `before`. This happens if the table was deleted and recreated, because no record reports the
+    /// deletion of its items. It also happens if the table had no stream for some time.
     #[must_use]
     pub fn begins_anew(&self, before: &Stamp) -> bool {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
@@ -361,7 +364,7 @@ impl Version {
         let event = text(EVENT).and_then(VersionEvent::from_text);
         let event = event.ok_or_else(|| damaged("`event` is missing or unknown"))?;
         if image.is_some() == (event == VersionEvent::Remove) {
-            return Err(damaged("`image` must be present exactly if the item was not deleted"));
+            return Err(damaged("`image` must be present if and only if the item was not deleted"));
         }
         Ok(Self {
             number: number.ok_or_else(|| damaged("`version` is not `v` and ten digits"))?,
@@ -406,7 +409,8 @@ mod tests {
         assert!(Version::from_item(&unreadable).is_err());
     }
 
-    /// Goal: the fingerprint is stable, because tables store it.
+    /// Goal: a missing previous version is recognised by its fingerprint. The fingerprint is
+    /// stable, because tables store it.
     #[test]
     fn a_missing_previous_version_is_recognised() {
         let (one, other) = (Item::new().with("a", "1"), Item::new().with("a", "2"));
@@ -435,7 +439,7 @@ mod tests {
             assert_eq!(version.lacks_base(), lacks, "{version:?}");
             assert!(!Version { number: 2, ..version }.lacks_base());
         }
-        // These versions are in the stream of a table that was created again.
+        // These versions come from the stream of a table that was deleted and recreated.
         let stamp = |label: &str| Stamp::of_record(label, &"7".parse().unwrap());
         for (event, label, expected) in [
             (VersionEvent::Insert, "2", true),
@@ -500,15 +504,16 @@ mod tests {
             assert_eq!(as_of(&versions, seconds).map(|v| v.number), Ok(expected));
         }
         assert_eq!(as_of(&versions[1..], 9), Err(UnknownVersion::BeforeHistory));
-        // Nothing is known before version 2. A version without a time counts as made with the previous
-        // version.
+        // Nothing is known before version 2. A version without a time counts as created at the time
+        // of the previous version.
         let known = |versions: &[Version]| -> Vec<bool> {
             versions.iter().map(|version| has_known_begin(versions, version)).collect()
         };
         assert_eq!(known(&versions), [false, true, true, true]);
         assert_eq!(known(&[version(1, None), version(2, None)]), [false, false]);
         assert_eq!(known(&[version(3, Some(9)), version(4, None)]), [true, true]);
-        // The back-fill found the item as in version 1. Nothing is known before that time.
+        // The backfill read the item as in version 1. Nothing is known before the time of the
+        // backfill.
         let seen = [version(1, Some(8)), version(2, Some(10))];
         assert_eq!(as_of(&seen, 7), Err(UnknownVersion::BeforeHistory));
         assert_eq!(as_of(&seen, 8).map(|v| v.number), Ok(1));

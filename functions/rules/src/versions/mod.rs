@@ -62,7 +62,7 @@ impl Versions {
         }
         if !(change.view_type.has_new_image() && change.view_type.has_old_image()) {
             return Err(Refusal(format!(
-                "the stream's view type is {}, versions need NEW_AND_OLD_IMAGES",
+                "the stream's view type is {}, but versions need NEW_AND_OLD_IMAGES",
                 change.view_type.as_str()
             )));
         }
@@ -98,15 +98,15 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
     })
 }
 
-/// Checks that a version can hold this image under this key. The other attributes of the version must
-/// fit into the item too.
+/// Checks that a version can store this image under this key, together with the version's other
+/// attributes.
 ///
 /// # Errors
-/// Returns the reason why the version cannot hold the image.
+/// Returns the reason why the version cannot store the image.
 pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > PARTITION_KEY_BYTES_MAX {
         return Err(Refusal(format!(
-            "the item's key takes {} bytes as text; a history's key has at most {PARTITION_KEY_BYTES_MAX}",
+            "the item's key takes {} bytes as a string; a history's key has at most {PARTITION_KEY_BYTES_MAX}",
             key.len()
         )));
     }
@@ -128,9 +128,9 @@ pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Returns whether DynamoDB's message means that the content of an item is rejected. Neither a
-/// retry nor another deployment helps in this case. The rejection is possible because DynamoDB may
-/// count more bytes than [`fits_into_a_version`].
+/// Returns whether DynamoDB's error message means that an item's content is invalid, so that
+/// retries cannot succeed. Such an error is possible because DynamoDB may count more bytes than
+/// [`fits_into_a_version`].
 #[must_use]
 pub fn is_refused_for_size(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
@@ -159,8 +159,8 @@ impl Rule for Versions {
 
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let keys = records.iter().map(|record| history_key(&record.record.keys));
-        // DynamoDB rejects a whole request that contains a key that is too long. No history has such a
-        // key, so the key is left out.
+        // DynamoDB rejects the entire request if a key in it is too long. No history has a key that
+        // is too long, so the result does not contain it.
         keys.filter(|key| fits_into_a_version(key, None).is_ok()).collect()
     }
 

@@ -1,8 +1,9 @@
 //! The convergence property for fan-out. Origins and copies change, and every record is delivered at
 //! least once, in any order and any batches. The final copies are always equal.
 //!
-//! All records are delivered after the last change, so that only the order of the deliveries differs.
-//! The tests of the processor cover changes between deliveries, pages, and failing requests.
+//! All records are delivered after the last change, so that runs differ only in the order of
+//! deliveries. The tests of the processor cover changes between deliveries, pages, and failing
+//! requests.
 
 use std::collections::BTreeMap;
 
@@ -222,8 +223,8 @@ impl Tables {
         copy.insert(mark_attribute(&rule.name), AttributeValue::from(mark.text().as_str()));
     }
 
-    /// Returns everything that must be equal. The marks of copies are left out, because a check and
-    /// a job write the same values with different marks.
+    /// Returns the data that must be equal in all runs. Excludes the marks of copies, because a
+    /// check and a job write the same values with different marks.
     fn contents(&self) -> (BTreeMap<String, Item>, BTreeMap<Origin, OriginState>) {
         let mut copies = self.copies.clone();
         copies.values_mut().for_each(|copy| drop(copy.remove(&mark_attribute(RULE))));

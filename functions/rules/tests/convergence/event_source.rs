@@ -1,6 +1,7 @@
-//! The deliveries of the real event source mapping with every fault of a plan.
+//! Deliveries by Weir's event source mapping, with every fault of a fault plan.
 //!
-//! Each stream of the records has its own mapping and its own shards. No process, socket or clock is used.
+//! Each stream has its own mapping and its own shards. The simulation uses no process, socket or
+//! clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::{Change, history};
 
-/// The maximum number of turns, far more than any seed needs. A mapping that needs more hangs.
+/// The maximum number of turns, far more than any seed needs. A mapping that needs more turns
+/// hangs.
 const TURNS_MAX: u32 = 100_000;
 
 type Faults = BTreeMap<&'static str, u64>;
@@ -50,7 +52,7 @@ pub(super) fn deliver(seed: u64, records: &[LambdaRecord]) -> (Vec<Vec<&LambdaRe
             *faults.entry(fault).or_default() += count;
         }
     }
-    // The mappings run at the same time, so their batches come in any order.
+    // The mappings run concurrently, so their batches arrive in any order.
     let mut batches = Vec::new();
     while !delivered.is_empty() {
         let stream = draws.index(delivered.len());
@@ -71,7 +73,7 @@ struct Shard {
     iterator: usize,
 }
 
-/// Returns the shards of a stream. They close and continue in children.
+/// Returns the shards of a stream. Some shards close and continue in child shards.
 fn shards(records: &[&LambdaRecord], draws: &mut Draws) -> BTreeMap<ShardId, Shard> {
     let first = ShardId::new("s00");
     let mut shards = BTreeMap::from([(first.clone(), Shard::default())]);
@@ -92,7 +94,7 @@ fn shards(records: &[&LambdaRecord], draws: &mut Draws) -> BTreeMap<ShardId, Sha
     shards
 }
 
-/// Closes a shard. Its keys continue in one or two children.
+/// Closes a shard. The records of its keys continue in one or two child shards.
 fn split(
     shards: &mut BTreeMap<ShardId, Shard>,
     shard_of: &mut BTreeMap<String, ShardId>,
@@ -144,7 +146,7 @@ fn event(record: &model::StreamRecord, arn: &str) -> Value {
 struct World<'a, 'r> {
     records: BTreeMap<SequenceNumber, &'r LambdaRecord>,
     shards: BTreeMap<ShardId, Shard>,
-    /// What the function received, batch by batch.
+    /// The batches that the function received.
     batches: Vec<Vec<&'r LambdaRecord>>,
     draws: &'a mut Draws,
     plan: Plan,
@@ -181,7 +183,7 @@ impl<'a, 'r> World<'a, 'r> {
         }
     }
 
-    /// Runs until everything was delivered. Returns the batches, and the faults that occurred.
+    /// Runs until every record is delivered. Returns the batches, and the faults that occurred.
     fn run(mut self) -> (Vec<Vec<&'r LambdaRecord>>, Faults) {
         self.step(Input::Tick);
         for _ in 0..TURNS_MAX {
@@ -202,7 +204,7 @@ impl<'a, 'r> World<'a, 'r> {
         panic!("the mapping hangs: {:?}", self.mapping.status(0));
     }
 
-    /// The function receives these records, as it reads them from the event.
+    /// Passes these records to the function, as parsed from the event.
     fn apply(&mut self, records: &[Arc<Delivery>]) {
         let received = |delivery: &Arc<Delivery>| {
             let record = self.records[&delivery.sequence];
@@ -217,7 +219,7 @@ impl<'a, 'r> World<'a, 'r> {
         for command in self.mapping.step(self.now, input) {
             match command {
                 Command::Wake { tick_ms } => self.wake = Some(tick_ms),
-                // A save may be late, so the disk may have an earlier complete state.
+                // A save may be delayed, so the disk may contain an earlier complete state.
                 Command::Checkpoint { .. } | Command::Save => {
                     if self.draws.below(3) > 0 {
                         self.durable = self.mapping.checkpoints();
@@ -283,7 +285,8 @@ impl<'a, 'r> World<'a, 'r> {
         Input::Page { shard, records, end: end == truth.records.len() }
     }
 
-    /// Returns the outcome; `None` if there is no answer now, or the poller has crashed.
+    /// Returns the outcome of an invocation; `None` if there is no response yet, or the poller has
+    /// crashed.
     fn invoke(
         &mut self,
         records: &[Arc<Delivery>],
@@ -312,7 +315,7 @@ impl<'a, 'r> World<'a, 'r> {
             }
             _ => {}
         }
-        // A failed function may have done a part of its work.
+        // A failed function may have completed a part of its work.
         if self.draws.below(8) == 0 {
             self.count("function error");
             let some = self.draws.index(records.len());
@@ -359,7 +362,7 @@ fn settings(arn: &str, draws: &mut Draws) -> Settings {
     settings
 }
 
-/// Without faults, the properties would prove little.
+/// Goal: the other tests cover every fault, because every fault occurs and no record is lost.
 #[test]
 fn every_fault_happens_and_no_record_is_lost() {
     let mut faults = Faults::new();

@@ -1,4 +1,5 @@
-//! Counters that expire: readers see the sum of the slots, however often totals are deleted.
+//! Counters that expire: readers see the sum of the slots, regardless of how often totals are
+//! deleted.
 //!
 //! An absent total counts as 0.
 
@@ -68,9 +69,9 @@ proptest! {
                         continue;
                     }
                     rule.apply(&mut tables, &[index.get(&records)]);
-                    // After an expiry, an old record may restore a deleted slot. No stream and no
-                    // failure destination keeps records that long. The next reconciliation removes
-                    // the slot.
+                    // After an expiry, an old record may restore a deleted slot. In practice, no
+                    // stream and no failure destination keeps records for that long. The next
+                    // reconciliation removes the slot.
                     if forgotten {
                         reconcile_all(&mut tables, &table);
                     }

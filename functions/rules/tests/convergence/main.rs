@@ -1,6 +1,6 @@
 //! The convergence property of all rules. The records of a history may be repeated, reordered and
-//! batched in any way, or delivered by the real mapping with faults. The final tables are the same as if
-//! each record were applied once, in order.
+//! batched in any way, or delivered by Weir's event source mapping with faults. The final tables
+//! are the same as if each record were applied once, in order.
 //!
 //! The batches are applied to small tables in memory. The processor has its own tests.
 
@@ -137,8 +137,8 @@ impl Tables {
         }
     }
 
-    /// Returns everything that must be equal. The number of writes of a total or a history is left
-    /// out.
+    /// Returns the data that must be equal in all runs. Excludes the number of writes of a total or
+    /// a history.
     fn contents(&self) -> Contents {
         let (mut totals, mut histories) = (self.totals.clone(), self.histories.clone());
         totals.values_mut().for_each(|item| {
@@ -175,7 +175,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..40)
 }
 
-/// Returns the text of a key. Keys 0 to 7 are the slots of two counters.
+/// Returns a key as a string. Keys 0 to 7 are the slots of two counters.
 fn key_text(key: u8) -> String {
     Counters::slot_key_text(["A", "B#b"][usize::from(key) / 4], u32::from(key) % SLOT_COUNT)
 }
@@ -227,7 +227,7 @@ fn record(
                 _ => EventName::Modify,
             },
             user_identity: by_ttl.then(UserIdentity::time_to_live),
-            // Several records are in the same second, and several seconds in the same minute.
+            // Some records have the same second, and many have the same minute.
             approximate_creation_seconds: Some(1_795_228_140 + sequence as u64 * 7),
             old_image: image(before),
             new_image: image(after),
@@ -242,12 +242,12 @@ fn record(
     }
 }
 
-/// How records are delivered: each at least once, and some again.
+/// The deliveries of the records: each record at least once, and some records again.
 #[derive(Clone, Debug)]
 enum Deliveries {
-    /// In any order and any batches.
+    /// Delivered in any order and any batches.
     AnyOrder { again: Vec<Index>, order: Vec<Index>, sizes: Vec<usize> },
-    /// By the real mapping, with the faults of a seed.
+    /// Delivered by Weir's event source mapping, with the faults of a seed.
     Mapping { seed: u64 },
 }
 
@@ -298,7 +298,8 @@ fn versions() -> Versions {
     Versions { table: "slots".to_owned() }
 }
 
-/// Checks that each history has its item's records, in order, and ends with the current item.
+/// Checks that each history contains the changes of its item, in order, and ends with the current
+/// item.
 fn check_histories(tables: &Tables, records: &[LambdaRecord]) {
     let mut expected: BTreeMap<String, Vec<&StreamRecord>> = BTreeMap::new();
     for record in records {
@@ -444,7 +445,7 @@ proptest! {
 fn history_of_first(changes: &[Change], count: usize) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
     let (_, all) = history(changes);
     let (table, some) = history(&changes[..count]);
-    // The labels of the stream depend on the length of the whole history.
+    // The labels of the stream depend on the length of the entire history.
     (table, all.into_iter().take(some.len()).collect())
 }
 

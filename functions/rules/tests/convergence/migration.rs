@@ -1,8 +1,9 @@
-//! The convergence property for migrations: the final targets are the transform of the source, whenever a
-//! backfill reads or touches the items, and however often, in whatever order and how late records come.
+//! The convergence property for migrations: the final targets equal the transform of the source.
+//! This holds for any time of the backfill's reads or touches, and for any order, repetition and
+//! delay of records.
 //!
-//! One migration makes the slots items of another table, beside the other rules. The other migration
-//! starts late, with a fence.
+//! The first migration turns slots into items of another table and runs beside the other rules. The
+//! second migration starts late, with a fence.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use super::{
     Applied, Change, LABELS, Tables, cases, decide, deliver, deliveries, history_of_first, key_text,
 };
 
-/// The second of the fence. Records of this second and before it are skipped.
+/// The time of the fence in seconds since 1970. Records up to this second are skipped.
 const FENCE_S: usize = 1_795_228_140;
 const KEYS: u8 = 4;
 
@@ -75,8 +76,9 @@ fn schema(name: &str) -> KeySchema {
     KeySchema { partition: KeyAttribute { name: name.to_owned(), attribute_type }, sort: None }
 }
 
-/// Returns a migration from the table `slots`. Each slot becomes one item. A slot with many votes also
-/// becomes a second item, whose key changes with the votes. All slots with few votes collide at one key.
+/// Returns a migration from the table `slots`. Each slot becomes one item. A slot with many votes
+/// also becomes a second item, whose key changes with the votes. All slots with few votes collide
+/// on one key.
 fn slots() -> Migration {
     compile(
         "slot",
@@ -94,7 +96,7 @@ fn items() -> Migration {
         "id",
         &[
             ("{id, owner, value}", "{owner}#{id}"),
-            // This output makes more or fewer parts, depending on the value.
+            // This output yields one or two parts or none, depending on the value.
             (".value as $value | (1, 2, 3) | select(. < $value) | {part: .}", "part#{part}"),
             // Two source items with the same owner collide in this output.
             ("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
@@ -184,8 +186,8 @@ struct History {
 }
 
 impl History {
-    /// Each change has its own second, and the fence is before the change `fence`. A touch is `(key,
-    /// number of the next change)`.
+    /// Returns the history of these changes. Each change has its own second, and the fence is
+    /// before the change with the number `fence`. A touch is `(key, number of the next change)`.
     fn of(changes: &[(u8, Option<(u8, u8)>)], touches: &[(u8, usize)], fence: usize) -> Self {
         let mut history = Self { tables: vec![BTreeMap::new()], records: Vec::new() };
         let mut table = BTreeMap::new();
@@ -308,7 +310,7 @@ proptest! {
             let table = history.tables.last().unwrap();
             check_items(migration, &tables.targets, table.values().cloned());
 
-            // Nothing differs if the statements are folded first.
+            // The result is the same if the statements are folded first.
             let mut at_once = Tables::default();
             at_once.join_registers(fold(statements.into_iter().flatten().enumerate()));
             prop_assert_eq!(&tables.targets, &at_once.targets);

@@ -1,8 +1,8 @@
-//! Items that borrow from their text, for code that reads an item once and writes most of it
+//! Items that borrow from their JSON, for code that reads an item once and writes most of it
 //! unchanged, such as the archive.
 //!
-//! A view accepts only what `decode` accepts. For anything unusual, reading returns `None`, and the
-//! caller falls back to `decode`, which reports errors with DynamoDB's texts. Members are in the
+//! A view accepts only JSON that `decode` accepts. For any unusual JSON, it returns `None`, and the
+//! caller falls back to `decode`, which reports errors with DynamoDB's messages. Members are in the
 //! order of their names, as in an [`Item`].
 
 use std::borrow::Cow;
@@ -18,10 +18,10 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::Number;
 
-/// Capacity for the attributes of an item. No capacity is reserved for maps, because there may be
-/// many small ones.
+/// The initial capacity for the attributes of an item. Maps have no initial capacity, because there
+/// may be many small maps.
 const MEMBERS_EXPECTED: usize = 16;
-/// Maximum number of members that are sorted with an array on the stack.
+/// The maximum number of members that are sorted with an array on the stack.
 const SORTED_AT_ONCE: usize = 32;
 
 /// Attributes by name, in the order of their names.
@@ -35,13 +35,13 @@ pub(crate) struct MemberBuffer<'t>(Vec<Member<'t>>);
 /// An attribute of an item, or a member of a map.
 #[derive(Clone, Debug)]
 struct Member<'t> {
-    /// The first bytes of the name as a number. It differs between most names, so most comparisons
-    /// are fast.
+    /// The first bytes of the name as a number. Most names differ in this number, so most
+    /// comparisons are fast.
     start: u64,
     name: Cow<'t, str>,
     value: ValueView<'t>,
-    /// Name and value as raw text, if it is exactly the text that `encode` would write. Such a
-    /// member can be copied as a whole.
+    /// The name and the value as raw text, if this is exactly the text that `encode` would write.
+    /// The member can then be copied as one string.
     text: Option<&'t str>,
 }
 
@@ -66,7 +66,7 @@ impl Eq for Member<'_> {}
 pub enum ValueView<'t> {
     /// String.
     S(Cow<'t, str>),
-    /// Number, as [`Number`] writes it.
+    /// Number, in the format of [`Number`].
     N(Cow<'t, str>),
     /// Binary.
     B(Vec<u8>),
@@ -103,7 +103,7 @@ impl<'t> ItemView<'t> {
         Self(members.iter().map(member).collect())
     }
 
-    /// Reads an item from the whole of a text.
+    /// Reads an item from a text that contains nothing else.
     pub(crate) fn from_text(text: &'t str) -> Option<Self> {
         let mut scanner = Scanner::new(text);
         let item = Self::read(&mut scanner)?;
@@ -122,14 +122,14 @@ impl<'t> ItemView<'t> {
         Self::read_members(scanner, 1, members)
     }
 
-    /// Returns the item's buffer.
+    /// Converts the item to an empty buffer with the same capacity.
     pub(crate) fn into_room(mut self) -> MemberBuffer<'t> {
         self.0.clear();
         MemberBuffer(self.0)
     }
 
-    /// Reads members at `level`: 1 in an item, one more in each map or list. `members` is empty,
-    /// and may have capacity.
+    /// Reads members at `level`: 1 in an item, one more in each map or list. `members` is an empty
+    /// vector, possibly with capacity.
     fn read_members(
         scanner: &mut Scanner<'t>,
         level: usize,
@@ -196,7 +196,7 @@ impl<'t> ItemView<'t> {
         members.map(|member| (member.name.into_owned(), member.value.into_value())).collect()
     }
 
-    /// Returns the bytes of the attributes whose raw text is known.
+    /// Returns the total length in bytes of the attributes whose raw text is known.
     #[must_use]
     pub fn text_len(&self) -> usize {
         self.0.iter().map(|member| member.text.map_or(0, |text| text.len() + ",".len())).sum()
@@ -253,7 +253,7 @@ impl<'t> ValueView<'t> {
     fn into_value(self) -> AttributeValue {
         match self {
             Self::S(text) => AttributeValue::S(text.into_owned()),
-            // The text is a number's canonical form, so parsing succeeds.
+            // The string is a number's canonical form, so parsing succeeds.
             Self::N(text) => AttributeValue::N(text.parse().unwrap_or(Number::ZERO)),
             Self::B(bytes) => AttributeValue::B(bytes),
             Self::Bool(flag) => AttributeValue::Bool(flag),
@@ -338,7 +338,7 @@ impl<'t> ValueView<'t> {
         }
     }
 
-    /// Returns the number, if this is one.
+    /// Returns the number; `None` if the value is not a number.
     #[must_use]
     pub fn as_number(&self) -> Option<Number> {
         match self {
@@ -347,7 +347,7 @@ impl<'t> ValueView<'t> {
         }
     }
 
-    /// Returns the members, if this is a map.
+    /// Returns the members; `None` if the value is not a map.
     #[must_use]
     pub fn as_map(&self) -> Option<&ItemView<'t>> {
         match self {
@@ -377,21 +377,21 @@ impl<'t> ValueView<'t> {
     }
 }
 
-/// Appends a text that needs no escapes.
+/// Appends a string that needs no escapes.
 fn write_plain(out: &mut String, text: &str) {
     out.push('"');
     out.push_str(text);
     out.push('"');
 }
 
-/// Reads a number and returns its canonical text. Most numbers are in this form already, because
-/// DynamoDB writes them so.
+/// Reads a number and returns it in canonical form. Most numbers are already in this form, because
+/// DynamoDB writes it.
 fn number_text<'t>(scanner: &mut Scanner<'t>) -> Option<Cow<'t, str>> {
     let text = scanner.string()?;
     canonical(scanner, text)
 }
 
-/// Returns the canonical text of a number.
+/// Returns a number in canonical form.
 fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t, str>> {
     if is_canonical(text.as_bytes()) {
         return Some(text);
@@ -400,9 +400,11 @@ fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t
     text.parse::<Number>().ok().map(|number| Cow::Owned(number.to_string()))
 }
 
-/// Returns whether a text is certainly canonical; `false` means unknown.
+/// Returns true if a number is certainly in canonical form. `false` means that it may be in another
+/// form.
 fn is_canonical(text: &[u8]) -> bool {
-    /// Every number with this many digits is in range and exact.
+    /// The maximum length of the number in bytes. Every number with 38 digits is in range and
+    /// exact.
     const BYTES_MAX: usize = 38;
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
     let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
@@ -435,7 +437,7 @@ fn set<'t, T: Ord>(
     (sort_unique(scanner, &mut members, T::cmp) && !members.is_empty()).then_some(members)
 }
 
-/// Sorts members; returns `false` if two are equal.
+/// Sorts members. Returns `false` if two members are equal.
 fn sort_unique<T>(
     scanner: &mut Scanner<'_>,
     members: &mut [T],
@@ -450,8 +452,8 @@ fn sort_unique<T>(
     is_sorted(members)
 }
 
-/// Sorts members by name. First sorts an array of small indexes, so that each member moves only
-/// once.
+/// Sorts members by name. First sorts an array of small indexes, so that each large member moves
+/// only once.
 fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     let is_sorted = |members: &[Member<'_>]| members.is_sorted_by(|a, b| a.compare(b).is_lt());
     if is_sorted(members) {
@@ -486,8 +488,8 @@ fn start_of(name: &str) -> u64 {
         Some(start) => u64::from_be_bytes(*start),
         None => {
             let start = name.bytes().fold(0, |start, byte| (start << 8) | u64::from(byte));
-            // A name has at most seven bytes here, so the number of shifted bits is valid. The
-            // result for an empty name is zero.
+            // This branch is only for names of at most seven bytes, so the number of shifted bits
+            // is valid. The result for an empty name is zero.
             start << (8 * (8 - name.len().max(1)))
         }
     }

@@ -1,11 +1,11 @@
-//! Views equal what `decode` returns, and accept nothing that it rejects.
+//! Tests that views equal the results of `decode`, and reject everything that `decode` rejects.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::json::{item_from_str, item_to_string};
 
-/// Returns the item of the view, if the text is a value and nothing else.
+/// Returns the item of the view if the text contains nothing else.
 fn direct(text: &str) -> Option<Item> {
     let mut scanner = Scanner::new(text);
     let view = ItemView::read(&mut scanner).filter(|_| scanner.is_at_end())?;

@@ -141,7 +141,7 @@ mod tests {
             (("nope", "nope-history", key), nope.to_owned()),
             (
                 ("films", "films-history", &long),
-                "this item does not fit into a version: the item's key takes 2054 bytes as text; a history's key has at most 2048".to_owned(),
+                "this item does not fit into a version: the item's key takes 2054 bytes as a string; a history's key has at most 2048".to_owned(),
             ),
         ];
         for ((table, history, key), expected) in cases {

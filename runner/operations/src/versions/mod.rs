@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
             Err(fatal!(
-                "the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be the version of that time; name a version with --number (`weir versions ls`)"
+                "the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may have been current at the requested time; name a version with --number (`weir versions ls`)"
             ))
         );
     }

@@ -1,16 +1,17 @@
 //! Plans: the writes that add changes to a history.
 //!
-//! **Why every delivery gives the same history.** Version *n* is the *n*-th change by stamp, so a
-//! history depends only on the set of its known changes. Changes usually come in stream order and are
-//! appended after the current version. A late change, for example of a discarded batch that was
-//! redriven, is inserted at its place, and the numbers of the later versions increase by one.
-//! [`RENUMBERED_MAX`] bounds the number of these versions. The stamp of a change shows whether it is
-//! already known. If an item existed before its history, its first change contains the item before the
-//! change. This item becomes version 1, the **base**.
+//! **Why every delivery produces the same history.** Version *n* is the *n*-th change by stamp, so
+//! a history depends only on the set of its known changes. Changes usually arrive in stream order
+//! and are appended after the current version. A late change, for example of a discarded batch that
+//! was redriven, is inserted at its position, and the numbers of the later versions increase by
+//! one. [`RENUMBERED_MAX`] bounds the number of these versions. The stamp of a change shows whether
+//! it is already known. If an item existed before its history, its first change contains the item
+//! before the change. This item becomes version 1, the **base**.
 //!
-//! **Why a plan is never written in part.** A plan is written in one transaction that is conditional on
-//! the head's revision. If two executors plan for the same history, one transaction succeeds. The other
-//! executor reads the history again and plans again. The processor reads and writes the items.
+//! **Why a plan is never partially written.** A plan is written in one transaction that is
+//! conditional on the head's revision. If two executors plan for the same history, one transaction
+//! succeeds. The other executor reads the history again and plans again. The processor reads and
+//! writes the items.
 
 use std::collections::BTreeMap;
 
@@ -20,23 +21,24 @@ use super::change::{Change, Changes};
 use super::history::{Head, Version, image_bytes};
 use crate::stamp::Stamp;
 
-/// The maximum number of changes that one plan adds. A plan also contains at most as many moved
-/// versions, a base, the head, and the versions that expire or are pruned ([`PUSHED_OUT_MAX`] plus one
-/// for each added change). Together they stay below the 100 operations of a transaction.
+/// The maximum number of changes that one plan adds. A plan also contains at most
+/// [`RENUMBERED_MAX`] moved versions, a base, the head, and the versions that expire or are pruned
+/// ([`PUSHED_OUT_MAX`] plus one for each added change). The sum is below the 100 operations of a
+/// transaction.
 pub const CHANGES_MAX: usize = 24;
 /// The maximum number of versions that one plan moves because of a late change.
 pub const RENUMBERED_MAX: usize = 24;
-/// The maximum size in bytes of the images that one plan adds, and likewise of the images that it
-/// moves. A base and one image that is always accepted may add 400 KB each. A plan thus stays below
-/// the 4 MB of a transaction.
+/// The maximum total size in bytes of the images that one plan adds, and of the images that it
+/// moves. The base and the first image are always accepted and may add 400 KB each. A plan is
+/// therefore below the 4 MB of a transaction.
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
 /// The maximum number of versions that one plan prunes or expires, in addition to one for each added
 /// change.
 const PUSHED_OUT_MAX: u64 = 8;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// The retention of versions. The current version is always kept. A version that was pruned or has an
-/// expiry is not kept longer if the setting is raised later.
+/// The retention of versions. The current version is always kept. If the setting is raised later,
+/// pruned versions are not restored and existing expiries do not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// The number of last versions that are kept, at least 1; `None` if all are kept.
@@ -71,16 +73,17 @@ pub struct Plan {
     pub writes: Vec<Write>,
 }
 
-/// The error for a change that comes so late that too many versions would have to move.
+/// The error for a change that arrives so late that too many versions would have to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "a change arrived after {0} later changes were recorded and can no longer be inserted: at most {RENUMBERED_MAX} versions with {IMAGE_BYTES_MAX} bytes in total can be renumbered"
 )]
 pub struct TooLate(usize);
 
-/// Returns the changes that a history does not contain yet. `tail` has the last versions of the history,
-/// ordered by number. It begins at or before the place of the earliest change, or with the first
-/// existing version. If this first version is not version 1, changes before it count as pruned.
+/// Returns the changes that a history does not contain yet. `tail` has the last versions of the
+/// history, ordered by number. It begins at or before the position of the earliest change, or with
+/// the first existing version. If this first version is not version 1, changes before it count as
+/// pruned.
 #[must_use]
 pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Changes {
     let Some(head) = head else { return changes.clone() };
@@ -92,7 +95,8 @@ pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Chan
 }
 
 /// Returns the longest run of consecutive versions at the end. `versions` are ordered by number.
-/// Versions before a gap count as pruned, because the place of a change there is unknown.
+/// Versions before a gap count as pruned, because the position of a change before the gap is
+/// unknown.
 #[must_use]
 pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
     let numbers = versions.iter().map(|version| version.number);
@@ -104,8 +108,8 @@ pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
 
 impl Head {
     /// Returns whether the last versions must be read to add `changes`. They are not needed if all
-    /// changes come after the current version. If the current version is a base, it is needed
-    /// nevertheless, because the first change may correct it.
+    /// changes are later than the current version. A current version that is a base must always be
+    /// read, because the first change may correct it.
     #[must_use]
     pub fn needs_tail(&self, changes: &Changes) -> bool {
         self.stamp == Stamp::lowest() || changes.earliest().is_some_and(|e| *e <= self.stamp)
@@ -120,8 +124,8 @@ struct PlannedVersion {
 }
 
 /// Plans the writes that add `changes` to a history. There are at most [`CHANGES_MAX`] changes, and
-/// all are unknown to the history (see [`missing`]). `tail` is the same as for [`missing`]. It is
-/// empty if [`Head::needs_tail`] returns false, or if there is no head.
+/// the history contains none of them (see [`missing`]). `tail` is the same as for [`missing`]. It
+/// is empty if [`Head::needs_tail`] returns false, or if there is no head.
 ///
 /// # Errors
 /// When too many versions would have to move.
@@ -144,7 +148,7 @@ pub fn plan(
         numbered.insert(number, Version { number, ..place.version });
     }
     let Some((&latest, last)) = numbered.last_key_value() else {
-        // Without changes nothing is written, and the head stays unchanged.
+        // Without changes, the plan writes no item, and the head stays unchanged.
         return Ok(Plan { head: head.cloned().unwrap_or_else(Head::of_base), writes });
     };
     let stamp = last.stamp.clone();
@@ -212,12 +216,12 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, PlannedVersion
     places
 }
 
-/// Sets the base to the item before the first change. This replaces the base that came from a later change or
-/// a backfill. The base is removed if the item did not exist, or if it does not fit into a version.
+/// Sets the base to the item before the first change. This replaces a base from a later change or a
+/// backfill. The base is removed if the item did not exist, or if it does not fit into a version.
 ///
-/// A backfill records the time at which it found the item. This time is kept if the backfill found the same
-/// item and the first change came later. In any other case the backfill found an item that had already
-/// changed, and the time of the base is unknown.
+/// A backfill records the time at which it read the item. This time is kept if the backfill read
+/// the same item and the first change happened later. In any other case, the backfill read an item
+/// that had already changed, so the time of the base is unknown.
 fn set_base(places: &mut BTreeMap<Stamp, PlannedVersion>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);
@@ -259,8 +263,8 @@ fn delete(
     first.max(cut + 1)
 }
 
-/// Returns the number of the last version with an expiry, and this expiry: those of the head, updated
-/// for late changes. A version before one that expires gets the same expiry.
+/// Returns the number of the last version with an expiry, and its expiry, both from the head and
+/// updated for late changes. A version before an expiring version gets the same expiry.
 fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64, u64) {
     let (before, at) = head.map_or((0, 0), |head| (head.expiring, head.expiring_at));
     let mut next = None;
@@ -277,13 +281,14 @@ fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64,
     }
 }
 
-/// Sets the expiry of the versions with the numbers `those`. `kept` is the number of last versions to
-/// keep, and the delay in seconds after which older versions expire. A newer version pushes a version
-/// out of the last ones. The delay counts from the time of this newer version. No version expires
-/// before the previous one. Returns the number of the last version with an expiry, and this expiry.
+/// Sets the expiry of the versions with the numbers `those`. `kept` is the number of last versions
+/// to keep, and the delay in seconds after which older versions expire. A version leaves the `kept`
+/// last versions when a newer version is added. The delay counts from the time of this newer
+/// version. No version expires before the previous version. Returns the number of the last version
+/// with an expiry, and this expiry.
 ///
-/// After `KEEP_LAST` was lowered, this newer version may not be part of the plan. In that case, the
-/// time of the plan's first version, which is later, counts.
+/// If `KEEP_LAST` was lowered, this newer version may not be in the plan. The delay then counts
+/// from the time of the plan's first version, which is later.
 fn expire(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,
@@ -294,7 +299,7 @@ fn expire(
     let (keep_last, kept_seconds) = kept;
     for number in those {
         let pushed_out_at = numbered.range(number + keep_last..).find_map(|(_, v)| v.at_seconds);
-        // If no such version has a time, the expiry is set by a later change.
+        // If none of these versions has a time, a later change sets the expiry.
         let Some(pushed_out_at) = pushed_out_at else { break };
         let at_seconds = expiring.1.max(pushed_out_at + kept_seconds);
         match numbered.get_mut(&number) {

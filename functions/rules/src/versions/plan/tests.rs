@@ -15,7 +15,7 @@ fn image(value: u64) -> Item {
     Item::new().with("v", Number::from(value))
 }
 
-/// Returns the change with a sequence number. Its value is one higher than the value before.
+/// Returns the change with a sequence number. It increments the item's value.
 fn change(sequence: u64) -> (Stamp, Change) {
     let change = Change {
         event: if sequence == 1 { VersionEvent::Insert } else { VersionEvent::Modify },
@@ -41,7 +41,7 @@ struct Table {
 }
 
 impl Table {
-    /// Returns the table of an item that was back-filled before its first stream record.
+    /// Returns the table with a history that a backfill began before the first stream record.
     fn back_filled() -> Self {
         let base = Version::base(image(99));
         Self { head: Some(Head::of_base()), versions: BTreeMap::from([(1, base)]) }
@@ -112,7 +112,7 @@ impl Table {
         assert!(others.all(|(_, v)| v.expires_at.is_none()), "{head:?}: {}", self.text());
     }
 
-    /// Returns the table as text: `number=value`, with `~` before a base.
+    /// Returns the table as a string: `number=value`, with `~` before a base.
     fn text(&self) -> String {
         let one = |version: &Version| {
             let value = version.image.as_ref().unwrap()["v"].as_number().unwrap();
@@ -161,7 +161,7 @@ fn versions_are_numbered_by_the_order_of_their_changes() {
     }
 }
 
-/// Goal: a missing change is noticed in the version after it, until the change is inserted.
+/// Goal: the version after a missing change shows the gap until the change is inserted.
 #[test]
 fn a_missing_change_is_visible() {
     let mut table = Table::default();
@@ -191,7 +191,7 @@ fn a_back_filled_base_gives_way_to_the_first_change() {
     }
 }
 
-/// The change with sequence number 5 happened at 1005. The value before it was 4.
+/// Tests a change with sequence number 5 at time 1005. The value before the change was 4.
 #[test]
 fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     for (seen, value, expected) in [
@@ -199,7 +199,7 @@ fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
         (1005, 4, Some(1005)),
         // The change had already happened, and a later change had restored the value.
         (1006, 4, None),
-        // The back-fill found the result of the change.
+        // The backfill read the result of the change.
         (1005, 5, None),
         (900, 99, None),
     ] {
@@ -216,8 +216,8 @@ fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     }
 }
 
-/// The value was 4 until 1005, and then 5. The back-fill found 5 at 1005, after a change whose
-/// record comes late.
+/// Goal: the base loses its time if the backfill read the result of a change whose record arrives
+/// late. The value was 4 until time 1005, and then 5.
 #[test]
 fn a_base_that_gives_way_to_a_late_change_loses_its_time() {
     let base = Version { at_seconds: Some(1005), ..Version::base(image(5)) };
@@ -250,7 +250,7 @@ fn only_the_last_versions_are_kept() {
     assert_eq!(table.text(), "22=22 23=23");
 }
 
-/// Goal: the base is removed, because it would be wrong for the time between the back-fill and the
+/// Goal: the base is removed, because it would be wrong for the time between the backfill and the
 /// change.
 #[test]
 fn a_change_of_an_item_too_large_for_a_version_removes_the_base() {
@@ -265,7 +265,8 @@ fn a_change_of_an_item_too_large_for_a_version_removes_the_base() {
     assert_eq!(table.text(), "1=5 2=6");
 }
 
-/// Goal: a plan may push a version out and reassign its number. That version is deleted too.
+/// Goal: a plan may both prune a version and move it to a new number. The version is deleted under
+/// its old number too.
 #[test]
 fn versions_beyond_the_last_ones_are_deleted() {
     let last = |count| Retention { keep_last: Some(count), keep_days: 0 };
@@ -279,7 +280,7 @@ fn versions_beyond_the_last_ones_are_deleted() {
     table.add(&[5, 6, 7], last(2));
     assert_eq!(table.text(), "3=6 4=7");
 
-    // Two late changes come directly after the first kept version.
+    // Two late changes directly follow the first kept version.
     let mut table = Table::default();
     table.add(&[1, 2, 3, 6, 7], last(3));
     assert_eq!(table.text(), "3=3 4=6 5=7");
@@ -342,7 +343,7 @@ fn versions_from_before_a_setting_expire_too() {
         table.versions.values().filter_map(expires).collect::<Vec<_>>()
     };
     let one = |sequence, keep_days: u64| sequence + keep_days * 86_400;
-    // The result is as if the first change had pushed all of them out at once.
+    // The result is the same as if the first change had pushed out all these versions.
     let mut expected: Vec<_> = (1..=9).map(|number| (number, one(13, 2))).collect();
     assert_eq!(expires(13, days(1, 2)), expected);
     expected.extend((10..=13).map(|number| (number, one(14, 2))));
@@ -350,7 +351,7 @@ fn versions_from_before_a_setting_expire_too() {
     // Version 14 does not expire before version 13, which has a later time.
     expected.push((14, one(14, 2)));
     assert_eq!(expires(15, days(1, 1)), expected);
-    // A version that was pushed out stays so, even if the setting is raised.
+    // A version that was pushed out keeps its expiry, even if the setting is raised.
     assert_eq!(expires(16, days(3, 2)), expected);
     assert_eq!(expires(17, days(3, 2)), expected);
     expected.push((15, one(18, 2)));
@@ -410,6 +411,6 @@ fn the_largest_plan_fits_into_a_transaction() {
         table.add(batch, days);
         table.add(batch, Retention { keep_last: Some(1), keep_days: 0 });
     }
-    // The base is version 1, so 199 changes give 200 versions.
+    // The base is version 1, so 199 changes result in 200 versions.
     assert_eq!(table.head.unwrap().latest, 200);
 }

@@ -33,7 +33,7 @@ async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
     };
     for (poll, counter, points, expected) in [
         ("2026", "A", "0.0000001", "points=`0.0000001` are outside"),
-        ("2026", "A", "1e30", "are outside the range that totals hold exactly"),
+        ("2026", "A", "1e30", "are outside the range that totals can store exactly"),
         ("2026", "", "1", "counter=`` has no slots"),
         ("tv#de", "A", "1", "poll=`tv#de` contains `#`"),
     ] {
