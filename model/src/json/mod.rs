@@ -3,8 +3,7 @@
 //! - `tree` parses any JSON without the losses of other parsers (duplicate names, number texts).
 //! - `decode` decodes parts of a tree to items with DynamoDB's checks and texts; `fault` has both
 //!   wordings of these texts.
-//! - `scan` and `view` read valid items without a tree, `stored` encodes them for storage, and
-//!   `request` parses a request with such items.
+//! - `view` reads valid items without a tree, and `stored` encodes them for storage.
 //! - `encode` writes items, and `encoded` their stored form.
 //!
 //! The operations' requests and responses are in the server.
@@ -13,8 +12,6 @@ mod decode;
 mod encode;
 mod encoded;
 mod fault;
-mod request;
-pub(crate) mod scan;
 mod stored;
 mod tree;
 mod view;
@@ -28,6 +25,5 @@ pub use encode::{
 };
 pub use encoded::write_encoded_item;
 pub use fault::ValueFault;
-pub use request::{ANY_NAME, parse_with_items};
-pub use tree::{Json, JsonError, parse, parse_request};
+pub use tree::{ANY_NAME, Json, JsonError, parse, parse_request, parse_with_items};
 pub use view::{ItemView, ValueView};
