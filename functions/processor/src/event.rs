@@ -6,10 +6,7 @@
 
 use std::sync::OnceLock;
 
-use model::stream_record::{
-    LambdaRecord, RecordError, RecordView, lambda_record_from_str, read_lambda_event,
-    split_lambda_event,
-};
+use model::stream_record::{LambdaRecord, RecordError, RecordView, lambda_record_from_str};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -45,9 +42,6 @@ struct Envelope<'p> {
 /// # Errors
 /// Fatal when the event is not an object, or when its `Records` is not an array.
 pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
-    if let Some(records) = split_lambda_event(payload) {
-        return Ok(Event::Batch(records.into_iter().map(BatchRecord::of).collect()));
-    }
     if !payload.trim_start().starts_with('{') {
         return Err(Failure::Fatal("the event is not a JSON object".to_owned()));
     }
@@ -62,9 +56,8 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     })
 }
 
-/// Decodes an event, and calls `look` for each record of a batch with its position. Parses the text
-/// once; `decode` followed by such calls would parse it twice. Returns the event and what `look`
-/// accumulated.
+/// Decodes an event, and calls `look` for each record of a batch with its position. Returns the event and what
+/// `look` accumulated.
 ///
 /// # Errors
 /// The same as `decode`.
@@ -72,20 +65,6 @@ pub fn decode_each<L: Default>(
     payload: &str,
     mut look: impl FnMut(&mut L, usize, Result<RecordView<'_>, &RecordError>),
 ) -> Result<(Event<'_>, L), Failure> {
-    let (mut batch, mut left) = (Vec::new(), L::default());
-    let whole = read_lambda_event(payload, |raw, view| {
-        let delivered = BatchRecord::of(raw);
-        match view {
-            Some(view) => look(&mut left, batch.len(), Ok(view)),
-            None => look(&mut left, batch.len(), delivered.record().as_ref().map(RecordView::of)),
-        }
-        batch.push(delivered);
-    });
-    if whole.is_some() {
-        return Ok((Event::Batch(batch), left));
-    }
-    // The event does not have the form that one pass can read, so it is decoded again as a whole. The values
-    // that `look` has accumulated are dropped.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {

@@ -3,8 +3,7 @@
 //! - `tree` parses any JSON. It keeps duplicate names, which other parsers lose.
 //! - `decode` decodes parts of a tree to items with DynamoDB's checks and messages. `fault`
 //!   contains the current and the older wording of these messages.
-//! - `scan` and `view` read valid items without a tree, `stored` encodes them for storage, and
-//!   `request` parses a request with such items.
+//! - `view` reads valid items without a tree, and `stored` encodes them for storage.
 //! - `encode` writes items as JSON, and `encoded` writes their stored form as JSON.
 //!
 //! The server defines the requests and responses of the operations.
@@ -13,8 +12,6 @@ mod decode;
 mod encode;
 mod encoded;
 mod fault;
-mod request;
-pub(crate) mod scan;
 mod stored;
 mod tree;
 mod view;
@@ -28,6 +25,5 @@ pub use encode::{
 };
 pub use encoded::write_encoded_item;
 pub use fault::ValueFault;
-pub use request::{ANY_NAME, parse_with_items};
-pub use tree::{Json, JsonError, parse, parse_request};
+pub use tree::{ANY_NAME, Json, JsonError, parse, parse_request, parse_with_items};
 pub use view::{ItemView, ValueView};

@@ -4,37 +4,19 @@
 //! Like `view`, this module returns `None` for any unusual JSON, and the caller falls back to
 //! `decode`.
 
-use std::mem;
-
-use super::scan::Scanner;
-use super::view::{ItemView, MemberBuffer, ValueView};
+use super::view::{ItemView, ValueView};
 use crate::attribute_value::{CONTAINER_OVERHEAD, MEMBER_OVERHEAD};
 use crate::encoded_item::EncodedItem;
 use crate::encoding::{Tag, begin_item, finish_item, put_bytes, put_length};
 use crate::limits::ATTRIBUTE_NAME_BYTES_MAX;
 use crate::number::Number;
 
-/// Buffers that are reused for reading and encoding items.
-#[derive(Default)]
-pub(super) struct ItemBuffer<'t> {
-    members: MemberBuffer<'t>,
-    bytes: Vec<u8>,
-}
-
-/// Encodes the next value as an item. Returns `None` for any unusual value and for names that
-/// DynamoDB rejects.
-pub(super) fn read_encoded_item<'t>(
-    scanner: &mut Scanner<'t>,
-    room: &mut ItemBuffer<'t>,
-) -> Option<EncodedItem> {
-    let members = mem::take(&mut room.members);
-    let (view, _) = scanner.try_read(|scanner| ItemView::read_into(scanner, members))?;
-    let bytes = &mut room.bytes;
-    begin_item(bytes);
-    let size = put_members(bytes, &view, 0)?;
-    finish_item(bytes, size);
-    room.members = view.into_room();
-    Some(EncodedItem::from_stored(bytes.as_slice()))
+/// Encodes an item. Returns `None` for names that DynamoDB rejects. `buffer` is reused by several calls.
+pub(super) fn encode_item(view: &ItemView<'_>, buffer: &mut Vec<u8>) -> Option<EncodedItem> {
+    begin_item(buffer);
+    let size = put_members(buffer, view, 0)?;
+    finish_item(buffer, size);
+    Some(EncodedItem::from_stored(buffer.as_slice()))
 }
 
 /// Appends members, and returns their size. Each member adds `overhead` bytes to the size of its

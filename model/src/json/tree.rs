@@ -6,15 +6,18 @@
 //! four bytes, so that the memory is proportional to the text.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{
     Deserialize as _, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
     Visitor,
 };
 use thiserror::Error;
 
+use super::stored::encode_item;
+use super::view::ItemView;
 use crate::encoded_item::EncodedItem;
 
 /// A JSON value.
@@ -51,7 +54,7 @@ const BYTES_PER_VALUE: usize = 4;
 const VALUES_BESIDE: usize = 1000;
 
 /// Returns the maximum number of values in a text of this length.
-pub(super) fn values_max(bytes: usize) -> usize {
+fn values_max(bytes: usize) -> usize {
     bytes / BYTES_PER_VALUE + VALUES_BESIDE
 }
 
@@ -60,6 +63,8 @@ pub(super) fn values_max(bytes: usize) -> usize {
 /// than 32 levels. If a value has 62 levels of JSON or more, DynamoDB treats the request
 /// differently. This maximum includes that level. `serde_json` cannot parse deeper levels.
 const REQUEST_LEVELS_MAX: usize = 127;
+/// The element of a path that matches any name.
+pub const ANY_NAME: &str = "*";
 
 /// Parses `text` as exactly one JSON value.
 ///
@@ -81,10 +86,35 @@ pub fn parse_request(text: &[u8]) -> Result<Json<'_>, JsonError> {
     parse_levels(text, REQUEST_LEVELS_MAX)
 }
 
+/// Parses a request like [`parse_request`], and encodes its items for storage. `path` contains the names on
+/// the way to the items, one name per level; an empty path means that there are no items. An array has the path
+/// of its members. If one item is invalid or unusual, the result has no [`Json::Item`].
+///
+/// # Errors
+/// Those of [`parse_request`].
+pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, JsonError> {
+    let items = Items { path, buffer: &RefCell::default() };
+    match Some(items)
+        .filter(|_| !path.is_empty())
+        .map(|_| parse_value(text, REQUEST_LEVELS_MAX, Some(items)))
+    {
+        Some(Ok(json)) => Ok(json),
+        _ => parse_request(text),
+    }
+}
+
 fn parse_levels(text: &[u8], levels: usize) -> Result<Json<'_>, JsonError> {
+    parse_value(text, levels, None)
+}
+
+fn parse_value<'t>(
+    text: &'t [u8],
+    levels: usize,
+    items: Option<Items<'_>>,
+) -> Result<Json<'t>, JsonError> {
     let left = Cell::new(values_max(text.len()));
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let json = Value { left: &left, levels }.deserialize(&mut deserializer)?;
+    let json = Value { left: &left, levels, items }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(json)
 }
@@ -158,6 +188,25 @@ struct Value<'l> {
     left: &'l Cell<usize>,
     /// The number of levels to keep, including the level of this value.
     levels: usize,
+    /// The location of items in this value; `None` if it has no items.
+    items: Option<Items<'l>>,
+}
+
+/// The location of items in a value.
+#[derive(Clone, Copy)]
+struct Items<'l> {
+    /// The remaining path to the items.
+    path: &'l [&'l str],
+    /// A buffer for the encoded form of an item, whose length is not known in advance.
+    buffer: &'l RefCell<Vec<u8>>,
+}
+
+impl<'l> Items<'l> {
+    /// Returns the items in the member with this name.
+    fn below(self, name: &str) -> Option<Self> {
+        let (first, path) = self.path.split_first()?;
+        (*first == ANY_NAME || *first == name).then_some(Self { path, ..self })
+    }
 }
 
 impl Value<'_> {
@@ -232,6 +281,11 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
+        if let Some(Items { path: [], buffer }) = self.items {
+            let item = ItemView::deserialize(MapAccessDeserializer::new(access))?;
+            let encoded = encode_item(&item, &mut buffer.borrow_mut());
+            return encoded.map(Json::Item).ok_or_else(|| A::Error::custom("an invalid name"));
+        }
         let mut members: Vec<(Cow<'de, str>, Json<'de>)> = Vec::new();
         while let Some(name) = access.next_key_seed(Name)? {
             // Most objects are attribute values, with one member. The capacity is at most twice the
@@ -239,7 +293,8 @@ impl<'de> Visitor<'de> for Value<'_> {
             if members.len() < 2 {
                 members.reserve_exact(1);
             }
-            members.push((name, access.next_value_seed(self.member())?));
+            let items = self.items.and_then(|items| items.below(&name));
+            members.push((name, access.next_value_seed(Self { items, ..self.member() })?));
         }
         Ok(Json::Object(members))
     }
@@ -275,6 +330,7 @@ impl<'de> Visitor<'de> for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::decode_item;
 
     /// Goal: the allocated memory of small objects and arrays is at most the size that callers
     /// assume.
@@ -330,6 +386,74 @@ mod tests {
             assert!(parse(many(value, 900).as_bytes()).is_ok(), "{value}");
             let error = parse(many(value, 100_000).as_bytes()).unwrap_err().to_string();
             assert!(error.contains("more values than a request"), "{value}: {error}");
+        }
+    }
+
+    const PUTS: [&str; 4] = ["RequestItems", ANY_NAME, "PutRequest", "Item"];
+
+    /// Returns the same tree with items as objects.
+    fn spelled_out(json: Json<'_>) -> Json<'_> {
+        match json {
+            Json::Array(members) => Json::Array(members.into_iter().map(spelled_out).collect()),
+            Json::Object(members) => Json::Object(
+                members.into_iter().map(|(name, value)| (name, spelled_out(value))).collect(),
+            ),
+            Json::Item(item) => {
+                let text = crate::json::item_to_string(&item.decode().unwrap());
+                let text: &'static str = Box::leak(text.into_boxed_str());
+                parse(text.as_bytes()).unwrap()
+            }
+            other => other,
+        }
+    }
+
+    #[test]
+    fn items_are_at_the_path() {
+        let item = r#"{"a":{"S":"x"},"n":{"N":"-1.5"}}"#;
+        let text = format!(
+            r#"{{"RequestItems":{{"Item":[{{"PutRequest":{{"Item":{item}}}}},{{"DeleteRequest":{{"Key":{item}}}}}]}},"Item":{item},"n":1.5,"b":[true,null]}}"#
+        );
+        let json = parse_with_items(text.as_bytes(), &PUTS).unwrap();
+        let puts = json.get("RequestItems").unwrap().get("Item").unwrap().as_array().unwrap();
+        let Some(Json::Item(encoded)) = puts[0].get("PutRequest").unwrap().get("Item") else {
+            panic!("{puts:?}")
+        };
+        let tree = parse(item.as_bytes()).unwrap();
+        assert_eq!(encoded, &EncodedItem::from(&decode_item(&tree).unwrap()));
+        assert!(matches!(puts[1].get("DeleteRequest").unwrap().get("Key"), Some(Json::Object(_))));
+        assert!(matches!(json.get("Item"), Some(Json::Object(_))));
+        assert_eq!(spelled_out(json), parse(text.as_bytes()).unwrap());
+    }
+
+    #[test]
+    fn unusual_requests_are_left_to_the_tree() {
+        let long_name = "n".repeat(65_536);
+        for item in [
+            "{}",
+            r#"{"a":{"S":"x","N":"1"}}"#,
+            r#"{"a":{"S":"x"},"a":{"S":"x"}}"#,
+            r#"{"a":{"N":"x"}}"#,
+            r#"{"":{"S":"x"}}"#,
+            r#"{"a":{"M":{"":{"S":"x"}}}}"#,
+            &format!(r#"{{"{long_name}":{{"S":"x"}}}}"#),
+            "[]",
+            "1",
+        ] {
+            let text = format!(r#"{{"Item":{item}}}"#);
+            let json = parse_with_items(text.as_bytes(), &["Item"]).unwrap();
+            assert_eq!(matches!(json.get("Item"), Some(Json::Item(_))), item == "{}");
+            assert_eq!(spelled_out(json), parse(text.as_bytes()).unwrap());
+        }
+        let nested = format!("{}{}", r#"{"L":["#.repeat(1000), "]}".repeat(1000));
+        let text = format!(r#"{{"Item":{{"a":{nested}}}}}"#);
+        let json = parse_with_items(text.as_bytes(), &["Item"]).unwrap();
+        assert_eq!(json, parse_request(text.as_bytes()).unwrap());
+        let deep = "[".repeat(1_000_000);
+        let many = format!("[{}0]", "0,".repeat(100_000));
+        for wrong in ["", "{", r#"{"Item":{"a":{"S":"x"}}"#, r#"{"Item":{}} x"#, &deep, &many] {
+            let expected = parse_request(wrong.as_bytes()).unwrap_err().to_string();
+            let error = parse_with_items(wrong.as_bytes(), &["Item"]).unwrap_err().to_string();
+            assert_eq!(error, expected);
         }
     }
 }

@@ -8,7 +8,7 @@ mod page;
 mod view;
 
 pub use page::{PageError, PageRecord, RecordsPage};
-pub use view::{RecordView, lambda_record_from_str, read_lambda_event, split_lambda_event};
+pub use view::{RecordView, lambda_record_from_str};
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
 
 use super::{
     EventName, LambdaRecord, RecordError, SequenceNumber, StreamRecord, StreamViewType,
@@ -12,7 +13,6 @@ use super::{
 };
 use crate::json;
 use crate::json::ItemView;
-use crate::json::scan::Scanner;
 
 /// A [`LambdaRecord`] that borrows from its JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,26 +69,25 @@ impl<'t> RecordView<'t> {
     /// [`lambda_record_from_str`] may be able to read the record.
     #[must_use]
     pub fn read(text: &'t str) -> Option<Self> {
-        let mut scanner = Scanner::new(text);
-        Self::read_next(&mut scanner).filter(|_| scanner.is_at_end())
-    }
-
-    fn read_next(scanner: &mut Scanner<'t>) -> Option<Self> {
-        let wire = Wire::read(scanner)?;
+        let wire: Wire<'t> = serde_json::from_str(text).ok()?;
+        let change = wire.dynamodb;
         Some(Self {
-            event_id: wire.event_id?,
-            event_name: EventName::from_text(&wire.event_name?)?,
-            user_identity: wire.user_identity.flatten(),
-            approximate_creation_seconds: wire.approximate_creation_seconds.flatten(),
-            keys: wire.keys?,
-            old_image: wire.old_image.flatten(),
-            new_image: wire.new_image.flatten(),
-            sequence_number: wire
-                .sequence_number
+            event_id: wire.event_id,
+            event_name: EventName::from_text(&wire.event_name)?,
+            user_identity: wire
+                .user_identity
+                .map(|identity| (identity.r#type, identity.principal_id)),
+            approximate_creation_seconds: change
+                .approximate_creation_date_time
+                .and_then(|Seconds(seconds)| seconds),
+            keys: change.keys,
+            old_image: change.old_image,
+            new_image: change.new_image,
+            sequence_number: Some(change.sequence_number)
                 .filter(|digits| SequenceNumber::is_valid(digits))?,
-            size_bytes: wire.size_bytes.flatten().unwrap_or(0),
-            view_type: StreamViewType::from_text(&wire.view_type?)?,
-            event_source_arn: wire.event_source_arn?,
+            size_bytes: change.size_bytes.unwrap_or(0),
+            view_type: StreamViewType::from_text(&change.stream_view_type)?,
+            event_source_arn: wire.event_source_arn,
         })
     }
 
@@ -146,195 +145,46 @@ pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     }
 }
 
-/// Returns the records of a Lambda event as raw text; `None` if the event is not in the usual form.
-/// This function only finds the ends of the records, so the caller must parse them.
-#[must_use]
-pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
-    let mut found = Vec::new();
-    each_record(text, |scanner| {
-        found.push(scanner.unread()?);
-        Some(())
-    })?;
-    Some(found)
-}
-
-/// Calls the callback with each record of a Lambda event as raw text, and with its view if the
-/// record is in the usual form. Returns `None` if the event is not in the usual form; the caller
-/// must then discard the records that it has already received.
-pub fn read_lambda_event<'t>(
-    text: &'t str,
-    mut record: impl FnMut(&'t str, Option<RecordView<'t>>),
-) -> Option<()> {
-    each_record(text, |scanner| {
-        match scanner.try_read(RecordView::read_next) {
-            Some((view, raw)) => record(raw, Some(view)),
-            None => record(scanner.unread()?, None),
-        }
-        Some(())
-    })
-}
-
-/// Visits each record; returns `None` if the event is not in the usual form.
-fn each_record<'t>(
-    text: &'t str,
-    mut record: impl FnMut(&mut Scanner<'t>) -> Option<()>,
-) -> Option<()> {
-    let mut scanner = Scanner::new(text);
-    let mut has_records = false;
-    scanner.object(|scanner, name| match name.as_ref() {
-        "Records" if has_records => None,
-        "Records" => {
-            has_records = true;
-            scanner.array(&mut record)
-        }
-        _ => scanner.raw().map(drop),
-    })?;
-    (has_records && scanner.is_at_end()).then_some(())
-}
-
-/// The members of a partially read record. `Some(None)` is a `null`.
-#[derive(Default)]
+/// A record, as in an event.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Wire<'t> {
-    event_id: Option<Cow<'t, str>>,
-    event_name: Option<Cow<'t, str>>,
-    user_identity: Option<Option<(Cow<'t, str>, Cow<'t, str>)>>,
-    approximate_creation_seconds: Option<Option<u64>>,
-    keys: Option<ItemView<'t>>,
-    old_image: Option<Option<ItemView<'t>>>,
-    new_image: Option<Option<ItemView<'t>>>,
-    sequence_number: Option<Cow<'t, str>>,
-    size_bytes: Option<Option<u64>>,
-    view_type: Option<Cow<'t, str>>,
-    event_source_arn: Option<Cow<'t, str>>,
+    #[serde(borrow, rename = "eventID")]
+    event_id: Cow<'t, str>,
+    #[serde(borrow)]
+    event_name: Cow<'t, str>,
+    #[serde(borrow)]
+    dynamodb: WireChange<'t>,
+    #[serde(borrow)]
+    user_identity: Option<WireIdentity<'t>>,
+    #[serde(borrow, rename = "eventSourceARN")]
+    event_source_arn: Cow<'t, str>,
 }
 
-/// A member of a record.
-#[derive(Clone, Copy)]
-enum Member {
-    EventId,
-    EventName,
-    Change,
-    UserIdentity,
-    EventSourceArn,
-    /// A member that is ignored.
-    Other,
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct WireChange<'t> {
+    approximate_creation_date_time: Option<Seconds>,
+    #[serde(borrow)]
+    keys: ItemView<'t>,
+    #[serde(borrow)]
+    old_image: Option<ItemView<'t>>,
+    #[serde(borrow)]
+    new_image: Option<ItemView<'t>>,
+    #[serde(borrow)]
+    sequence_number: Cow<'t, str>,
+    size_bytes: Option<u64>,
+    #[serde(borrow)]
+    stream_view_type: Cow<'t, str>,
 }
 
-/// A member of a record's change.
-#[derive(Clone, Copy)]
-pub(super) enum MemberOfChange {
-    ApproximateCreationDateTime,
-    Keys,
-    NewImage,
-    OldImage,
-    SequenceNumber,
-    SizeBytes,
-    StreamViewType,
-}
-
-/// The member names, in Lambda's order.
-const MEMBERS: [(&str, Member); 8] = [
-    ("eventID", Member::EventId),
-    ("eventName", Member::EventName),
-    ("eventVersion", Member::Other),
-    ("eventSource", Member::Other),
-    ("awsRegion", Member::Other),
-    ("dynamodb", Member::Change),
-    ("userIdentity", Member::UserIdentity),
-    ("eventSourceARN", Member::EventSourceArn),
-];
-/// The member names, in DynamoDB's order.
-pub(super) const MEMBERS_OF_CHANGE: [(&str, MemberOfChange); 7] = [
-    ("ApproximateCreationDateTime", MemberOfChange::ApproximateCreationDateTime),
-    ("Keys", MemberOfChange::Keys),
-    ("NewImage", MemberOfChange::NewImage),
-    ("OldImage", MemberOfChange::OldImage),
-    ("SequenceNumber", MemberOfChange::SequenceNumber),
-    ("SizeBytes", MemberOfChange::SizeBytes),
-    ("StreamViewType", MemberOfChange::StreamViewType),
-];
-
-impl<'t> Wire<'t> {
-    fn read(scanner: &mut Scanner<'t>) -> Option<Self> {
-        let mut wire = Self::default();
-        let mut has_change = false;
-        scanner.usual_object(&MEMBERS, |scanner, member| match member {
-            Some(Member::EventId) => set(&mut wire.event_id, scanner.string()?),
-            Some(Member::EventName) => set(&mut wire.event_name, scanner.string()?),
-            Some(Member::EventSourceArn) => set(&mut wire.event_source_arn, scanner.string()?),
-            Some(Member::UserIdentity) => {
-                set(&mut wire.user_identity, nullable(scanner, identity)?)
-            }
-            Some(Member::Change) if has_change => None,
-            Some(Member::Change) => {
-                has_change = true;
-                let read = |scanner: &mut _, member| wire.read_of_change(scanner, member);
-                scanner.usual_object(&MEMBERS_OF_CHANGE, read)
-            }
-            Some(Member::Other) | None => scanner.raw().map(drop),
-        })?;
-        Some(wire)
-    }
-
-    fn read_of_change(
-        &mut self,
-        scanner: &mut Scanner<'t>,
-        member: Option<MemberOfChange>,
-    ) -> Option<()> {
-        match member {
-            Some(MemberOfChange::ApproximateCreationDateTime) => {
-                let seconds = match scanner.whole_number() {
-                    Some(seconds) => Some(seconds),
-                    None => serde_json::from_str::<Option<Seconds>>(scanner.raw()?)
-                        .ok()?
-                        .and_then(|seconds| seconds.0),
-                };
-                set(&mut self.approximate_creation_seconds, seconds)
-            }
-            Some(MemberOfChange::Keys) => set(&mut self.keys, ItemView::read(scanner)?),
-            Some(MemberOfChange::OldImage) => {
-                set(&mut self.old_image, nullable(scanner, ItemView::read)?)
-            }
-            Some(MemberOfChange::NewImage) => {
-                set(&mut self.new_image, nullable(scanner, ItemView::read)?)
-            }
-            Some(MemberOfChange::SequenceNumber) => {
-                set(&mut self.sequence_number, scanner.string()?)
-            }
-            Some(MemberOfChange::SizeBytes) => {
-                let size = match scanner.whole_number() {
-                    Some(size) => Some(size),
-                    None => serde_json::from_str(scanner.raw()?).ok()?,
-                };
-                set(&mut self.size_bytes, size)
-            }
-            Some(MemberOfChange::StreamViewType) => set(&mut self.view_type, scanner.string()?),
-            None => scanner.raw().map(drop),
-        }
-    }
-}
-
-/// Sets a member; returns `None` if the member was already set.
-pub(super) fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
-    place.replace(value).is_none().then_some(())
-}
-
-fn nullable<'t, T>(
-    scanner: &mut Scanner<'t>,
-    read: impl Fn(&mut Scanner<'t>) -> Option<T>,
-) -> Option<Option<T>> {
-    if scanner.null() { Some(None) } else { read(scanner).map(Some) }
-}
-
-/// Reads the type and the principal.
-fn identity<'t>(scanner: &mut Scanner<'t>) -> Option<(Cow<'t, str>, Cow<'t, str>)> {
-    let (mut identity_type, mut principal_id) = (None, None);
-    scanner.object(|scanner, name| match name.as_ref() {
-        "type" => set(&mut identity_type, scanner.string()?),
-        "principalId" => set(&mut principal_id, scanner.string()?),
-        _ => scanner.raw().map(drop),
-    })?;
-    Some((identity_type?, principal_id?))
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireIdentity<'t> {
+    #[serde(borrow)]
+    r#type: Cow<'t, str>,
+    #[serde(borrow)]
+    principal_id: Cow<'t, str>,
 }
 
 /// A time in seconds since 1970, rounded down. Lambda writes it as an integer or as a decimal
@@ -418,45 +268,6 @@ mod tests {
             assert_eq!(read(&text), through_the_tree(&text).ok(), "{text}");
             assert!(read(&text).is_some(), "{text}");
         }
-    }
-
-    #[test]
-    fn events_are_split_into_raw_records() {
-        for (event, records) in [
-            (r#"{"Records":[]}"#, Some(&[][..])),
-            (r#" {"a":1,"Records":[ {"b":"]}"} , 7 ],"c":[]} "#, Some(&[r#"{"b":"]}"}"#, "7"][..])),
-            (r#"{"Records":[{"b":[x]}]}"#, Some(&[r#"{"b":[x]}"#][..])),
-            (r#"{"Records":null}"#, None),
-            (r#"{"Records":[],"Records":[]}"#, None),
-            (r#"{"Records":[{}]"#, None),
-            (r#"{"Records":[}"#, None),
-            (r#"{"Records":[]} x"#, None),
-            ("{}", None),
-            ("[]", None),
-        ] {
-            assert_eq!(split_lambda_event(event).as_deref(), records, "{event}");
-            let mut read = Vec::new();
-            let whole = read_lambda_event(event, |raw, view| {
-                assert_eq!(view, None, "{raw}");
-                read.push(raw);
-            });
-            assert_eq!(whole.map(|()| read).as_deref(), records, "{event}");
-        }
-    }
-
-    #[test]
-    fn records_of_an_event_are_read_in_place() {
-        let usual = text("", "");
-        let spaced = text("\"SizeBytes\":9", "\"SizeBytes\" : 9");
-        let unusual = text("REMOVE", "remove");
-        let event = format!(r#"{{"Records":[{usual}, {unusual} ,{spaced}],"more":[1]}}"#);
-        let mut read = Vec::new();
-        read_lambda_event(&event, |raw, view| {
-            assert_eq!(view, RecordView::read(raw), "{raw}");
-            read.push((raw, view.is_some()));
-        })
-        .unwrap();
-        assert_eq!(read, [(&*usual, true), (&*unusual, false), (&*spaced, true)]);
     }
 
     #[test]

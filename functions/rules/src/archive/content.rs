@@ -17,6 +17,8 @@ use super::row::{CompactValue, Content, Span};
 /// The number of bytes before a string or number in DynamoDB JSON: `{"S":"`.
 const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
+/// The initial capacity of the buffer for a row, in bytes. The buffer grows for larger items.
+const CAPACITY_BYTES: usize = 2048;
 
 /// Returns the content of a row: the sequence number, the event id, the item's JSON, and its
 /// columns. A value that does not fit is NULL and is named in `coercions`. `places` has the
@@ -28,9 +30,8 @@ pub(super) fn content_of(
     coercions: &mut Vec<String>,
 ) -> Content {
     let (sequence_number, event_id) = names;
-    // Most column values are substrings of the item's JSON, so the buffer rarely grows.
-    let capacity = sequence_number.len() + event_id.len() + 2 * item.text_len();
-    let mut writing = ContentWriter { texts: String::with_capacity(capacity), bytes: Vec::new() };
+    let texts = String::with_capacity(CAPACITY_BYTES);
+    let mut writing = ContentWriter { texts, bytes: Vec::new() };
     let sequence_number = writing.append(|texts| texts.push_str(sequence_number));
     let event_id = writing.append(|texts| texts.push_str(event_id));
     let mut attributes = Vec::with_capacity(item.len());
