@@ -1,4 +1,4 @@
-"""Tests with the fixtures that `pip install weir-dynamodb` gives to pytest."""
+"""Tests with the pytest fixtures of `pip install weir-dynamodb`."""
 
 import boto3
 

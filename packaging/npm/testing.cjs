@@ -1,4 +1,4 @@
-// Runs a store, or a whole template, for the duration of a test: for node --test, vitest and jest.
+// Runs a store, or all of a template, for the duration of a test: for node --test, vitest and jest.
 //
 // The standard input of each program is a pipe that this process holds. The system closes the pipe
 // when this process ends, even if it is killed, and the program then stops.
@@ -22,7 +22,7 @@ const UP_MS = 600_000;
 const REQUEST_MS = 60_000;
 /** How long a program may take to shut down before it is killed: an invocation may be in progress. */
 const STOP_MS = 10_000;
-/** The number of bytes from the end of a log that an error shows: the last lines say why a program exited. */
+/** The number of characters from the end of a log that an error shows: the last lines say why a program exited. */
 const TAIL_CHARACTERS = 4000;
 /** States of a mapping in `weir status` that waiting does not change. */
 const NEVER = ["ended", "gap", "does not run here"];
@@ -209,7 +209,7 @@ class Up extends Process {
     }
   }
 
-  // The last lines of each function's log: this folder is deleted when the test ends.
+  // Returns the last lines of each function's log, because this folder is deleted when the test ends.
   #logEnds() {
     const folder = path.join(this.folder, ".weir", "up", "logs");
     const files = fs.existsSync(folder) ? fs.readdirSync(folder).sort() : [];

@@ -26,7 +26,7 @@ def weir_store_process():
 
 @pytest.fixture
 def weir_store(weir_store_process, monkeypatch):
-    """A store without tables: `endpoint`, `clock`, `environment`. SDKs find it by the environment."""
+    """A store without tables: `endpoint`, `clock`, `environment`. SDKs find it by environment variables."""
     _lead_sdks_to(weir_store_process, monkeypatch)
     yield weir_store_process
     weir_store_process.empty()

@@ -1,6 +1,6 @@
-"""Runs a store, or a whole template, for the duration of a test.
+"""Runs a store, or all of a template, for the duration of a test.
 
-pytest has fixtures of them (`weir_dynamodb.pytest_plugin`); other runners use them in `with`.
+For pytest there are fixtures (`weir_dynamodb.pytest_plugin`); with other runners, use these classes in `with`.
 """
 
 import http.client
@@ -93,7 +93,7 @@ class Store(Process):
 
     @property
     def environment(self):
-        """The variables by which AWS SDKs find the store."""
+        """The environment variables by which AWS SDKs find the store."""
         names = ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_DYNAMODB_STREAMS")
         return {**KEYS, **dict.fromkeys(names, self.endpoint)}
 
@@ -121,7 +121,7 @@ class Up(Process):
 
     @property
     def environment(self):
-        """The variables by which AWS SDKs find the store, the S3 endpoint and the Invoke API."""
+        """The environment variables by which AWS SDKs find the store, the S3 endpoint and the Invoke API."""
         return {
             **KEYS,
             "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb,
@@ -155,7 +155,7 @@ class Up(Process):
             time.sleep(0.05)
 
     def _log_ends(self):
-        """The last lines of each function's log: this folder is deleted when the test ends."""
+        """Returns the last lines of each function's log, because this folder is deleted when the test ends."""
         texts = []
         for file in sorted((self.folder / ".weir" / "up" / "logs").glob("*.log")):
             lines = file.read_text(errors="replace").splitlines()[-LOG_LINES:]

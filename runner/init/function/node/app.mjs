@@ -13,7 +13,7 @@ export function handlerOf(process) {
         await process(eventID, eventName, dynamodb);
       } catch (error) {
         console.error(JSON.stringify({ eventID, error: String(error) }));
-        // Lambda delivers again from there, and not the whole batch.
+        // Lambda delivers the records from this one on again, and not the entire batch.
         return { batchItemFailures: [{ itemIdentifier: dynamodb.SequenceNumber }] };
       }
       remembered.add(eventID);

@@ -8,7 +8,7 @@ _remembered = OrderedDict()
 
 
 def handler(event, _context):
-    """Returns the record to retry from, so that Lambda does not deliver the whole batch again."""
+    """Returns the record to retry from, so that Lambda does not deliver the entire batch again."""
     for record in event["Records"]:
         event_id = record["eventID"]
         if event_id in _remembered:

@@ -69,7 +69,7 @@ function described(error) {
     try {
       if (typeof error === 'object') text = JSON.stringify(error);
     } catch {
-      // The value refers to itself, so only its text without members is reported.
+      // The value refers to itself, so only its string form without members is reported.
     }
     return { errorType: typeof error, errorMessage: text, trace: [] };
   }
@@ -283,7 +283,7 @@ function toJson(value) {
   try {
     return JSON.stringify(value === undefined ? null : value) ?? 'null';
   } catch (error) {
-    process.stderr.write(`the response is no JSON: ${error.message}\n`);
+    process.stderr.write(`the response is not JSON: ${error.message}\n`);
     throw new Error('Unable to stringify response body');
   }
 }
