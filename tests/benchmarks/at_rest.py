@@ -1,4 +1,4 @@
-"""Measures what a store costs at rest: start, restart, idle CPU time and memory, disk, one connection.
+"""Measures the cost of a store at rest: start, restart, idle CPU time and memory, disk, one connection.
 
     python3 tests/benchmarks/at_rest.py --binaries target/debug [--pairs 5] [--quiet 60]
 

@@ -1,11 +1,11 @@
-"""Measures the console: its pages beside a large table, its event stream at 10,000 records/s, and what it costs the poller.
+"""Measures the console: its pages with a large table, its event stream at 10,000 records/s, and its cost for the poller.
 
     python3 tests/benchmarks/console.py --weir target/debug/weir [--items 1000000] [--pairs 5]
 
-It prints one line for each figure, and then whether each goal holds. Its exit code is 1 if one does not.
-What is compared runs in turn on the same machine, and the ratio is judged: a page of the large table beside the same
-page of a small one, and a poller with an open page beside one without. So other programs on the machine and the kind
-of the build matter little. It starts and ends its own processes, in a temporary folder, and needs Node.
+It prints one line for each figure, and then whether each goal is met. Its exit code is 1 if a goal is not met.
+Compared runs alternate on the same machine, and the goals are ratios: a page of the large table compared with the same
+page of a small one, and a poller with an open page compared with one without. So other programs on the machine and the
+kind of the build matter little. It starts and ends its own processes, in a temporary folder, and needs Node.
 """
 
 import argparse
@@ -85,9 +85,9 @@ def pages_of(table):
 
 PAGES = [
     "/pipelines", "/stream", "/tables", "/partitions", "/ring", "/archive", "/versions", "/counters", "/copies", "/migrations",
-    # A page of the large table is beside the same page of the small one.
+    # A page of the large table is compared with the same page of the small one.
     *(page for pair in zip(pages_of(LARGE), pages_of(SMALL)) for page in pair),
-    # The last one, because the console goes on reading the streams of a migration for a while.
+    # It is the last one, because the console continues to read the streams of a migration for some time.
     "/migrations/copy",
 ]
 # The size of the small table.
@@ -325,7 +325,7 @@ def live(up, first, rate, seconds):
 
 
 def at_rest(up, seconds, rounds):
-    """Shows the processor time of `weir up` at rest, without and with an open page in turn."""
+    """Shows the processor time of `weir up` at rest, alternately without and with an open page."""
 
     def used():
         before = up.cpu_seconds()
@@ -343,8 +343,8 @@ def at_rest(up, seconds, rounds):
 
 
 def drain(weir, folder, run, records, is_open):
-    """Lets a new mapping read the whole stream, with or without an open page. Returns its records/s, and the
-    processor time of `weir up` in µs per record, which depends less on what else runs."""
+    """Lets a new mapping read the entire stream, with or without an open page. Returns its records/s, and the
+    processor time of `weir up` in µs per record, which depends less on other programs."""
     with Up(weir, folder, f"Run{run}") as up:
         reader = Reader(up.console) if is_open else None
         first = up.until("the first records", 120, lambda: (it := up.records_read())[0] and (*it, up.cpu_seconds()))
@@ -358,7 +358,7 @@ def drain(weir, folder, run, records, is_open):
 def poller(weir, folder, pairs, records):
     closed, opened = [], []
     for pair in range(pairs):
-        # The order alternates, so that a machine that becomes slower does not speak for either.
+        # The order alternates, so that a machine that becomes slower favours neither of the two.
         for is_open in (False, True) if pair % 2 == 0 else (True, False):
             (opened if is_open else closed).append(drain(weir, folder, 2 * pair + is_open, records, is_open))
     for name, runs in (("no page open", closed), ("page open", opened)):

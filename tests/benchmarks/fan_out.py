@@ -46,7 +46,7 @@ def is_done_with(weir, name):
 
 def watch_job(weir):
     """Returns a function that reads the job by repeating one signed request: boto3 takes two milliseconds
-    of CPU time for each, which the job would lack."""
+    of CPU time for each, which would not be available to the job."""
     taken = []
     take = lambda request, **_: taken.append(request)  # noqa: E731
     weir.dynamodb.meta.events.register("before-send.dynamodb.GetItem", take)
@@ -131,7 +131,7 @@ def main():
     with Running() as weir:
         started = time.monotonic()
         load(weir, arguments.copies)
-        # Each check scans the whole table twice.
+        # Each check scans the entire table twice.
         looked_at = lambda: stale(weir, "first")[0] == 0  # noqa: E731
         weir.wait_until(looked_at, arguments.seconds, "new copies to be looked at", pause=5)
         print(f"{arguments.copies} copies loaded and checked in {time.monotonic() - started:.1f} s", file=sys.stderr)

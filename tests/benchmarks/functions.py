@@ -1,4 +1,4 @@
-"""The functions' own work compared with the usual alternatives, on the same batches.
+"""Compares the functions' own work with the usual alternatives, on the same batches.
 
 Archive: batches of TTL deletes as Lambda delivers them, to Parquet with zstd: the function
 `archive`, boto3's deserializer with pyarrow, and DuckDB, which all write the same columns. Counters:

@@ -1,4 +1,4 @@
-"""The memory of each function with the largest batches: 10,000 records, or Lambda's limit of 6 MB.
+"""Measures the memory of each function with the largest batches: 10,000 records, or Lambda's limit of 6 MB.
 
 Runs `weir up` with the project's template, in which each batch may have 10,000 records and waits for
 them. Writes films, edits them and lets them expire, while a migration copies them to another table;
@@ -132,7 +132,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--items", type=int, default=20_000)
     arguments.add_argument("--seconds", type=int, default=900, help="time that the functions may take")
-    arguments.add_argument("--slots", type=int, help="of each counter; measures counters alone")
+    arguments.add_argument("--slots", type=int, help="slots of each counter; measures only the function counters")
     arguments = arguments.parse_args()
     count = arguments.items
     if arguments.slots:

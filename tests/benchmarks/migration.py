@@ -1,5 +1,5 @@
-"""A migration of a table that is written to meanwhile: by `weir migrate`, and by a typical script with boto3 (parallel
-Scan, BatchWriteItem), in one run on one store. Both targets are compared with the source once the writer has stopped;
+"""Measures the migration of a table during writes: by `weir migrate`, and by a typical script with boto3 (parallel
+Scan, BatchWriteItem), in one run on one store. Both targets are compared with the source after the writer has stopped;
 differences are lost writes."""
 
 import argparse
@@ -127,7 +127,7 @@ def differences(store, target):
 
 
 def script(url):
-    """The typical script: boto3, a thread per segment. Runs in a process of its own; prints the items, the seconds
+    """The typical script: boto3, a thread per segment. Runs in a separate process; prints the items, the seconds
     that they took, and the CPU seconds."""
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
     client, counts = boto3.client("dynamodb", endpoint_url=url, **keys), [0] * THREADS
@@ -251,13 +251,13 @@ def measure(url, arguments, folder):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--items", type=int, default=100_000)
-    arguments.add_argument("--rate", type=int, default=200, help="writes per second beside it")
-    arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="one for each core, as a rule")
+    arguments.add_argument("--rate", type=int, default=200, help="writes per second during the migration")
+    arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="local workers (default: one for each core)")
     arguments.add_argument("--segments", type=int, default=4)
     arguments.add_argument("--skip-script", action="store_true", help="only weir migrate")
     arguments.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target" / "release",
                            help="folder of local-store, weir and migration")
-    arguments.add_argument("--keep", type=pathlib.Path, help="put the logs there")
+    arguments.add_argument("--keep", type=pathlib.Path, help="folder for the logs")
     arguments.add_argument("--script", metavar="URL", help=argparse.SUPPRESS)
     arguments = arguments.parse_args()
     if arguments.script:

@@ -71,7 +71,7 @@ def main():
             if operations and operations not in operation:
                 continue
             checked += 1
-            # Mappings are made from a template, so the parameters of this one are its properties.
+            # Mappings come from a template, so this operation's parameters are properties of the template.
             is_template = operation == "CreateEventSourceMapping"
             if not known(operation) and not is_template:
                 if not named(operation):

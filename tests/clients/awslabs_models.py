@@ -1,8 +1,8 @@
-"""awslabs' DynamoDB MCP server validates data models against the store, and `weir model check` runs the same.
+"""Lets awslabs' DynamoDB MCP server validate data models on the store, and compares it with `weir model check`.
 
 The server starts `examples/dynamodb_mcp/bin/java` for DynamoDB Local, as docs/models.md describes. Each answer
-of its validation has to equal the answer of the verb, and each error has to have the same name.
-Arguments are models to compare instead of those of this project. The server has an environment of its own,
+of its validation must equal the answer of `weir model check`, and each error must have the same name.
+Arguments are models to compare instead of those of this project. The server has a separate environment,
 because it pins versions of its dependencies.
 """
 
@@ -31,7 +31,7 @@ LIMIT = re.compile(r"--limit (\d+)")
 
 
 def stand_ins(mark=PROPERTY):
-    """Returns the processes that the server takes for DynamoDB Local, with this text in an argument."""
+    """Returns the processes that the server treats as DynamoDB Local, with this string in an argument."""
     return [
         process
         for process in psutil.process_iter(["name", "cmdline"])
@@ -67,9 +67,9 @@ def of_server(folder):
 
 
 def comparable(answer, command):
-    """Returns an answer without what describes its transport.
+    """Returns an answer without its transport metadata.
 
-    With `--limit` the AWS CLI and the verb read one page, and this server all: only that page is compared.
+    With `--limit` the AWS CLI and `weir model check` read one page, and this server all: only that page is compared.
     """
     if isinstance(answer, str):
         return answer
@@ -90,7 +90,7 @@ async def main():
     (local / "DynamoDBLocal_lib").mkdir(parents=True)
     (local / "DynamoDBLocal.jar").touch()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    # No container tool is on this path, so the server takes Java.
+    # No container tool is on this path, so the server uses Java.
     environment |= {
         "PATH": f"{ROOT / 'target/debug'}:/usr/bin:/bin",
         "JAVA_HOME": str(ROOT / "examples/dynamodb_mcp"),

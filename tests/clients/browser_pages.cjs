@@ -1,6 +1,6 @@
 // Pages of other origins in a headless Chromium against every port of `weir up`: requests without a CORS
 // preflight, a form, and requests after DNS rebinding. None has an effect. The same page reaches a server
-// without a gate, so its requests are really sent; and a page whose origin is given with --allow-origin
+// without a gate, which proves that its requests are sent; and a page whose origin is given with --allow-origin
 // may use the store.
 const assert = require("node:assert/strict");
 const { spawn } = require("node:child_process");
@@ -138,12 +138,12 @@ async function main() {
     const invoke = `/2015-03-31/functions/${FUNCTION}/invocations`;
     const erase = "<Delete><Object><Key>victim</Key></Object></Delete>";
     const deleteItem = JSON.stringify({ TableName: "victims", Key: { p: { S: "here" } } });
-    // One invocation waits for the whole test: only its function may answer it.
+    // One invocation waits until the end of the test: only its function may answer it.
     const held = fetch(running.lambda + invoke, { method: "POST", body: '"held"', headers: { "Content-Type": "application/json" } });
     for (let tries = 0; tries < 300 && !fs.existsSync(path.join(folder, "runtime")); tries += 1) await sleep(100);
     const [runtime, id] = JSON.parse(fs.readFileSync(path.join(folder, "runtime"), "utf8"));
     const forged = `/2018-06-01/runtime/invocation/${id}/response`;
-    // Even a page that knew the console's token would have no effect.
+    // Even a page that has the console's token has no effect.
     const pipelines = await (await fetch(`${running.console}/pipelines`)).text();
     const advance = `by=1h&back=/pipelines&token=${pipelines.match(/name="token" value="([^"]+)"/)[1]}`;
     const clock = async () => (await (await fetch(`${running.dynamodb}/_weir/clock`)).json()).now_ms - Date.now();

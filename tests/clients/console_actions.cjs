@@ -1,6 +1,6 @@
-// Every form of the console in a headless Chromium, filled and pressed as a person does: forms that ask (search, query
-// builder, filter tester, previews) and buttons that change something, each with its effect in the store. Then a wrong
-// token, a change of another client meanwhile, the keyboard alone, and no JavaScript.
+// Tests every form of the console in a headless Chromium, filled and pressed as by a person: forms that read (search,
+// query builder, filter tester, previews) and buttons that change something, each with its effect in the store. Then a
+// wrong token, a concurrent change by another client, only the keyboard, and no JavaScript.
 const assert = require("node:assert/strict");
 const { spawnSync } = require("node:child_process");
 const fs = require("node:fs");
@@ -79,7 +79,7 @@ async function pressOnce(page, action, fields, label) {
 
 const noticeOf = (page) => page.$eval("p.notice", (notice) => notice.innerText);
 
-// Presses a button, and checks the sentence that says what it did.
+// Presses a button, and checks the sentence that reports its effect.
 async function act(page, action, expected, fields, label) {
   const text = await press(page, action, fields, label);
   assert.match(await noticeOf(page).catch(() => text), expected, `${action}: ${text.slice(0, 500)}`);
@@ -119,7 +119,7 @@ async function streams(browser, base, shop) {
   await act(page, "/stream/redrive", /`Notify\w*` was invoked again with 1 record: failed/);
   const notices = await page.$$eval("ul.verdicts .bad", (all) => all.map((it) => it.innerText));
   assert.deepEqual(notices, ["discarded"]);
-  // A blocked mapping, and how the open page says that it is not any more.
+  // A blocked mapping, and the open page's message that it is no longer blocked.
   await page.goto(`${base}/pipelines`, { waitUntil: "load" });
   assert.match(await textOf(page), /blocked Bill/i);
   shop.openTheBank();
@@ -131,8 +131,8 @@ async function streams(browser, base, shop) {
   await page.close();
 }
 
-// The code of a request gives the items that the page shows. The program of another language finds the store by its
-// environment.
+// The code of a request returns the items that the page shows. The program of another language finds the store by its
+// environment variables.
 function runCode(folder, running, name, code) {
   const env = { ...process.env, AWS_ENDPOINT_URL_DYNAMODB: running.dynamodb };
   const tool = process.env.TOOLS ? path.join(process.env.TOOLS, "python/bin") : undefined;

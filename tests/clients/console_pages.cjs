@@ -1,6 +1,6 @@
-// The console in a headless Chromium: every page that the navigation and the pages link to, and pages of odd and of
-// large items. Each with its JSON twin as the documents name it, its weight and time, axe-core's rules, its content
-// policy, and without JavaScript; and a store that goes away and comes back while a page is open.
+// Tests the console in a headless Chromium: every page that the navigation and the pages link to, and pages of unusual
+// and large items. Checks each with its documented JSON twin, its size and time, axe-core's rules, its content
+// policy, and without JavaScript; and a store that stops and starts again while a page is open.
 const assert = require("node:assert/strict");
 const { spawn } = require("node:child_process");
 const fs = require("node:fs");
@@ -10,10 +10,10 @@ const {
 } = require("./console_projects.cjs");
 
 const AXE = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-// What a page may weigh, in bytes, and how long it may take here, in milliseconds. The goal is 50 ms for a release
+// The maximum size of a page in bytes, and its maximum time here in milliseconds. The goal is 50 ms for a release
 // build on a quiet machine. Here a development build shares two cores with a browser and other tests: a request to the
 // store takes some ten milliseconds then, and the page of a migration sends ten, of which some wait for others. The
-// limit finds a page that reads a whole table; tests/benchmarks/console.py measures.
+// limit finds a page that reads an entire table; tests/benchmarks/console.py measures the time.
 const PAGE_BYTES_MAX = 60 * 1024;
 const SCRIPT_BYTES_MAX = 10 * 1024;
 // A page of the odd table below parses items of 400 KB and of a thousand attributes.
@@ -191,7 +191,7 @@ async function countsAreEqual(folder, base) {
   });
 }
 
-// A store that goes away while a page is open: the page says so, and when the store is back, it goes on.
+// A store that stops while a page is open: the page reports it, and continues when the store runs again.
 async function withoutStore(browser, folder) {
   const data = path.join(folder, "store");
   const log = path.join(folder, "store.log");

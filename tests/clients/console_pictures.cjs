@@ -1,6 +1,6 @@
-// Makes the pictures of docs/console.md and README.md anew, in docs/images: one of each page of the console, in a
-// headless Chromium, of projects that show what each page is for. It takes some minutes, because the map of a key
-// space needs them. `PICTURES=stream,ring tests/clients/run console_pictures` makes some.
+// Makes the pictures of docs/console.md and README.md again, in docs/images: one of each page of the console, in a
+// headless Chromium, with projects that show the purpose of each page. It takes some minutes, because the map of a key
+// space needs that time. `PICTURES=stream,ring tests/clients/run console_pictures` makes only these.
 const assert = require("node:assert/strict");
 const fs = require("node:fs");
 const path = require("node:path");

@@ -1,5 +1,5 @@
-// What the programs about the console share: a headless Chromium, `weir up` in a folder of its own, and two projects
-// with something to see on every page. `shop` has five functions on one table, and a migration; `pipelines` is the
+// Code that the tests of the console share: a headless Chromium, `weir up` in a separate folder, and two projects
+// with data for every page. `shop` has five functions on one table, and a migration; `pipelines` is the
 // template of this repository.
 const assert = require("node:assert/strict");
 const { spawn, spawnSync } = require("node:child_process");
@@ -30,8 +30,8 @@ const reader = (name, code, more, bucket) => `  ${name}:
           Properties: {Stream: !GetAtt Orders.StreamArn, StartingPosition: TRIM_HORIZON${more}}
 `;
 const filter = (pattern) => `, FilterCriteria: {Filters: [{Pattern: '${JSON.stringify(pattern)}'}]}`;
-// Ship gets what it asks for; Thank asks for an attribute that no order has; Bill fails while the file `closed`
-// exists; Notify fails for an order without an address, and gives up; Report is disabled.
+// The filter of Ship matches; Thank's names an attribute that no order has; Bill fails while the file `closed`
+// exists; Notify fails for an order without an address, and the record is discarded; Report is disabled.
 const shopTemplate = (closed) => `Transform: AWS::Serverless-2016-10-31
 Globals: {Function: {Runtime: nodejs22.x, Handler: index.handler, Timeout: 5}}
 Resources:
@@ -177,7 +177,7 @@ async function migrateShop(folder, running) {
   }
 }
 
-// The five pipelines of the repository's template, with something to see in each.
+// The five pipelines of the repository's template, with data in each.
 async function startPipelines(folder) {
   const started = await up(folder, path.join(ROOT, "template.yaml"));
   const { running } = started;

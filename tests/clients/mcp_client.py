@@ -1,6 +1,6 @@
-"""The official client of the Model Context Protocol: `weir mcp` against a `weir up` whose filter drops a record.
+"""Tests `weir mcp` with the official client of the Model Context Protocol, on a `weir up` whose filter drops a record.
 
-Both ways in which a client begins are tried, and whether standard output has anything but the protocol."""
+Tries both kinds of handshake, and checks that standard output has only the protocol."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ async def call(session, name, /, fails=False, **arguments):
 
 
 async def pages(session, key):
-    """What happened to a record: from the mappings to the record. Returns its sequence number."""
+    """Finds out what happened to a record, from the mappings to the record. Returns its sequence number."""
     deadline = time.monotonic() + 60
     while True:
         pipelines = await call(session, "pipelines")
@@ -82,7 +82,7 @@ async def pages(session, key):
 
 
 async def every_page(session, names, sequence):
-    """Each tool that reads gives the JSON twin of its page. In this store, some of what they show does not exist."""
+    """Checks that each tool that reads returns the JSON twin of its page. This store lacks some of their data."""
     missing = {"migration", "counters"}
     arguments = {
         "record": {"record": sequence}, "filter": {"table": "pets", "pattern": {"eventName": ["INSERT"]}},
@@ -97,7 +97,7 @@ async def every_page(session, names, sequence):
 
 
 async def errors(session):
-    """What, where, what instead."""
+    """Checks that an error says what is wrong, where, and what to write instead."""
     for name, arguments, kind, message in [
         ("stream", {"limit": 101}, "BadInput", "limit: `101` is not possible; write instead: 1 to 100"),
         ("stream", {"limit": "5"}, "BadInput", "limit: it is a string; write instead: a whole number from 1 to 100"),
@@ -154,7 +154,8 @@ async def writes(folder):
 
 
 def raw(folder):
-    """Standard output has lines of the protocol only, and the server ends with its input. Garbage is no end."""
+    """Checks that standard output has only lines of the protocol, and that the server ends with its input, but not
+    because of garbage."""
     messages = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}},
@@ -175,7 +176,7 @@ def raw(folder):
 
 
 def refusals(folder):
-    """Without a store, the reason is on standard error."""
+    """Checks that without a store, the reason is on standard error."""
     for flags, reason in [
         ([], "start `weir up` in this folder, or name a store with --endpoint URL; this folder is "),
         (["--directory", str(folder)], "no `weir up` runs with the data folder"),

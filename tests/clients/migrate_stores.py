@@ -1,9 +1,9 @@
 """Switches a migration in both directions on several stores during writes, and counts lost writes.
 
-The writers are an application as docs/migration.md wants it: they use examples/migrations/route.py, and
-every tenth key is deleted and inserted again, also where a tombstone stands.
+The writers are an application as docs/migration.md requires it: they use examples/migrations/route.py, and
+delete and insert every tenth key again, also over a tombstone.
 
-A store is tried if it can be had: this project's; the same behind a proxy with two properties of DynamoDB
+A store is tried if it is available: this project's; the same behind a proxy with two properties of DynamoDB
 Local, times of stream records to the minute and older iterators that are refused; MiniStack, if it is
 installed; any other whose address STORES names, as in STORES="dynamodb-local=http://127.0.0.1:8000".
 The licence of DynamoDB Local allows use only to people who have accepted it and have an AWS account, so this
@@ -210,7 +210,7 @@ class Writer(threading.Thread):
             self.failure = error
 
     def write(self, count):
-        # Each second write is of a key that stands already.
+        # Every second write is to an existing key.
         key = f"w{self.number}-{count // 2}"
         item = {"p": {"S": key}, "v": {"N": str(count)}}
         side = self.route.write()
@@ -229,7 +229,7 @@ class Writer(threading.Thread):
 
 
 def weir(store, folder, *arguments):
-    """Runs a verb; returns its exit code and its output."""
+    """Runs a command of `weir migrate`; returns its exit code and its output."""
     command = [PROGRAMS / "weir", "migrate", "--endpoint", store.url, *arguments]
     done = subprocess.run(
         command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -265,7 +265,7 @@ def lost(store, writers):
 
 
 def there_and_back(store, folder):
-    """Runs a migration with its switches; returns what was written, and what was lost or why it was refused."""
+    """Runs a migration with its switches; returns the written keys, and the lost ones or the reason of a refusal."""
     (folder / "plan.yaml").write_text(PLAN)
     make_tables(store)
     stop = threading.Event()
@@ -291,7 +291,7 @@ def there_and_back(store, folder):
             if code == 4:
                 return {**row, "result": words.splitlines()[-1]}
             assert code == 0, f"{verb}: {code}: {words}\n{said()[-2000:]}"
-            # Writers continue between two steps; after the cut-over they write what must be applied to the source.
+            # Writers continue between two steps; after the cut-over, their writes must be applied to the source.
             time.sleep(BETWEEN_SECONDS if verb[0] == "cutover" else 1)
         code, words = weir(store, folder, "revert", "move")
         time.sleep(2)

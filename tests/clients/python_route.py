@@ -1,5 +1,5 @@
 """Tries examples/migrations/route.py against the store: each case of route_cases.json, and a switch. Reads of the
-route that fail or are slow are from a client that is no store."""
+route that fail or are slow come from a mock client."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What must hold in the expansions of template.yaml and of what `weir init` writes; prints `N passed, N failed`."""
+"""Checks the expansions of template.yaml and of the templates of `weir init`; prints `N passed, N failed`."""
 
 import json
 import re
@@ -168,7 +168,7 @@ class Expansion(unittest.TestCase):
             group = groups[f"{function}DeploymentGroup"]
             alarms = [alarm["Name"]["Ref"] for alarm in group["AlarmConfiguration"]["Alarms"]]
             self.assertEqual(alarms, [f"{function.removesuffix('Function')}DeploymentErrorsAlarm"])
-            # On the whole function it would count errors of the replaced version, and roll back the correction.
+            # On the function it would count errors of the replaced version too, and roll back the version that corrects them.
             [metric] = metrics(self.resources[alarms[0]]["Properties"])
             self.assertEqual(metric["MetricName"], "Errors")
             subject = {d["Name"]: d["Value"] for d in metric["Dimensions"]}

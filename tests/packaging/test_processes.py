@@ -1,4 +1,4 @@
-"""How the programs that fixtures start are emptied, and how they end."""
+"""Tests how the fixtures' programs are emptied, and how they end."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from weir_dynamodb.testing import Store, Up, WeirError
 
 PATIENCE_SECONDS = 20
-# What emptying may cost between two tests, on a busy machine; on a quiet one it is a thirtieth of it.
+# The maximum of time for emptying between two tests on a busy machine; a quiet machine needs a thirtieth of it.
 EMPTY_SECONDS_MAX = 0.05
 TABLE = {
     "BillingMode": "PAY_PER_REQUEST",
@@ -30,13 +30,13 @@ time.sleep(600)
 
 
 def children(process):
-    """The processes that a process has started, on Linux."""
+    """Returns the child processes of a process, on Linux."""
     listed = Path(f"/proc/{process}/task/{process}/children")
     return [int(child) for child in listed.read_text().split()] if listed.exists() else []
 
 
 def is_alive(process):
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Returns whether a process runs; a zombie process does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
     return state.stdout.strip()[:1] not in ("", "Z")
 
@@ -65,7 +65,7 @@ def test_emptying_takes_milliseconds(weir_store):
 
 
 def test_everything_ends_when_the_tests_are_killed(tmp_path):
-    # What is killed leaves its folders, so they are among those that pytest removes.
+    # Killed programs leave their folders, so these are in a folder that pytest removes.
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True,
         cwd=Path(__file__).parent, env={**os.environ, "TMPDIR": str(tmp_path)},

@@ -1,10 +1,10 @@
-"""Runs one handler with each version of Python and Node that Lambda has, by one `weir up`.
+"""Runs one handler with each version of Python and Node that Lambda supports, with one `weir up`.
 
     versions.py WEIR FOLDER PATH
 
-PATH is searched for the interpreters. A version that is not there is reported as skipped. Each handler returns the
-version of its interpreter and sees one record of a stream; a last one has no function of its name, which `weir up`
-must say at the start. FOLDER is made anew.
+PATH is searched for the interpreters. A missing version is reported as skipped. Each handler returns the version of its
+interpreter and receives one record of a stream. For one more function, `Handler` names a function that does not exist,
+which `weir up` must report at the start. FOLDER is created again.
 """
 
 import json
@@ -66,7 +66,7 @@ HEADERS = {
 
 
 def is_here(runtime, path):
-    """Whether an interpreter of a runtime's version is in a folder of the path."""
+    """Returns whether an interpreter of a runtime's version is in a folder of the path."""
     name, flag = (runtime, "--version") if runtime.startswith("python") else ("node", "--version")
     wanted = re.sub(r"^(python|nodejs)|\.x$", "", runtime)
     for folder in path.split(os.pathsep):

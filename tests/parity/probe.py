@@ -74,7 +74,7 @@ class Emulator:
         return name
 
     def take_iterator(self):
-        """Takes an iterator and its time, for the probe that needs an old one."""
+        """Gets an iterator and its time, for the probe that needs an old iterator."""
         table = self.table()
         self.put(table, "early")
         arn = self.arn(table)
@@ -369,14 +369,14 @@ def main():
     if not wanted or "5" in wanted:
         try:
             emulator.take_iterator()
-        except Exception as error:  # the probe says that there is none
+        except Exception as error:  # the probe reports that there is no iterator
             print(f"{name}: {error}", file=sys.stderr)
     for rule, probe in PROBES:
         if wanted and rule not in wanted:
             continue
         try:
             same, seen = probe(emulator)
-        except Exception as error:  # what an emulator refuses is a finding too
+        except Exception as error:  # a refusal by an emulator is a finding too
             first_line = str(error).partition("\n")[0]
             same, seen = None, f"{type(error).__name__}: {first_line[:120]}"
         word = {True: "same", False: "differs", None: "no answer"}[same]

@@ -22,7 +22,7 @@ API_CALL = BaseClient._make_api_call
 
 
 def call_without_sts(client, operation, parameters):
-    """The suite asks STS for its account, which is the store's."""
+    """Returns the store's account; the suite would request it from STS."""
     if operation == "GetCallerIdentity":
         return {"Account": "000000000000"}
     return API_CALL(client, operation, parameters)

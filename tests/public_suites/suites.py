@@ -1,16 +1,15 @@
 """Runs the public suites in each configuration of the store, and compares the outcomes with the tables beside it.
 
 `run` installs the suites' packages and calls this. It writes target/public_suites/outcomes.tsv: suite, test, and one
-column for each configuration with `passed`, `passed alone`, `failed` or `skipped`. A test that fails is run again, at
-most three times, with the other failed ones alone: tests of a suite share tables, and many read a global index right
-after a write, which is a few milliseconds behind when there are several arcs.
+column for each configuration with `passed`, `passed alone`, `failed` or `skipped`. Failed tests run again, at most three
+times, without the tests that passed: tests of a suite share tables, and many read a global index right after a write,
+when it is a few milliseconds behind with several arcs.
 
 - reasons.tsv names each test that fails, the configurations in which it does, and why.
 - results.tsv is the newest record; `--write` replaces the rows of the suites that ran.
 
 The exit code is 1 if a failed test has no reason, if a reason's test does not fail, or if a test of the record did not
-run. `--suite NAME` runs
-one suite, and `--only TEXT` the files whose name contains TEXT, which writes no record.
+run. `--suite NAME` runs one suite. `--only TEXT` runs the files whose name contains TEXT, and writes no record.
 """
 
 import argparse
@@ -32,7 +31,7 @@ RUNS_ALONE_MAX = 3
 PYTEST_FINISHED = (0, 1)
 # A test waits at most four minutes for an item to expire.
 TEST_SECONDS_MAX = 300
-# The access key that test/alternator signs with when it finds no Scylla to ask.
+# The access key that test/alternator signs with when it finds no Scylla.
 ALTERNATOR_KEY = "[alternator]\naws_access_key_id = unknownuser\naws_secret_access_key = unknownsecret\n"
 # The files of the suites have their own markers; those of `pytest.ini` there need packages that no test here uses.
 PYTEST_INI = """[pytest]
@@ -46,7 +45,7 @@ markers =
 
 
 class Suite:
-    """A public suite. `folders` are what is checked out of the clone; `tests` are the paths that pytest collects."""
+    """A public suite. `folders` are checked out of the clone; `tests` are the paths that pytest collects."""
 
     def __init__(self, repository, commit, folders, tests, plugin, python_path, keys=""):
         self.repository, self.commit, self.folders, self.tests = repository, commit, folders, tests
@@ -187,12 +186,12 @@ def compare(table, reasons, recorded, is_whole):
                 print(f"no reason in reasons.tsv: {suite}: {test} ({configuration})")
                 wrong += 1
             if outcome.startswith("passed") and is_expected:
-                print(f"a reason, but the test passes: {suite}: {test} ({configuration})")
+                print(f"reasons.tsv has a reason, but the test passes: {suite}: {test} ({configuration})")
                 wrong += 1
     ran = {suite for suite, _ in table} if is_whole else ()
     for suite, test in reasons.keys() - table.keys():
         if suite in ran:
-            print(f"a reason, but no such test: {suite}: {test}")
+            print(f"reasons.tsv has a reason, but there is no such test: {suite}: {test}")
             wrong += 1
     for (suite, test), outcomes in recorded.items():
         for configuration, outcome in outcomes.items():

@@ -9,8 +9,8 @@ The templates themselves are read from clones, so nothing here fetches anything:
 VENV is a virtual environment with the packages aws-sam-cli and cfn-lint. The verdicts in verdicts.tsv are of
 2026-11-28, aws-sam-cli 1.170.0 (aws-sam-translator 1.115.0) and cfn-lint 1.58.0. `--keep` runs only weir.
 
-A template with SAM's types that does not ask for SAM, as the SAM translator's own test inputs, is judged with the line
-`Transform: AWS::Serverless-2016-10-31` before it, as those tests do it.
+Some templates have SAM's types but no `Transform`, such as the SAM translator's own test inputs. They are checked with
+the line `Transform: AWS::Serverless-2016-10-31` before them, as in those tests.
 
 A verdict is `accepts` or `refuses`; a template with warnings counts as accepted. The exit code is 1 if a verdict of
 `weir check` differs from the other two and reasons.tsv has no reason for it, or has one that no longer applies.

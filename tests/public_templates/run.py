@@ -1,7 +1,7 @@
-"""Runs public templates with handlers in Python and Node by `weir up`, unmodified, and writes what came of a record.
+"""Runs public templates with handlers in Python and Node with `weir up`, unmodified, and writes each handler's outcome.
 
 Reads scripts.tsv: repository, commit, the folder that is checked out (`.` is all of it), the template in it, parameters
-(NAME=VALUE, separated by spaces), and an item in DynamoDB JSON whose attributes are put beside the keys. The code is
+(NAME=VALUE, separated by spaces), and an item in DynamoDB JSON whose attributes are added to the keys. The code is
 read from clones, so nothing here fetches a template; pip and npm install what the handlers depend on:
 
     for each repository of scripts.tsv: git clone --bare https://github.com/OWNER/NAME CLONES/OWNER/NAME
@@ -9,11 +9,11 @@ read from clones, so nothing here fetches a template; pip and npm install what t
 
 For each template it starts `weir up` in an empty folder and on free ports, puts items into each table with a stream, and
 waits for the first invocation of each function that reads one. `--only PATH` runs the templates whose path contains
-PATH, and prints only; `--build SAM` runs `sam build` first where the template has a BuildMethod.
+PATH, and only prints; `--build SAM` runs `sam build` first where the template has a BuildMethod.
 
 outcomes.tsv has a line for each function that reads a stream: its address, its runtime, whether it was invoked with a
-record, and the outcome: `succeeded`, `failed` with the handler's error, or what kept it from running. A call to AWS
-fails where AWS cannot be reached. The exit code is 1 when fewer than SAMPLES_MIN templates have seen a record.
+record, and the outcome: `succeeded`, `failed` with the handler's error, or the reason why it did not run. A call to AWS
+fails where AWS cannot be reached. The exit code is 1 when the handlers of fewer than SAMPLES_MIN templates received a record.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 START_SECONDS_MAX = 600
 RECORD_SECONDS_MAX = 90
-# Others that read the same stream are a moment behind the first, unless a filter keeps the record from them.
+# Other functions on the same stream are invoked shortly after the first, unless a filter drops the record.
 OTHERS_SECONDS_MAX = 20
 SAMPLES_MIN = 12
 OUTCOME_CHARACTERS_MAX = 160
@@ -61,7 +61,7 @@ def ask(url, operation, body):
 
 
 def put_items(url, more):
-    """Puts an item into each table with a stream; the names of those tables."""
+    """Puts an item into each table with a stream; returns the names of those tables."""
     tables = []
     for name in ask(url, "ListTables", {})["TableNames"]:
         table = ask(url, "DescribeTable", {"TableName": name})["Table"]
@@ -76,7 +76,8 @@ def put_items(url, more):
 
 
 def runtimes(text):
-    """The runtime of each logical id, and of `Function` in Globals. Reads the indentation, as tags need no meaning here."""
+    """Returns the runtime of each logical id, and of `Function` in Globals. Parses only the indentation, because YAML
+    tags do not matter here."""
     found, above = {}, []
     for line in text.splitlines():
         parts = re.match(r"""( *)["']?([A-Za-z0-9]+)["']?:\s*["']?([\w.]*)""", line)
@@ -89,7 +90,8 @@ def runtimes(text):
 
 
 def invocations(folder):
-    """What each function made of its first invocation, from the logs of `weir up`: whether it got it, and the outcome."""
+    """Returns for each function whether it was invoked, and the outcome of the first invocation, from the logs of
+    `weir up`."""
     found = {}
     for log in sorted(folder.glob(".weir/up/logs/*.log")):
         for line in text_of(log).splitlines():
@@ -106,7 +108,7 @@ def text_of(log):
 
 
 def started(process, folder, log):
-    """The addresses of the `weir up` that has started; a text says why it has not."""
+    """Returns the addresses of a started `weir up`, or a string with the reason why it did not start."""
     running, begun = folder / ".weir/running.json", time.time()
     while not running.exists():
         if time.time() - begun > START_SECONDS_MAX:
@@ -140,7 +142,7 @@ def run(weir, sam, folder, template, parameters, more):
         reading = {name for name, logical in names.items() if {name, logical} & reading}
         begun, found = time.time(), {}
         while reading - found.keys() and time.time() - begun < (OTHERS_SECONDS_MAX if found else RECORD_SECONDS_MAX):
-            # A mapping from LATEST on misses what is written before it has started.
+            # A mapping with LATEST misses writes before its start.
             put_items(running["dynamodb"], {"written": {"N": str(time.time())}, **json.loads(more or "{}")})
             time.sleep(3)
             found = {name: it for name, it in invocations(folder).items() if name in reading}
@@ -183,7 +185,7 @@ def main():
             lines.append("\t".join((address, function, of, "yes" if is_seen else "no", short)))
             print(lines[-1], flush=True)
             samples.update([address] if is_seen else [])
-    print(f"{len(samples)} templates have seen a record")
+    print(f"{len(samples)} templates have received a record")
     if given.only:
         return 0 if samples else 1
     (HERE / "outcomes.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")

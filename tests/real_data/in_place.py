@@ -148,7 +148,7 @@ def run(url, folder):
             back = migrating.weir("revert", migrating.name)
             with shop.lock:
                 writing.clear()
-            same(by_value(truth(shop, "orders")), by_value(found(shop, "orders")), "orders after the way back")
+            same(by_value(truth(shop, "orders")), by_value(found(shop, "orders")), "orders after the revert")
             kills = migrating.kills
         writing.set()
         with Migrating(url, folder, "alfki-leaves") as migrating:

@@ -1,5 +1,5 @@
 """Real documents: lets 1,293 films expire while the function is killed, and reads the archive with DuckDB and
-pyarrow: every film once, equal to its source; a film deleted by hand is not there."""
+pyarrow: every film once, equal to its source; a film deleted by hand is not in it."""
 
 import collections
 import decimal
@@ -30,7 +30,7 @@ def to_dynamodb(value):
 
 
 def canonical(value):
-    """Returns DynamoDB JSON in a form in which equal items are equal texts."""
+    """Returns DynamoDB JSON in a form in which equal items are equal strings."""
     def numbers(node):
         if isinstance(node, dict):
             if set(node) == {"N"}:

@@ -37,7 +37,7 @@ def to_item(row):
 
 
 class Shop:
-    """The tables, a writer of them, and the truth: what was acknowledged, kept in SQLite."""
+    """The tables, a writer of them, and the expected contents: the acknowledged writes, in SQLite."""
 
     def __init__(self, url):
         keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local", "region_name": "us-east-1"}
@@ -259,7 +259,7 @@ def run(url, folder):
             back = weir("revert", "northwind")
             for table in TABLES:
                 rows = shop.truth.execute("select row from item where tbl = ?", (table,))
-                same([json.loads(row) for row, in rows], shop.scan(table), f"{table} after the way back")
+                same([json.loads(row) for row, in rows], shop.scan(table), f"{table} after the revert")
             marked = shop.client.scan(TableName="orders", FilterExpression="attribute_exists(#w)",
                                       ExpressionAttributeNames={"#w": "_weir"})["Count"]
             assert marked == 0, f"{marked} orders still have marks"

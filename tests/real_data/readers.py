@@ -1,4 +1,4 @@
-"""Other projects' readers of Parquet on one archive: 1,293 films and generated items with every type, in parts of the
+"""Tests other projects' readers of Parquet on one archive: 1,293 films and generated items with every type, in parts of the
 function `archive`, then in objects of compaction. Each reader uses the call of the table in docs/archive.md and must
 find every item once, every column, and exact values. Spark needs Java 17. `WEIR_READERS=all` adds Spark 3.5 and 4 to 3.3."""
 
@@ -76,7 +76,7 @@ def made_item(number, chance):
 
 
 def expected_row(item, coerced):
-    """Returns what a reader must find of an item, computed independently."""
+    """Returns the row that a reader must find for an item, computed independently."""
     number = lambda name: decimal.Decimal(item[name]["N"]) if "N" in item.get(name, {}) else None
     whole = number("i")
     binary = item.get("bin", {}).get("B")
@@ -129,7 +129,7 @@ def with_pyarrow(place):
 
 
 def by_ddl(engine, place):
-    """Returns what the statement of `weir archive ddl` returns."""
+    """Returns the result of the statement of `weir archive ddl`."""
     ddl = [WEIR, "archive", "ddl", "--table", "movies", "--engine", engine, "--folder", place.parent]
     statement = subprocess.run(ddl, capture_output=True, text=True, check=True, cwd=place).stdout
     names = {}
@@ -194,7 +194,7 @@ READERS = {
 
 
 def spark_answers(version, places, folder):
-    """Returns what a separate Spark reads. It is installed by name, apart from other versions."""
+    """Returns the rows that a separate Spark reads. It is installed by name, in its own folder."""
     installed = ROOT / "target" / f"pyspark-{version}"
     if not installed.exists():
         # Files of an interrupted installation.

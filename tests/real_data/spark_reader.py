@@ -1,5 +1,5 @@
-"""Reads archive folders with the pyspark on the path, by both of Spark's Parquet readers: its own, which decodes columns
-in batches, and parquet-mr, which Hive, Glue and older Athena engines share. Writes what it read as JSON lines.
+"""Reads archive folders with the pyspark on the path, with both of Spark's Parquet readers: its own, which decodes columns
+in batches, and parquet-mr, which Hive, Glue and older Athena engines share. Writes the rows as JSON lines.
 
 Arguments: the file to write, the columns as JSON, and folders of a table."""
 

@@ -22,7 +22,7 @@ PIECE = 100_000
 
 
 def stored(node):
-    """Returns a film as it is stored: numbers as texts without an exponent."""
+    """Returns a film as it is stored: numbers as strings without an exponent."""
     if isinstance(node, dict):
         if set(node) == {"N"}:
             return {"N": format(decimal.Decimal(str(node["N"])), "f")}
@@ -178,7 +178,7 @@ def run(url, folder):
         parts = same(expected, {(i["pk"]["S"], i["sk"]["S"]): i for i in films.scan("movie-parts")}, "the parts")
 
         changed = write_to_parts(films)
-        # One film exceeds an item's size: it is read as a whole, and blocks the revert until it is small enough.
+        # One film exceeds an item's size: it is still one document, and blocks the revert until it is small enough.
         large = next(iter(sorted(films.truth)))
         film = films.truth[large]
         grown = film | {"comments": {"S": "x" * 450_000}}
@@ -203,11 +203,11 @@ def run(url, folder):
         came_back = weir("verify", "movies").split(";")[0]
         back = weir("revert", "movies")
         found = {text_key(film): film for film in films.scan("movies")}
-        assembled = same(films.truth, found, "the films after the way back")
+        assembled = same(films.truth, found, "the films after the revert")
         assert kills > 0, "the function was never killed"
         print(f"split: {loaded} films, {films.changes} changes while they were split, {kills} processes killed, "
               f"every batch delivered twice; {parts} parts as cut here")
-        print(f"  {compared.strip()}\n  {switched.strip()}\n  {came_back.strip()} on the way back\n  {back.strip()}")
+        print(f"  {compared.strip()}\n  {switched.strip()}\n  {came_back.strip()} by the revert\n  {back.strip()}")
         print(f"  {changed} films changed through their parts, {assembled} assembled again, all equal; "
               f"{time.monotonic() - started:.0f} s")
     except BaseException:

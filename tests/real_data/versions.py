@@ -1,5 +1,5 @@
 """Real documents, edited: 5,000 random edits of films while the function is killed and each batch is delivered
-twice; at 100 random times every film is what an independent replay says it was."""
+twice; at 100 random times every film equals the result of an independent replay."""
 
 import collections
 import json
@@ -59,7 +59,7 @@ def main():
             return sum(map(len, history.values())) >= EDITS
 
         weir.wait_until(read, 120, f"{EDITS} versions")
-        # Redelivered records must not add one.
+        # Redelivered records must not add a version.
         time.sleep(3)
         read()
         assert kills > 0, "the function was never running while films were edited"

@@ -1,4 +1,4 @@
-// Keeps a page up to date from server-sent events. Without it, the page is complete but does not move.
+// Keeps a page up to date from server-sent events. Without this script, the page is complete but is not updated.
 "use strict";
 
 const main = document.getElementById("main");
@@ -31,7 +31,7 @@ async function reload() {
   }
 }
 
-// Replaces the texts of figures: the data maps the names of figures to their texts.
+// Replaces the strings of figures: the data maps the names of figures to their strings.
 function figures(data) {
   for (const [name, text] of Object.entries(JSON.parse(data))) {
     for (const it of document.querySelectorAll(`[data-figure="${CSS.escape(name)}"]`)) {
@@ -53,7 +53,7 @@ function connect() {
   source.addEventListener("reload", reload);
 }
 
-// A browser opens few connections to one address, so a hidden page gives its own back.
+// A browser opens few connections to one address, so a hidden page closes its connection.
 function pause() {
   source?.close();
   source = null;
