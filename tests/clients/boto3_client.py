@@ -116,7 +116,7 @@ try:
 except client.exceptions.ResourceNotFoundException:
     pass
 
-# Statements: pages by their token, batches whose parts fail alone, transactions with a condition.
+# Statements: pages by their token, batches whose statements fail separately, transactions with a condition.
 seen, token = [], {}
 while True:
     page = client.execute_statement(

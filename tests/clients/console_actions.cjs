@@ -123,7 +123,7 @@ async function streams(browser, base, shop) {
   await page.goto(`${base}/pipelines`, { waitUntil: "load" });
   assert.match(await textOf(page), /blocked Bill/i);
   shop.openTheBank();
-  await until("the open page to show that Bill goes on", 120, async () => !/blocked Bill/i.test(await textOf(page)));
+  await until("the open page to show that Bill continues", 120, async () => !/blocked Bill/i.test(await textOf(page)));
   // New records appear on an open page.
   await page.goto(`${base}/stream?table=orders`, { waitUntil: "load" });
   await put(shop.running, "orders", { id: "A-2000", customer: "eve", state: "OPEN", total: 1, email: "eve@shop.example", placed: "2026-11-28" });

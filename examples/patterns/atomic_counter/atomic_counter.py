@@ -62,7 +62,7 @@ def write_next_invoice(cents):
     return seen + 1
 
 
-# Twenty clients at once: each takes another number, and no one has to retry.
+# Twenty concurrent clients: each takes a different number, and none has to retry.
 with ThreadPoolExecutor(4) as threads:
     numbers = list(threads.map(lambda _: next_number(), range(20)))
 assert sorted(numbers) == list(range(1001, 1021))

@@ -33,7 +33,7 @@ EVENT = {"S": "x" * (UNITS * 1024 - 100)}  # 16 large events are as much as 2,00
 def load(title, key_of):
     """Writes 2,000 units a second, and draws a bar for each second. Returns the written units."""
     print(f"\n{title}")
-    weir("clock", "advance", "2m")  # no load: what was used up is available again
+    weir("clock", "advance", "2m")  # no load: the used capacity is available again
     results = []
     for second in range(SECONDS):
         written = throttled = 0
@@ -65,7 +65,7 @@ atexit.register(weir, "clock", "resume")
 written = load("one key: final", lambda event: "final")
 assert written == [1000] * SECONDS, "start the store with --throughput enforce"
 
-# The store names the key. Its figures are averages over the last whole minute.
+# The store names the key. Its figures are averages over the last complete minute.
 weir("clock", "advance", "1m")
 print(weir("partitions", "hot", "match-events"), end="")
 hottest = json.loads(weir("--output", "json", "partitions", "hot", "match-events"))

@@ -70,7 +70,7 @@ assert balance("w-1") == 1750
 assert sum(table["WriteCapacityUnits"] for table in first["ConsumedCapacity"]) == 4
 assert sum(table["ReadCapacityUnits"] for table in again["ConsumedCapacity"]) == 4
 
-# Ten minutes later the token is forgotten. Then the condition on the payment still holds.
+# Ten minutes later the token has expired. The condition on the payment still protects it.
 transfer["ClientRequestToken"] = "another"
 try:
     client.transact_write_items(**transfer)

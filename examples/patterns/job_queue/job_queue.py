@@ -1,4 +1,4 @@
-"""A job queue: a worker takes a job for a while; unless finished, it comes back."""
+"""A job queue: a worker takes a job with a lease; an unfinished job becomes visible again after it."""
 
 import atexit
 import json
@@ -80,7 +80,7 @@ assert [job["job"] for job in visible("mail", now=1039)] == ["j-2"]
 second = take(visible("mail", now=1040)[1], now=1040)
 assert second["job"] == "j-1" and second["attempts"] == 2
 
-# The first worker was too slow, so it cannot finish what is no longer its own.
+# The first worker was too slow, so it cannot finish a job that another worker has taken.
 assert refused(finish, first, 1041)
 finish(second, 1045)
 assert [job["job"] for job in visible("mail", now=1_000_000)] == ["j-2", "j-3"]

@@ -21,7 +21,7 @@ LIMIT = 5
 
 
 def visit(visitor, page):
-    """Puts a page at the front of a list, and removes what is beyond the limit."""
+    """Puts a page at the front of a list, and removes the entries beyond the limit."""
     answer = visitors.update_item(
         Key={"visitor": visitor},
         UpdateExpression="SET recent = list_append(:page, recent)",
@@ -43,7 +43,7 @@ def visit(visitor, page):
 
 
 def reserve(workshop, guest, seats):
-    """Takes one of the seats of a workshop; to take it again changes nothing."""
+    """Takes one of the seats of a workshop; taking it again changes nothing."""
     answer = workshops.update_item(
         Key={"workshop": workshop},
         UpdateExpression="ADD seats :guest",

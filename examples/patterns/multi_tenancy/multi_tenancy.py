@@ -21,7 +21,7 @@ with workspace.batch_writer() as batch:
 
 
 def remove(tenant):
-    """Deletes every item of a tenant, and returns how many they were and the consumed units."""
+    """Deletes every item of a tenant, and returns their number and the consumed units."""
     removed, units = 0, 0
     while True:
         page = workspace.query(
@@ -29,13 +29,13 @@ def remove(tenant):
             ExpressionAttributeValues={":tenant": tenant},
             ProjectionExpression="tenant, entry",
             ConsistentRead=True,
-            Limit=25,  # what one BatchWriteItem takes
+            Limit=25,  # the maximum of one BatchWriteItem
             ReturnConsumedCapacity="TOTAL",
         )
         units += page["ConsumedCapacity"]["CapacityUnits"]
         if not page["Items"]:
             return removed, units
-        # What a batch leaves unprocessed is found by the next Query.
+        # The next Query finds the items that a batch left unprocessed.
         answer = workspace.meta.client.batch_write_item(
             RequestItems={"workspace": [{"DeleteRequest": {"Key": key}} for key in page["Items"]]},
             ReturnConsumedCapacity="TOTAL",
@@ -45,7 +45,7 @@ def remove(tenant):
         units += answer["ConsumedCapacity"][0]["CapacityUnits"]
 
 
-# A Query names one tenant, so it cannot return what belongs to another one.
+# A Query names one tenant, so it cannot return items of another tenant.
 page = workspace.query(
     KeyConditionExpression="tenant = :tenant AND begins_with(entry, :users)",
     ExpressionAttributeValues={":tenant": "acme", ":users": "USER#"},
@@ -57,7 +57,7 @@ assert page["ConsumedCapacity"]["CapacityUnits"] == 0.5
 # Four pages with items and one without, of one read unit each, and one write unit for each item.
 assert remove("acme") == (100, 105)
 
-# The other tenant is as it was.
+# The other tenant is unchanged.
 left = workspace.scan(ConsistentRead=True)["Items"]
 assert sorted(item["entry"] for item in left) == ["TENANT", "USER#ana"]
 assert {item["tenant"] for item in left} == {"globex"}

@@ -45,7 +45,7 @@ assert units == 0.5
 february, units = query(orders, {":customer": "c-1", ":orders": "ORDER#2026-02"})
 assert february == ["ORDER#2026-02-14#o-117"]
 
-# The same four items by their keys: each item is rounded up to 4 KB alone.
+# The same four items by their keys: each item is rounded up to 4 KB separately.
 keys = [{"customer": "c-1", "entry": entry} for entry in everything]
 answer = customers.meta.client.batch_get_item(
     RequestItems={"customers": {"Keys": keys}}, ReturnConsumedCapacity="TOTAL"

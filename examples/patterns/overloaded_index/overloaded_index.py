@@ -28,7 +28,7 @@ def lookup(key):
     return page["Items"], page["ConsumedCapacity"]["CapacityUnits"]
 
 
-# The prefix of the key says what is looked up. Three access patterns share one index.
+# The prefix of the key distinguishes the lookups. Three access patterns share one index.
 customers, units = lookup("EMAIL#ana@example.com")
 assert [item["pk"] for item in customers] == ["CUSTOMER#c-1"]
 assert units == 0.5
@@ -52,7 +52,7 @@ assert moved["Table"]["CapacityUnits"] == 1
 assert moved["GlobalSecondaryIndexes"]["lookup"]["CapacityUnits"] == 2
 assert [item["pk"] for item in lookup("CATEGORY#tea")[0]] == ["PRODUCT#p-1"]
 
-# An order that is shipped needs no entry any more.
+# A shipped order no longer needs an entry.
 shipped = shop.update_item(
     Key={"pk": "CUSTOMER#c-1", "sk": "ORDER#o-100"},
     UpdateExpression="REMOVE lookup_pk, lookup_sk",

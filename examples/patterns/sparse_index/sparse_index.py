@@ -38,7 +38,7 @@ scan = orders.scan(
 assert scan["ScannedCount"] == 605 and scan["Count"] == 2
 assert scan["ConsumedCapacity"]["CapacityUnits"] == 3.0
 
-# To remove the attribute is to leave the index: one write to the table, one to the index.
+# Removing the attribute removes the item from the index: one write to the table, one to the index.
 written = orders.update_item(
     Key={"order_id": "o-2"},
     UpdateExpression="REMOVE open_at SET shipped = :now",

@@ -21,7 +21,7 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # the digits of base 32, in the o
 
 
 def encoded(number, digits):
-    """Returns a number with a fixed count of digits, so that text sorts as numbers do."""
+    """Returns a number with a fixed count of digits, so that its strings sort like the numbers."""
     return "".join(ALPHABET[number >> 5 * place & 31] for place in reversed(range(digits)))
 
 
@@ -53,7 +53,7 @@ def between(month, first, last):
 assert between("2026-03", "2026-03-01T09:00:00", "2026-03-01T09:00:01") == ([19.5, 19.6], 0.5)
 assert between("2026-03", "2026-03-01T09:00:00", "2026-03-01T10:00:00") == ([19.5, 19.6, 20.1], 0.5)
 
-# Fifty readings of the same millisecond: no one replaces another.
+# Fifty readings of the same millisecond: none replaces another.
 for _ in range(50):
     written = readings.put_item(
         Item={

@@ -1,4 +1,4 @@
-"""Top N: an index that is sorted by the score answers the best few with one Query."""
+"""Top N: one Query of an index that is sorted by the score returns the best few."""
 
 import atexit
 import json
@@ -73,7 +73,7 @@ try:
 except scores.meta.client.exceptions.ConditionalCheckFailedException:
     pass
 
-# The rank of one player counts all better ones. For a place far behind it reads most of the index.
+# The rank of one player counts all better ones. For a low rank it reads most of the index.
 better = ranking("game = :game AND points > :points", {":points": 99}, Select="COUNT")
 assert better["Count"] + 1 == 405
 assert better["ConsumedCapacity"]["CapacityUnits"] == 1.5

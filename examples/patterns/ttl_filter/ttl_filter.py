@@ -20,7 +20,7 @@ dynamodb.update_time_to_live(
     TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"},
 )
 
-# The clock of the application. By it, s-1 has expired; its deletion is still to come.
+# The clock of the application. By this clock, s-1 has expired, but is not deleted yet.
 NOW = 4_102_446_000  # seconds, as TTL demands
 
 
@@ -40,7 +40,7 @@ assert [item["session"] for item in page["Items"]] == ["s-2"]
 assert (page["ScannedCount"], page["Count"]) == (2, 1)
 assert page["ConsumedCapacity"]["CapacityUnits"] == 0.5
 
-# Limit counts what is read, not what passes the filter: an empty page is not the end.
+# Limit counts the items that are read, not those that pass the filter: an empty page is not the end.
 page = live_sessions("v-1", Limit=1)
 assert page["Items"] == [] and "LastEvaluatedKey" in page
 page = live_sessions("v-1", Limit=1, ExclusiveStartKey=page["LastEvaluatedKey"])

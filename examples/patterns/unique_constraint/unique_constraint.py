@@ -1,4 +1,4 @@
-"""A unique constraint: a transaction writes an item, and one whose key is the value."""
+"""A unique constraint: a transaction writes an item, and a second item whose key is the unique value."""
 
 import atexit
 import json
@@ -45,7 +45,7 @@ def register(account, email):
 # Two items, and a transaction costs twice as much as plain writes.
 assert register("a-3", "eva@example.com") == 4
 
-# A taken address cancels the whole transaction; the reasons are in the order of its requests.
+# A taken address cancels the transaction; the reasons are in the order of its requests.
 try:
     register("a-4", "ana@example.com")
     raise SystemExit("two accounts have one address")
@@ -54,11 +54,11 @@ except client.exceptions.TransactionCanceledException as error:
 assert codes == ["None", "ConditionalCheckFailed"]
 assert "Item" not in client.get_item(TableName="accounts", Key={"id": "ACCOUNT#a-4"})
 
-# The value's item also answers who has the address, without an index.
+# The value's item also shows which account has the address, without an index.
 answer = client.get_item(
     TableName="accounts", Key={"id": "EMAIL#ana@example.com"}, ReturnConsumedCapacity="TOTAL"
 )
 assert answer["Item"]["account"] == "a-1"
 assert answer["ConsumedCapacity"]["CapacityUnits"] == 0.5
 
-print("unique constraint: 4 write units to register; a taken address is refused as a whole")
+print("unique constraint: 4 write units to register; a taken address writes nothing")

@@ -16,7 +16,7 @@ dynamodb.batch_write_item(RequestItems=model["items"])
 
 products = boto3.resource("dynamodb").Table("products")
 MANUAL = "x" * 20_000
-# One product as a whole, and one in two parts.
+# One product in a single item, and one in two parts.
 products.put_item(
     Item={"product": "p-8", "part": "WHOLE", "title": "Grill", "stock": 9, "pages": MANUAL}
 )
@@ -44,7 +44,7 @@ def read(product, part, **options):
     return answer["ConsumedCapacity"]["CapacityUnits"]
 
 
-# An update pays for the whole item, however small its change is.
+# An update pays for the complete item, however small its change is.
 assert sell("p-8", "WHOLE") == 20
 assert sell("p-9", "CORE") == 1
 
@@ -53,7 +53,7 @@ assert read("p-8", "WHOLE") == 2.5
 assert read("p-8", "WHOLE", ProjectionExpression="title") == 2.5
 assert read("p-9", "CORE") == 0.5
 
-# Both parts share a partition key, so the whole product is one Query.
+# Both parts share a partition key, so one Query reads the complete product.
 page = products.query(
     KeyConditionExpression="product = :product",
     ExpressionAttributeValues={":product": "p-9"},
