@@ -182,7 +182,7 @@ impl DynamoDbCopies {
             found.extend(batch.items.into_iter().map(&keep));
             if batch.unprocessed.len() >= keys.len() {
                 return Err(Failure::Retry(format!(
-                    "BatchGetItem on table=`{table}`: keys stay unprocessed; the table is throttled"
+                    "BatchGetItem on table=`{table}`: keys remain unprocessed; the table is throttled"
                 )));
             }
             keys = batch.unprocessed;

@@ -318,12 +318,12 @@ impl Outcome {
             Failure::Fatal(reason) => {
                 error!(
                     reason,
-                    target, "the deployment is wrong; the batch will be delivered again"
+                    target, "deployment error; correct it; Lambda will deliver the batch again"
                 );
                 Err(Failure::Fatal(reason))
             }
             Failure::Retry(reason) => {
-                warn!(reason, target, "records will be delivered again");
+                warn!(reason, target, "Lambda will deliver records again");
                 if self.retry_from.as_ref().is_none_or(|(first, _)| position < *first) {
                     self.retry_from = Some((position, reason));
                 }

@@ -562,5 +562,5 @@ async fn take_mark_off(
 }
 
 pub(super) fn unknown(table: &str) -> Failure {
-    Failure::Fatal(format!("the key schema of `{table}` is not known"))
+    Failure::Fatal(format!("the key schema of `{table}` is unknown"))
 }

@@ -22,8 +22,8 @@ use super::task::Worker;
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 
-/// The explanation for operators why a foreign item is a difference, and what to do.
-const WHY: &str = "the item is among the parts of a document, but the migration did not write the item, which would become part of the document at the cut-over; delete or move the item, or choose another table or key";
+/// Tells operators why a foreign item is a difference, and what to do about it.
+const WHY: &str = "the migration did not write this item, but it is among the parts of a document and would become part of the document at the cut-over; delete or move the item, or choose another table or key";
 
 /// Counts and records the foreign items of a page that are in a document's partition. Returns all
 /// other items. Does nothing after the cut-over: parts without marks are then correct items of the

@@ -271,7 +271,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let note = tokio::time::timeout(NOTE_LIMIT, self.control.put(&followed));
         let late = |_| Err(Failure::Retry("the control table did not respond in time".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
-            tracing::warn!(function = "migration", table, %failure, "the record that the function follows the stream could not be written");
+            tracing::warn!(function = "migration", table, %failure, "could not record that the function follows the stream");
             // The write failed, so the next batch tries again.
             self.noted.lock().remove(&entry);
         }
@@ -325,7 +325,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let (plan, fingerprint) = self.plan(name).await?;
         if fingerprint != followed.fingerprint {
             return Err(wrong(
-                "its plan has changed since the start; abort the migration and start it again"
+                "its plan has changed since it started; abort the migration and start it again"
                     .to_owned(),
             ));
         }

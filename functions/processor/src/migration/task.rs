@@ -209,7 +209,7 @@ impl Worker<'_> {
         let slice = Box::pin(self.slice(task, pace, deadline));
         let Some((slice, task)) = while_held(self.control, task, slice).await? else {
             let (migration, entry) = (&task.migration, task.name());
-            info!(function = "migration", migration, entry, "another worker has the task");
+            info!(function = "migration", migration, entry, "another worker has leased the task");
             return Ok(());
         };
         let slice = slice?;

@@ -118,7 +118,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Retry(format!(
-            "ListObjectsV2 in bucket=`{}` returns only empty pages under `{prefix}`, {EMPTY_PAGES_MAX} of them so far",
+            "ListObjectsV2 in bucket=`{}` returned only empty pages under `{prefix}`: {EMPTY_PAGES_MAX} pages in a row",
             self.bucket
         )))
     }

@@ -184,14 +184,14 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         match looked {
             Ok(are_written) => report.complete = are_written,
             Err(Failure::Retry(reason)) => {
-                warn!(reason, "counters are left to the next reconciliation");
+                warn!(reason, "counters are postponed to the next reconciliation");
                 report.postponed_totals = count;
                 report.complete = false;
             }
             Err(Failure::Fatal(reason)) => {
                 warn!(
                     reason,
-                    "the database refused counters; they are left to the next reconciliation"
+                    "the database refused counters; they are postponed to the next reconciliation"
                 );
                 report.postponed_totals = count;
                 report.complete = false;
@@ -378,7 +378,7 @@ async fn scan<T: Table>(
             if first_shown.is_none() {
                 return Err(Failure::Retry(failure));
             }
-            warn!(reason = failure, "counters are left to the next reconciliation");
+            warn!(reason = failure, "counters are postponed to the next reconciliation");
             return Ok(false);
         }
         match table.scan_keys(after.as_deref()).await {

@@ -158,7 +158,7 @@ where
 {
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
-    let mut failure = "keys stay unprocessed; the table is throttled".to_owned();
+    let mut failure = "keys remain unprocessed; the table is throttled".to_owned();
     while attempts.next().await {
         match request(missing.clone()).await {
             Ok(loaded) => {

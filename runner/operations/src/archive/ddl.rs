@@ -79,7 +79,7 @@ pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<()> {
     let other = parts.iter().find(|part| part.table != table && relation(&part.table) == name);
     let Some(Part { table: other, .. }) = other else { return Ok(()) };
     Err(fatal!(
-        "the tables `{table}` and `{other}` would both be named `{name}` in the engine, because its names ignore case and have `_` for `-`: copy `table={table}` into a separate folder, pass this folder with --folder and its address with --location, and run the DDL in another database"
+        "the tables `{table}` and `{other}` would both be named `{name}` in the engine, because its names ignore case and have `_` instead of `-`: copy `table={table}` into a separate folder, pass this folder with --folder and its address with --location, and run the DDL in another database"
     ))
 }
 

@@ -325,7 +325,7 @@ pub(super) async fn erase(
     if has_erased(&answer) {
         return Ok(Exit::Done);
     }
-    say(&format!("no row {}, now or earlier; the receipt confirms it", arguments.words()));
+    say(&format!("no row {}, and no earlier run erased one: see the receipt", arguments.words()));
     Ok(Exit::Differences)
 }
 

@@ -81,7 +81,7 @@ impl CompactArguments {
 pub(super) async fn compact(arguments: &CompactArguments, output: &mut Output<'_>) -> Result<Exit> {
     arguments.check()?;
     if arguments.is_young_in_vain() {
-        no_effect("--nothing-is-archiving", "--age leaves out all parts that it would include");
+        no_effect("--nothing-is-archiving", "--age excludes the parts that this flag adds");
     }
     let answer = ask(arguments.request()).await?;
     output.line(&as_written(&answer))?;

@@ -178,7 +178,7 @@ async fn carry_out(
             match known_key(source, name).await {
                 Some(known) => versions::check_key(&key, &known)?,
                 None if key.len() == 1 => say(&format!(
-                    "the key schema of table `{name}` is unknown here: if the key has a second attribute, these versions belong to several items"
+                    "the key schema of table `{name}` is unknown: if the key has a second attribute, these versions may belong to several items; add that attribute to --key"
                 )),
                 None => {}
             }

@@ -95,7 +95,7 @@ impl PlaceArguments {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {
             Err(fatal!(
-                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names a different archive: remove it"
+                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, but {named} names a different archive: remove {named}"
             ))
         };
         // An earlier version of `weir up` does not publish its archive bucket.
@@ -155,7 +155,7 @@ impl PlaceArguments {
                 ended.directory.join("s3").display()
             )),
             RunningState::NotStarted => Err(fatal!(
-                "no archive is known: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
+                "no archive found: start `weir up` in this folder, or use --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
             )),
         }
     }
@@ -189,7 +189,7 @@ impl PlaceArguments {
                 Some(bucket) => bucket,
                 None => {
                     return Ok(Found::Nothing(format!(
-                        "no bucket has an archive under `{}` yet: records may still wait (`weir status`), or name another bucket with --bucket",
+                        "no bucket has an archive under `{}` yet: check with `weir status` whether records are waiting, or name another bucket with --bucket",
                         self.prefix
                     )));
                 }

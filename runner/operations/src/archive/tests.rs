@@ -299,7 +299,7 @@ fn mistakes_are_named() {
         (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "9"], "no version of this key"),
         (
             vec!["get", "--key", r#"{"title":"Rush"}"#, "--as-of", "9"],
-            "deleted at or before 1970-01-01T00:00:09Z: the first one was deleted at 1970-01-01T00:00:10Z",
+            "deleted at or before 1970-01-01T00:00:09Z: the first version was deleted at 1970-01-01T00:00:10Z",
         ),
         (
             vec!["get", "--key", r#"{"name":"Rush"}"#],

@@ -55,7 +55,7 @@ pub(super) async fn none(
         && let Some(first) = later.first()
     {
         return format!(
-            "the archive has no version of this key deleted at or before {}: the first one was deleted at {}",
+            "the archive has no version of this key deleted at or before {}: the first version was deleted at {}",
             time_text(as_of),
             time_text(first.deleted_at())
         );

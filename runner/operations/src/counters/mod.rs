@@ -322,7 +322,7 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
     }
     let slots = counted(report.left, "slot was", "slots were");
     say(&format!(
-        "{slots} not moved: correct what each named slot needs, let clients vote into the lower slots only, then run `weir counters fold` again; votes arrive too fast in slots that are not named"
+        "{slots} not moved: correct each slot that is listed with a reason, let clients vote into the lower slots only, then run `weir counters fold` again; the other slots received votes too fast"
     ));
     Exit::Differences
 }
@@ -332,7 +332,7 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     say(&format!("{ballots} in {}", counted(recount.counters, "counter", "counters")));
     if recount.without_ballots > 0 {
         say(&format!(
-            "{} not compared, because the counters have no ballot; --prefix TEXT compares those too",
+            "{} not compared, because the counters have no ballot; --prefix TEXT compares these slots too",
             counted(recount.without_ballots, "slot was", "slots were")
         ));
     }
@@ -397,7 +397,7 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
         return Exit::Done;
     }
     say(
-        "some totals differ from the votes of this run: the counters had votes before it (use another --seed or --prefix), or the function is behind (see `weir status`)",
+        "some totals differ from the votes of this run: the counters had votes before this run (use another --seed or --prefix), or the function is behind (see `weir status`)",
     );
     Exit::Differences
 }

@@ -61,7 +61,7 @@ fn not_from(head: EditionHead, from: u64, to: Option<u64>) -> Result<HeadChange>
         None => head.before() == Err(PublishRefusal::IsRolledBack(head.current, from)),
     };
     match is_done {
-        true => Ok((head, format!("edition {} is current already", head.current))),
+        true => Ok((head, format!("edition {} is already current", head.current))),
         false => Err(refused!(
             "edition {} is current, not edition {from}, so nothing was changed: see `weir editions ls`",
             head.current
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!((shown.current, said.as_str()), (1, "edition 1 is current"));
         let now = reading::head(&place).await.unwrap();
         assert_eq!((now.current, now.previous, now.latest), (1, 0, 3));
-        assert!(now.revision > shown.revision, "whoever takes a number sees that it was turned");
+        assert!(now.revision > shown.revision, "preparations detect the change");
         // Another process has published since the head was read.
         let refused = change_head(&place, head, head.published(&two)).await.unwrap_err();
         assert!(is_refused(&refused, "another process changed the head"), "{refused:?}");
@@ -254,8 +254,8 @@ mod tests {
             (Some(2), None, "refused: edition 3 is current, not edition 2, so nothing was changed"),
             (Some(2), Some(1), "refused: edition 3 is current, not edition 2"),
             (Some(3), None, "edition 2 is current, edition 3 is no longer current"),
-            (Some(3), None, "edition 2 is current already"),
-            (Some(3), Some(2), "edition 2 is current already"),
+            (Some(3), None, "edition 2 is already current"),
+            (Some(3), Some(2), "edition 2 is already current"),
             (Some(3), Some(1), "refused: edition 2 is current, not edition 3"),
             (None, None, "edition 2 has been current since edition 3 was rolled back"),
             (Some(2), Some(1), "edition 1 is current, edition 2 is no longer current"),

@@ -48,7 +48,7 @@ pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u6
             pruned.push((number, remove(place, number).await?));
         } else {
             say(&format!(
-                "edition {number} is kept: in the meantime it became or was current, another process pruned it, or the set has no head"
+                "edition {number} is kept: the edition was current since this run began, another process pruned it, or the set has no head"
             ));
         }
     }
@@ -183,9 +183,9 @@ mod tests {
                 .unwrap();
         }
         assert_eq!(mark(&place, one).await, Ok(true));
-        assert_eq!(mark(&place, two).await, Ok(false), "it was left at another time");
+        assert_eq!(mark(&place, two).await, Ok(false), "edition two was replaced at another time");
         assert_eq!(mark(&place, three).await, Ok(true));
-        assert_eq!(mark(&place, four).await, Ok(false), "it is the one before");
+        assert_eq!(mark(&place, four).await, Ok(false), "edition four was current before");
         assert_eq!(mark(&place, five).await, Ok(false), "it is current");
         let states: Vec<EditionState> =
             reading::editions(&place).await.unwrap().iter().map(|edition| edition.state).collect();

@@ -112,7 +112,7 @@ fn end(damaged: u64, is_open: bool) -> Exit {
     if damaged > 0 {
         let items =
             counted(damaged, "item of the table is not a job", "items of the table are not jobs");
-        say(&format!("{items}: is it the table of jobs? {JOBS_FLAG}"));
+        say(&format!("{items}: check that it is the table of jobs; {JOBS_FLAG}"));
     }
     if damaged > 0 || is_open { Exit::Differences } else { Exit::Done }
 }

@@ -149,7 +149,7 @@ async fn repair_rule(
 fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
     match after {
         Some(key) => format!("{rule}: {reason}; resume with --after '{key}'"),
-        None => format!("{rule}: {reason}; run the repair again after that is corrected"),
+        None => format!("{rule}: {reason}; correct the cause, then run the repair again"),
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) async fn no_table(place: &Place, reason: Failure) -> Failure {
 fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String {
     let versioned: Vec<&str> = versioned(names).map(String::as_str).take(NAMED_MAX).collect();
     let others = match versioned.as_slice() {
-        [] => "no table here has versions".to_owned(),
+        [] => "no table of the store has versions".to_owned(),
         some => format!("tables with versions are {}", some.join(", ")),
     };
     match names.contains(table) {
@@ -162,6 +162,6 @@ mod tests {
     fn without_any_versions_none_are_named() {
         let names = BTreeSet::from(["films".to_owned()]);
         let said = not_versioned("nope", "nope-history", &names);
-        assert!(said.ends_with("exists; no table here has versions"), "{said}");
+        assert!(said.ends_with("exists; no table of the store has versions"), "{said}");
     }
 }

@@ -200,7 +200,7 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         }
         if !attempts.after(why).await {
             return Err(Failure::from(error).with(|reason| {
-                format!("cannot begin the history of {text}: {reason}; begun histories stay, run the command again")
+                format!("cannot begin the history of {text}: {reason}; begun histories are kept; run the command again")
             }));
         }
     }

@@ -174,7 +174,7 @@ pub(super) fn verdict(
         (None, Some(_)) => Some("has no history"),
         (Some(_), Some(_)) => Some("differs from its current version in the history"),
         (Some(history), None) if history.image.is_some() => {
-            Some("is gone, but its history has no deletion")
+            Some("was deleted, but its history has no deletion")
         }
         (_, None) => None,
     };

@@ -288,7 +288,7 @@ fn row(version: &Version) -> Vec<Value> {
 fn missing(versions: &[Version]) -> Vec<String> {
     let base = versions.first().filter(|version| version.lacks_base());
     let base = base.map(|_| {
-        "no version has the item from before version 1, because it did not fit into a version"
+        "no version has the item's state before version 1, because it did not fit into a version"
             .to_owned()
     });
     let pairs = versions.iter().zip(versions.iter().skip(1)).filter(|(before, version)| {
@@ -362,7 +362,7 @@ mod tests {
         let said =
             missing(&[version(1, 1, 2), version(2, 2, 3), version(3, 4, 5), version(5, 1, 1)]);
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].starts_with("no version has the item from before version 1"), "{said:?}");
+        assert!(said[0].starts_with("no version has the item's state"), "{said:?}");
         assert!(said[1].starts_with("between versions 2 and 3 a change"), "{said:?}");
     }
 

@@ -93,7 +93,7 @@ async fn check_expiry(place: &Place, image: &Item) -> Result<()> {
     let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(()) };
     match is_over(image.get(&name), place.now().await) {
         true => Err(refused!(
-            "refused: the version's `{name}` is in the past, so TTL would delete the item at once; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
+            "refused: the version's `{name}` is in the past, so TTL would soon delete the item again; add `--without {name}`, and set a new `{name}` afterwards if the item should expire"
         )),
         false => Ok(()),
     }

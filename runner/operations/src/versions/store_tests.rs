@@ -130,7 +130,10 @@ async fn suspicious_histories_are_checked_individually() {
     assert!(looked().await.is_empty());
     let delete = place.client.delete_item().table_name(&place.table);
     delete.key("p", SdkValue::S("Rush".to_owned())).send().await.unwrap();
-    assert_eq!(looked().await, [(item.clone(), "is gone, but its history has no deletion")].into());
+    assert_eq!(
+        looked().await,
+        [(item.clone(), "was deleted, but its history has no deletion")].into()
+    );
 }
 
 #[tokio::test]

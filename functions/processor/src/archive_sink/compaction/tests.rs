@@ -65,7 +65,7 @@ pub(in crate::archive_sink) fn check_each_once(
         expected.map(|number| (format!("{number:032x}"), item_of(number))).collect();
     for (id, item) in &expected {
         let places = found.get(id).unwrap_or_else(|| panic!("{id} is lost"));
-        assert_eq!(places.len(), 1, "{id} stands in {places:?}");
+        assert_eq!(places.len(), 1, "{id} is in {places:?}");
         assert_eq!(places[0].1, *item);
     }
     assert_eq!(found.len(), expected.len());
@@ -199,7 +199,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
         const PARTS: usize = 24;
         let store = Store::default();
         for part in 0..PARTS {
-            // A function that discovers columns decides the records with these numbers.
+            // A function that discovers columns decides which columns these records get.
             let number = 4 + part % 5 + part / 5 * 9;
             let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
             let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
@@ -216,7 +216,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
     });
 }
 
-/// Attributes that differ only in case share a column within one part too.
+/// Attributes whose names differ only in case share a column, also within one part.
 #[test]
 fn attributes_that_differ_in_case_share_a_column_of_the_object() {
     block_on(async {
@@ -331,7 +331,7 @@ pub(in crate::archive_sink) async fn three_parts(store: &Store) {
     }
 }
 
-/// A part is young again after rows were erased from it, and later parts wait for it.
+/// Erasing rows from a part rewrites the part, so it is young again. Later parts wait for it.
 #[test]
 fn rows_left_by_an_erasure_are_compacted_with_the_others() {
     block_on(async {

@@ -330,7 +330,7 @@ fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
         let faults = Faults { page_objects: 1_000, ..Faults::default() };
         let store = Store::new(InMemoryObjectStore::with_faults(1, faults));
         sink(&store, 5).apply(folded(0..ROWS), &Found::default(), hour()).await;
-        assert!(parts(&store).len() > 64, "several times as many as are looked at between two");
+        assert!(parts(&store).len() > 64, "the pass saves its progress several times");
         store.pass_seconds(10 * AGE_SECONDS_MIN);
         let all =
             Subject { begins_with: vec![("id".to_owned(), "k".to_owned())], ..Subject::default() };
@@ -342,11 +342,11 @@ fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
         assert!(receipt.lists >= 2 && receipt.event_ids.len() <= NAMED_MAX, "{}", receipt.lists);
         for (name, bytes) in store.sent("erasures/") {
             if name == done.receipt {
-                assert!(bytes < 100 * NAMED_MAX, "{bytes} bytes are written again and again");
+                assert!(bytes < 100 * NAMED_MAX, "each save of the receipt writes {bytes} bytes");
             }
         }
         let lists = store.sent("erasures/table=things/all/");
-        assert_eq!(lists.len(), receipt.lists, "each is sent once: {lists:?}");
+        assert_eq!(lists.len(), receipt.lists, "each list is sent once: {lists:?}");
         // A repeated request adds no row to the receipt twice.
         let again = eraser(&store).erase("things", &all, Some("all"), now, hour()).await.unwrap();
         assert_eq!((again.rows, again.lists, again.erasures), (ROWS, receipt.lists, done.erasures));

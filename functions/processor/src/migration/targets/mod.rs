@@ -99,7 +99,7 @@ impl Targets {
 
     pub(super) fn schema(&self, target: &Target) -> Result<&KeySchema, Failure> {
         self.schemas.get(&target.table).ok_or_else(|| {
-            Failure::Fatal(format!("the key schema of `{}` is not known", target.table))
+            Failure::Fatal(format!("the key schema of `{}` is unknown", target.table))
         })
     }
 
@@ -440,7 +440,7 @@ pub(crate) async fn load_items(
     let mut missing: Vec<Item> = unique.into_values().collect();
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
-    let mut failure = "keys stay unprocessed; the table is throttled".to_owned();
+    let mut failure = "keys remain unprocessed; the table is throttled".to_owned();
     while !missing.is_empty() {
         if !attempts.next().await {
             return Err(Failure::Retry(failure));

@@ -176,7 +176,7 @@ pub(super) async fn restore(
     progress.finish_and_clear();
     if let Some(name) = target.form.kept_ttl_attribute() {
         notes.push(format!(
-            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again when it expires",
+            "the TTL attribute `{name}` is part of the key of `{}`, so it is restored unchanged: TTL deletes these items again once its time has passed",
             target.table
         ));
     }
