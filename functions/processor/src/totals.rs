@@ -91,9 +91,9 @@ impl<T: Table> Totals<T> {
         self.table.put(&total.to_item(&self.key_attribute, counter), &guard).await
     }
 
-    /// Joins `cells` into a total and writes it. Tries again if other writers changed the total
-    /// meanwhile. Returns whether a write was necessary. If the total is damaged, so that nothing
-    /// can be joined into it, also returns the reason.
+    /// Joins `cells` into a total and writes it. Retries if other writers changed the total
+    /// meanwhile. Returns whether a write was necessary. If the total is damaged, joins nothing and
+    /// also returns the reason.
     async fn join(
         &self,
         counter: &str,

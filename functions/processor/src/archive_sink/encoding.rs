@@ -27,7 +27,7 @@ pub(super) struct TypedColumn<'c> {
     pub(super) name: &'c str,
     /// The type of the values.
     pub(super) column_type: ColumnType,
-    /// Whether the values repeat, so that a dictionary saves space.
+    /// True if values occur repeatedly, so that a dictionary saves space.
     pub(super) repeats: bool,
 }
 

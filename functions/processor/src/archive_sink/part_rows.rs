@@ -22,7 +22,7 @@ pub(super) struct PartRows<'r> {
 }
 
 impl<'r> PartRows<'r> {
-    /// Adds the row if its columns fit those of the other rows. Returns whether it was added.
+    /// Adds the row if its columns are compatible with the other rows. Returns whether it was added.
     fn take(&mut self, row: &'r Row) -> bool {
         // Rows of one batch share their schema. Comparing pointers first avoids most comparisons of
         // schemas.

@@ -54,7 +54,7 @@ impl UnitedColumns {
         self.fields.splice(typed..typed, new.into_iter().cloned());
         for (name, column) in told {
             let known = self.column_metadata.entry(name).or_insert_with(|| column.clone());
-            // Chooses the attribute that a part with both attributes would choose.
+            // A part with both attributes also chooses the first one by name.
             if column.path < known.path {
                 *known = column;
             }

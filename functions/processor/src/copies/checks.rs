@@ -38,8 +38,8 @@ const LARGE_AT_ONCE: usize = 20;
 /// Average size in bytes up to which items count as small. Small items are read with the maximum
 /// number per request.
 const SMALL_BYTES: usize = 8 * 1024;
-/// Minimum number of copies in a round, even if the tables are throttled, because one request per
-/// copy would cost the most.
+/// Minimum number of copies in a round, even if the tables are throttled. Smaller rounds would need
+/// more requests for each copy.
 const ROUND_COPIES_MIN: usize = 8;
 
 /// The result of a check of one copy.
@@ -57,8 +57,8 @@ pub(super) enum CheckOutcome {
 /// Results of checks, by the copy's key in DynamoDB JSON.
 pub(super) type CheckOutcomes = BTreeMap<String, Result<CheckOutcome, Failure>>;
 
-/// [`Sight::arrival`] of copies, by their keys in DynamoDB JSON. Only checks that a stream record
-/// requests have an entry.
+/// The [`Sight::arrival`] of each copy, by the copy's key in DynamoDB JSON. Only a check that a
+/// stream record requests has an entry.
 pub(super) type HopsByCopy = BTreeMap<String, u32>;
 
 /// The data that a round read.
@@ -70,7 +70,7 @@ struct RoundReads<'a> {
     /// The attributes of each copy that the first read kept, by the copy's key in DynamoDB JSON.
     before: BTreeMap<String, CopyOutline>,
     after: BTreeMap<String, Item>,
-    /// See [`Sight::nonce`].
+    /// The value of [`Sight::nonce`] for this round.
     nonce: u64,
     arrivals: &'a HopsByCopy,
     /// Copies that were not read, or whose origins were not read, because the items before them

@@ -17,7 +17,7 @@ use crate::tables::in_memory::{Faults, Unreliable};
 
 /// Number of copies in a page: few, so that a test needs several pages.
 const PAGE: usize = 3;
-/// Number of copies in a page of a sample: fewer than some tests have in a table.
+/// Number of copies in a page of a sample. The tables of some tests have more copies.
 pub(crate) const SAMPLE_PAGE: usize = 100;
 pub(crate) const ORIGINS: &str = "products";
 pub(crate) const COPIES: &str = "order-lines";
@@ -53,7 +53,7 @@ pub(crate) struct InMemoryCopies {
     requests: Unreliable,
     /// Percentage of index pages that show the index as it was at the previous page.
     stale_pages: u64,
-    /// Duration of each write.
+    /// The time that each write takes.
     write_time: Duration,
     /// Copies in a page of the index; `None` for the default.
     page_copies: Option<usize>,

@@ -245,7 +245,7 @@ impl<T: CopyTables> Copies<T> {
     /// Checks a sample of each rule's copies. `draw` selects the sample.
     ///
     /// # Errors
-    /// When the deployment is wrong, for example because a table or a permission is missing.
+    /// When the deployment is misconfigured, for example because a table or a permission is missing.
     pub async fn check_sample(
         &self,
         draw: u64,

@@ -111,7 +111,7 @@ struct PageOutcome {
     refusal: Option<(String, String)>,
     /// Number of finished copies before the first unfinished copy.
     visited: usize,
-    /// Whether the origin exists, so that copies to delete must be kept.
+    /// True if the origin exists, so its copies must not be deleted.
     is_origin_there: bool,
     /// The reason why some copies are unfinished and must be written again.
     failure: Option<Failure>,
@@ -128,7 +128,7 @@ impl PageOutcome {
         self.passed_over.extend(other.passed_over);
         self.refused += other.refused;
         self.refusal = self.refusal.take().or(other.refusal);
-        // A wrong deployment takes precedence over a temporary failure.
+        // A misconfigured deployment takes precedence over a temporary failure.
         self.failure = match (self.failure.take(), other.failure) {
             (Some(fatal @ Failure::Fatal(_)), _) | (Some(fatal), None) => Some(fatal),
             (_, other) => other,

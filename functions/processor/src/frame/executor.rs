@@ -9,7 +9,7 @@ use rules::{Fold, Found, Joined, Needs, Rule};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
-/// What the rule of an executor reads of a target before it decides.
+/// The data of a target that an executor's rule reads before it decides.
 type Input<E> = <<E as Executor>::Rule as Rule>::Input;
 /// The effects of a batch that an executor applies.
 type Effects<E> = <<<E as Executor>::Rule as Rule>::Effect as Fold>::Folded;

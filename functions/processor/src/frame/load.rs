@@ -50,7 +50,7 @@ pub(super) struct Loaded<I> {
     pub(super) failure: Option<Failure>,
 }
 
-/// The needs of consecutive records, without those that an earlier record has too.
+/// The needs of consecutive records, without needs that an earlier record already has.
 struct Part {
     /// The position after the last record of the part.
     end: usize,
@@ -92,7 +92,7 @@ impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
         };
         for Part { end, needs } in &parts {
             if slots(&loaded.found) >= SLOTS_MAX {
-                // The limit stays exceeded for all later parts, so their loads are not begun.
+                // The limit remains exceeded for all later parts, so they are not loaded.
                 loaded.found.not_loaded.extend(needs.iter().cloned());
                 loaded.records = *end;
                 continue;

@@ -81,7 +81,7 @@ pub struct Processed<'p> {
 struct Decided<F> {
     ignored: usize,
     folded: F,
-    /// Refused records by position, each with the reason. No retry can help them.
+    /// Refused records by position, each with the reason. A retry would be refused too.
     refused: Vec<(usize, String)>,
 }
 
@@ -136,8 +136,8 @@ impl<R: Rule, E: Executor<Rule = R>, O: ObjectStore> Frame<R, E, O> {
     /// Processes a batch.
     ///
     /// # Errors
-    /// When the whole batch must be delivered again: the deployment is wrong, or the first record
-    /// to deliver again cannot be named.
+    /// When the whole batch must be delivered again: the deployment is misconfigured, or the first
+    /// record to deliver again has no readable sequence number.
     pub async fn process(
         &self,
         batch: &[BatchRecord<'_>],

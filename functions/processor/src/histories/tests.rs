@@ -299,6 +299,6 @@ async fn changes_that_come_too_late_are_put_aside_together() {
     assert_eq!(values, expected);
     assert_eq!(lacking(&versions), [121]);
     assert_eq!(store.objects().len(), 40);
-    // The later versions take about 17 pages, which are not read again for each change.
+    // The later versions fill about 17 pages. These pages are not read again for each change.
     assert!(table.pages() < 120, "{}", table.pages());
 }

@@ -333,9 +333,9 @@ async fn extras(
     Ok(found)
 }
 
-/// Finds, in the reverse direction, the items that have not changed since the cut-over and that
-/// none of their derived items produces any more. A deletion or change of the derived items was not
-/// propagated to these items.
+/// Finds, in the reverse direction, items that should have been deleted. These items have not
+/// changed since the cut-over, and none of their derived items produces them now: a deletion or
+/// change of the derived items was not propagated.
 async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,

@@ -140,7 +140,7 @@ async fn differences(
         let found = difference(worker, &document, &keys).await?;
         Ok::<_, Failure>(found.map(|difference| ((document, keys), difference)))
     });
-    // The futures are collected: a page has at most a few hundred partitions.
+    // Collecting the futures takes little memory: a page has at most a few hundred partitions.
     let looks: Vec<_> = looks.collect();
     let found = stream::iter(looks).buffer_unordered(READ_AT_ONCE);
     found.try_filter_map(|found| async move { Ok(found) }).try_collect().await

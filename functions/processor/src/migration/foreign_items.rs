@@ -55,7 +55,7 @@ pub(super) async fn count<'i>(
         let name = worker.migration.name();
         worker.control.note_problem(ProblemKind::Foreign, name, &task.table, &key, WHY).await
     };
-    // The futures are collected: a page has at most a few hundred items.
+    // Collecting the futures takes little memory: a page has at most a few hundred items.
     let notes: Vec<_> = keys.map(note).collect();
     stream::iter(notes).buffer_unordered(WRITES_AT_ONCE).try_collect::<()>().await?;
     Ok(others)
@@ -95,7 +95,7 @@ fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, 
 }
 
 /// Returns the sources of the documents in these partitions that the migration has split, by
-/// partition. A document that is deleted meanwhile is left out, because it has no profile any more.
+/// partition. A document that is deleted meanwhile is left out, because it has no profile.
 async fn documents(
     worker: &Worker<'_>,
     back: &Migration,

@@ -60,7 +60,7 @@ pub(crate) struct Migrations<O> {
     control: Control,
     quarantine: Quarantine<O>,
     retry: RetryPolicy,
-    /// The name of this process, as an owner of leases.
+    /// The name under which this process owns leases.
     name: String,
     compiled: Mutex<BTreeMap<ActiveMigration, Arc<Migration>>>,
     /// The time in seconds at which each recurring entry was last written, by the entry's name.
@@ -206,7 +206,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok((migration, Some(self.migration(&there).await?)))
     }
 
-    /// Returns whether it is certain that the migration does not read the batch's table.
+    /// Returns true if the migration certainly does not read the batch's table.
     async fn is_of_others(&self, active: &ActiveMigration, batch: &[BatchRecord<'_>]) -> bool {
         let Some(table) = table_of(batch) else { return false };
         let ActiveMigration { name, followed } = active;

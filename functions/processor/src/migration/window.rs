@@ -68,10 +68,10 @@ impl<'t> Window<'t> {
                 || self.throttling.concurrency() < WRITES_AT_ONCE)
     }
 
-    /// Allows one more attempt if the last one was throttled. `throttled` is the number of
-    /// throttled attempts before it. If the target failed instead, later targets would use the
-    /// capacity, and the redelivered batch would not be shorter. The batch's deadline bounds the
-    /// attempts.
+    /// Allows one more attempt if the last attempt was throttled. `throttled` is the number of
+    /// throttled attempts before the last attempt. If the target failed instead, later targets would
+    /// use the capacity, and the redelivered batch would not be shorter. The batch's deadline bounds
+    /// the attempts.
     pub(super) fn wait_for_capacity(&self, attempts: &mut Attempts, throttled: u64) {
         if self.extent == WorkKind::Batch && self.throttling.attempts() > throttled {
             attempts.allow_one_more();

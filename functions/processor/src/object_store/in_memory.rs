@@ -56,7 +56,7 @@ struct State {
     sent: Vec<(String, usize)>,
     /// Number of gets.
     gets: usize,
-    /// Number of gets in flight. The next field is its maximum.
+    /// Number of gets in flight. The next field is the maximum so far.
     gets_under_way: usize,
     gets_at_once: usize,
     /// Objects whose next change has no effect and is answered as stale.
@@ -137,7 +137,7 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().refused.insert(name.to_owned());
     }
 
-    /// Fails if `fate` means that a change conflicts with another request.
+    /// Fails if the random number `fate` selects a conflict with another request.
     fn conflict(&self, fate: u64) -> Result<(), Failure> {
         if self.faults.is_contended(fate) {
             return Err(Failure::Retry("409 ConditionalRequestConflict".to_owned()));

@@ -241,7 +241,7 @@ impl ObjectMaintenance for S3ObjectStore {
         let earlier = earlier_of(&page);
         let next = listed_whole(&page, after);
         if earlier.is_empty() && next.as_deref() == Some(after) {
-            // The next request would return the same page again, without end.
+            // The next request would return the same page, so the listing would never end.
             return Err(Failure::Fatal(format!(
                 "bucket=`{}`: ListObjectVersions after `{after}` returned a page with versions of a single object, none of them noncurrent, so the listing cannot continue",
                 self.bucket
@@ -420,8 +420,8 @@ mod tests {
         page.build()
     }
 
-    /// A store that keeps objects as files rejects `table=` followed by a table name of 255
-    /// characters.
+    /// A store that keeps objects as files rejects the folder name `table=` followed by a table name
+    /// of 255 characters.
     #[test]
     fn a_name_that_is_too_long_is_not_tried_again() {
         let client =

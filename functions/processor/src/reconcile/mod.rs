@@ -38,7 +38,7 @@ const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Memory of a counter name in addition to its text.
 const NAME_OVERHEAD_BYTES: usize = 64;
 
-/// The report of a run.
+/// The report of a reconciliation run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReconcileReport {
@@ -62,8 +62,8 @@ pub struct ReconcileReport {
     pub unreadable_slots: usize,
     /// Items of the slots table whose key is not the key of a slot.
     pub foreign_items: usize,
-    /// Whether every counter was checked. If not, the next run begins with other counters. If that does not
-    /// check counters often enough, increase the function's timeout.
+    /// True if every counter was checked. Otherwise the next run begins with other counters. If this
+    /// does not check counters often enough, increase the function's timeout.
     pub complete: bool,
 }
 
@@ -133,11 +133,11 @@ impl<S: Table, T: Table> Reconciler<S, T> {
     ///
     /// # Errors
     /// When the tables cannot be scanned at all, or no counter can be checked: the deployment is
-    /// wrong.
+    /// misconfigured.
     pub async fn run(&self, deadline: Deadline) -> Result<ReconcileReport, Failure> {
         let minute = (self.now)() / 60;
         let mut report = ReconcileReport::default();
-        // Finding counters may take half of the time, so that time is left to check some of them.
+        // Finding counters may take at most half of the time; the rest is for checking them.
         let found = self.find_counters(deadline.half_way(), minute, &mut report);
         let (counters, all_found) = found.await?;
         report.complete = all_found;
@@ -150,8 +150,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             refusals.extend(refusal);
             report.add(&part);
         }
-        // One group may contain a counter that the database refuses. If the database refuses all groups, the
-        // deployment is wrong.
+        // A single group may contain a counter that the database refuses. If the database refuses all
+        // groups, the deployment is misconfigured.
         if begun == refusals.len()
             && let Some(refusal) = refusals.pop()
         {

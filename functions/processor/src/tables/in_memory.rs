@@ -79,7 +79,7 @@ impl InMemoryTable {
         Self { key_attribute, items, requests, reads, keys_max }
     }
 
-    /// Lets this many more reads succeed; later ones fail.
+    /// Lets this many more reads succeed; later reads fail.
     pub(crate) fn answer_reads(&self, reads: usize) {
         *self.reads.lock().unwrap() = reads;
     }

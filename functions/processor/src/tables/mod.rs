@@ -51,7 +51,8 @@ pub enum WriteOutcome {
 /// The response to one `BatchGetItem`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The items that exist, by key. A key without an item is neither here nor in `unprocessed`.
+    /// The items that exist, by key. A key without an item is neither in `items` nor in
+    /// `unprocessed`.
     pub items: BTreeMap<String, Item>,
     /// Keys that were not processed and must be requested again.
     pub unprocessed: BTreeSet<String>,

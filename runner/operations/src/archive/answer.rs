@@ -1,6 +1,6 @@
 //! Formats the answers of the function `archive-maintenance` for `weir archive`.
 //!
-//! It changes no values. It only adds the store's time to the answer of an erasure.
+//! The module changes no values. It only adds the store's time to the answer of an erasure.
 
 use serde_json::{Value, json};
 

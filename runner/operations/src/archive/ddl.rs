@@ -65,12 +65,11 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
     Ok(out)
 }
 
-/// Checks that no other table of the archive gets the same name in the engine. If one of two such
-/// tables has a name that is valid without a change, it keeps the name, and only the other table is
-/// an error.
+/// Checks that no other table of the archive gets the same name in the engine. A table whose name
+/// is valid without a change keeps its name; only the other table is an error.
 ///
 /// # Errors
-/// When another table has the name.
+/// When another table has the same name in the engine.
 pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<()> {
     let name = relation(table);
     if name.strip_suffix(SUFFIX) == Some(table) {
@@ -125,8 +124,8 @@ fn columns_sql(columns: &[&UnionColumn]) -> String {
     names.join(", ")
 }
 
-/// Returns the table properties for partition projection, with which no crawler is needed. Source:
-/// Athena user guide, "Partition projection".
+/// Returns the table properties for partition projection, which makes a crawler unnecessary.
+/// Source: Athena user guide, "Partition projection".
 fn projection(target: &Target<'_>) -> [(&'static str, String); 7] {
     [
         ("projection.enabled", "true".to_owned()),
@@ -180,8 +179,8 @@ fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union
     });
 }
 
-/// Returns two views. The first has each event once; it compares events per day, so an engine reads
-/// only the days of a query. The second has the last version of each key.
+/// Returns two views. The first view has each event once. It compares events per day, so an engine
+/// reads only the days of a query. The second view has the last version of each key.
 ///
 /// Keys are also compared by their value in `_item`. The key's column is not enough: it is NULL if
 /// the value does not fit, and it is absent from `columns` if its type differs between parts.
@@ -262,7 +261,7 @@ mod tests {
         UnionColumn { name: name.to_owned(), path: Some(path.to_owned()), types: types.collect() }
     }
 
-    /// A key that is not in its column is read from the item.
+    /// If a key attribute's value is not in its column, the view reads it from `_item`.
     #[test]
     fn versions_are_distinguished_by_the_key_attributes() {
         let union = Union {
@@ -293,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Without another name, the view would compare the table's column with 1.
+    /// With the same name, the view would compare the table's own column with 1.
     #[test]
     fn the_views_own_columns_have_names_that_the_table_has_not() {
         let of = |names: &[&str]| Union {

@@ -1,8 +1,8 @@
-//! `weir archive`: reads the archive for people who work with data.
+//! `weir archive`: reads the archive for operators and analysts.
 //!
-//! Its verbs list it, find the versions of a key, write DDL, compare it with the stream, and
-//! restore items into a table. Only the function `archive-maintenance` changes the archive;
-//! `compact` and `erase` invoke it.
+//! Its verbs list the archive, find the versions of a key, write DDL, compare the archive with the
+//! stream, and restore items into a table. Only the function `archive-maintenance` changes the
+//! archive; `compact` and `erase` invoke this function.
 
 mod answer;
 pub(crate) mod cell;
@@ -130,7 +130,7 @@ enum ArchiveVerb {
 /// Runs a verb. Data goes to `writer`. Lists are written in `format`, rows always as NDJSON.
 ///
 /// # Errors
-/// The message says what cannot be read, and what to do about it.
+/// When the archive cannot be read or written; the message states what to do.
 pub async fn run(
     arguments: ArchiveArguments,
     format: client::output::Output,
@@ -240,8 +240,8 @@ fn of_day(parts: Vec<Part>, day: &str, notes: &mut Vec<String>) -> Result<Vec<Pa
     Ok(kept_days(parts, &format!("of {day}"), notes, |date| date == day))
 }
 
-/// Returns the parts of the days that match all conditions on `dt`. This is the partition column of
-/// the DDL's tables, and no column of the files.
+/// Returns the parts of the days that match all conditions on `dt`, the partition column of the
+/// DDL's tables. The files have no such column.
 fn of_days(parts: Vec<Part>, conditions: &[Condition], notes: &mut Vec<String>) -> Vec<Part> {
     let takes = |date: &str| conditions.iter().all(|known| known.takes_day(date));
     kept_days(parts, "of the days that --where selects", notes, takes)
@@ -355,7 +355,7 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
 /// archive on AWS the store must be named, because a store on this machine has other tables.
 ///
 /// # Errors
-/// When no store is known, or it has to be named.
+/// When no store is known, or the archive is on AWS and no store is named.
 fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String> {
     let url = endpoint::find(flag)?;
     if is_on_aws && flag.is_none() && !aws_host::is_on_aws(&url) {
@@ -373,7 +373,7 @@ async fn known_key(source: &Source, table: &str) -> Option<Vec<(String, model::K
     client::table_description::key_attributes(&endpoint::client(&url), table).await.ok()
 }
 
-/// Returns the columns of the table's key attributes; none if no such store has the table.
+/// Returns the columns of the table's key attributes; empty if [`known_key`] finds no key.
 async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<String> {
     let key = known_key(source, table).await.unwrap_or_default();
     let column_of = |(name, _): &(String, _)| {

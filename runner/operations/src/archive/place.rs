@@ -1,6 +1,7 @@
 //! Finds the archive of a command from its flags, the environment, or the `weir up` of this folder.
 //!
-//! To find the bucket that has an archive, it lists buckets and their objects. It reads no object.
+//! To find the bucket that has an archive, this module lists buckets and their objects. It reads no
+//! object.
 
 use std::path::PathBuf;
 
@@ -19,8 +20,8 @@ const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
 const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
 const ON_AWS: &str = "on AWS invoke `archive-maintenance` (docs/archive.md)";
 
-/// Flags that name an archive. clap does not read the environment variables, because it would
-/// report a conflict with other flags; here a flag overrides a variable.
+/// Flags that name an archive. A flag overrides an environment variable. clap does not read the
+/// variables, because it would report a conflict between a variable and other flags.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct PlaceArguments {
     /// Read the archive from files below a folder
@@ -50,7 +51,7 @@ impl PlaceArguments {
     /// Finds the archive.
     ///
     /// # Errors
-    /// When there is none, or more than one.
+    /// When there is no archive, or more than one.
     pub(super) async fn find(&self) -> Result<Source> {
         match self.look().await? {
             Found::Archive(source) => Ok(source),
@@ -61,7 +62,7 @@ impl PlaceArguments {
     /// Searches for the archive, which need not exist yet.
     ///
     /// # Errors
-    /// When there is more than one, or no endpoint is known.
+    /// When there is more than one archive, or no endpoint is known.
     pub(super) async fn look(&self) -> Result<Found> {
         if let Some(folder) = &self.folder {
             return Ok(Found::Archive(Source::Folder(folder.clone())));
@@ -114,7 +115,7 @@ impl PlaceArguments {
     /// Returns the archive of the running `weir up`, which its functions change.
     ///
     /// # Errors
-    /// When nothing is running, or a flag names another archive.
+    /// When no `weir up` is running, or a flag names another archive.
     pub(super) async fn of_running(&self) -> Result<Found> {
         let running = self.running()?;
         let own = Some(&running.archive_bucket).filter(|bucket| !bucket.is_empty()).cloned();
@@ -163,7 +164,7 @@ impl PlaceArguments {
     /// Returns the archive at an S3 endpoint, which `running` serves if it is given.
     ///
     /// # Errors
-    /// When there are several, or the bucket has to be named.
+    /// When there are several archives, or the endpoint is on AWS and no bucket is named.
     pub(super) async fn at(
         &self,
         url: &str,
@@ -212,7 +213,7 @@ fn named_for_bucket(url: &str) -> Option<&str> {
     (!bucket.starts_with("vpce-") && !bucket.contains(".vpce-")).then_some(bucket)
 }
 
-/// Returns the only bucket that has tables under the prefix; `None` if no bucket has.
+/// Returns the only bucket that has tables under the prefix; `None` if there is no such bucket.
 async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>> {
     let answer = client.list_buckets().send().await;
     let answer = answer.context(|| "cannot list buckets")?;
@@ -239,7 +240,7 @@ async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option
 mod tests {
     use super::*;
 
-    /// The rows that are counted before an erasure are those that the function erases.
+    /// The command counts rows in the same archive in which the function erases them.
     #[test]
     fn an_archive_that_the_function_does_not_change_is_refused() {
         let of = |bucket: &str, prefix: &str| Running {

@@ -54,7 +54,7 @@ pub const AGE_SECONDS_MIN: u64 = 900;
 /// so the hour is complete and becomes one object.
 pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
 
-/// The report of a run.
+/// The report of a compaction run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompactionReport {
@@ -80,7 +80,8 @@ pub struct CompactionReport {
     /// not a part. The run compacts all other hours and then fails with the first reason.
     #[serde(skip)]
     pub refused: Vec<String>,
-    /// Whether all hours were checked. If not, increase the function's timeout, or invoke the function again.
+    /// True if all hours were checked. Otherwise increase the function's timeout, or invoke the
+    /// function again.
     pub complete: bool,
 }
 
@@ -574,9 +575,9 @@ fn of_one_object(parts: &VecDeque<Part>) -> impl Iterator<Item = &Part> {
 }
 
 enum ChunkOutcome {
-    /// Nothing is left to do.
+    /// No part of the hour is left to compact.
     Done,
-    /// An object was written; there may be more.
+    /// An object was written; the hour may have more parts to compact.
     More,
     /// A concurrent change was detected; the hour must be listed again.
     ConcurrentChange,

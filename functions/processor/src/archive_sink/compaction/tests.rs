@@ -199,7 +199,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
         const PARTS: usize = 24;
         let store = Store::default();
         for part in 0..PARTS {
-            // A function that discovers columns decides which columns these records get.
+            // The records with these numbers come from a function that discovers columns.
             let number = 4 + part % 5 + part / 5 * 9;
             let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
             let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
@@ -390,8 +390,8 @@ pub(in crate::archive_sink) fn event_id(number: usize) -> String {
     format!("{number:032x}")
 }
 
-/// Polls the work a limited number of times, as if the process were killed then. Returns `None` if
-/// the work did not finish.
+/// Polls the work at most this many times and then drops it, as if the process were killed.
+/// Returns `None` if the work did not finish.
 pub(in crate::archive_sink) async fn polls_until_death<T>(
     polls: usize,
     work: impl Future<Output = T>,

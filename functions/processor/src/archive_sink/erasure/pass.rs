@@ -203,9 +203,9 @@ impl Obstacle {
     }
 }
 
-/// Returns the object without the subject's rows, and the event ids of these rows; `None` if the object
-/// contains no such row. Columns that only these rows had are removed too. Of an object without such rows, as
-/// most are, only two columns are read.
+/// Returns the object without the subject's rows, and the event ids of these rows; `None` if the
+/// object contains no such row. Columns that only these rows had are removed too. Most objects
+/// contain no such row, so at first only two columns are read.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {

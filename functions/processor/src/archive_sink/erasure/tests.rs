@@ -43,8 +43,8 @@ fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
     assert!(Condition::parse("true) | (true").is_err());
 }
 
-/// Compaction removes parts that contain rows which are erased later, and an erasure may be killed
-/// after it replaced an object. The bucket keeps noncurrent versions of both until an erasure
+/// Compaction removes parts whose rows are erased later, and an erasure may be killed after it
+/// replaced an object. The bucket keeps noncurrent versions of these objects until an erasure
 /// completes.
 #[test]
 fn a_versioned_bucket_keeps_nothing_of_what_was_erased() {
@@ -78,8 +78,8 @@ fn object_with(store: &Store, number: usize) -> String {
     contents(&parts(store))[&event_id(number)][0].0.clone()
 }
 
-/// An object that was not replaced keeps its old time. The next pass must not skip it for that
-/// reason.
+/// An object that could not be replaced keeps its old write time. The next pass must read it
+/// nevertheless.
 #[test]
 fn objects_not_replaced_are_erased_by_the_next_pass() {
     block_on(async {
@@ -115,7 +115,7 @@ fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
     });
 }
 
-/// A single call has no time for all objects; several calls together have.
+/// One call does not have enough time for all objects; several calls together do.
 #[test]
 fn a_named_erasure_resumes() {
     block_on(async {
@@ -184,7 +184,7 @@ fn an_erasure_resumes_within_a_page_of_a_listing() {
 /// Writes items in one part. The first item has the event number 4.
 async fn write_items(store: &Store, items: &[&str]) {
     let effects = items.iter().enumerate().map(|(place, item)| {
-        // A function that discovers columns decides the records with these numbers.
+        // The records with these numbers come from a function that discovers columns.
         let number = 4 + place;
         (place, effect_of(number, item_from_str(item).unwrap(), None).unwrap())
     });

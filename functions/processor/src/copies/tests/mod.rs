@@ -47,8 +47,8 @@ async fn process(copies: &InMemory, batch: &[LambdaRecord]) -> Result<usize, Fai
     process_by(&copies.rule, copies, batch).await
 }
 
-/// Processes records that `rule` decides. This rule may know less about the index than the
-/// executor's rule.
+/// Processes records that `rule` decides. This rule may lack index keys that the executor's rule
+/// has.
 async fn process_by(
     rule: &FanOut,
     copies: &InMemory,
@@ -78,7 +78,7 @@ impl Draws {
     }
 }
 
-/// The facts about origins and copies that the users in the test know.
+/// The state of origins and copies as the simulated users know it.
 #[derive(Default)]
 struct Known {
     /// Origins that have existed.
@@ -212,8 +212,8 @@ async fn copies_converge_under_every_seed() {
     let mut written = 0;
     for seed in 0..seeds {
         for on_delete in ["keep", "clear", "cascade"] {
-            // If the index lags, the self-check must repair differences. Otherwise none may be
-            // left.
+            // If the index lags, the self-check must repair differences. Otherwise there must be no
+            // difference.
             let stale_pages = if seed % 3 == 0 { 0 } else { 20 };
             let faults = Faults { lost: 5, unanswered: 5, unprocessed: 0 };
             let tables = Arc::new(InMemoryCopies::with_faults(seed, faults, stale_pages));

@@ -13,7 +13,7 @@ use crate::tables::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 
 const SLOTS: u32 = 1_000;
 const COUNTERS: usize = 120;
-/// A counter whose total is damaged. Memory does not allow to load this total for the batch.
+/// A counter whose total is damaged. There is not enough memory to load this total for the batch.
 const DAMAGED: &str = "C119";
 
 /// The number of slots in memory, and its maximum so far.

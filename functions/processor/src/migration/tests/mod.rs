@@ -313,7 +313,7 @@ async fn a_task_without_its_table_is_set_aside_and_blocks_no_other() {
     assert_eq!((task.aside, task.done), (true, false));
     assert!(task.failing.as_ref().unwrap().contains("`tgt` does not exist"), "{task:?}");
     assert_eq!(task.owner, None, "{task:?}");
-    // The record of this failure needs no work. The record that `resume` causes does.
+    // The record of this failure needs no work, but the record that `resume` causes does.
     let never = |operation: &str, _: &Value| panic!("{operation}");
     let (unchanged, _, left) = worked(task.clone(), 1, never).await;
     assert_eq!((&unchanged, left), (&task, 0));
@@ -337,7 +337,7 @@ async fn a_failed_page_is_retried_after_others_and_smaller() {
     assert_eq!((task.page, task.failed), (Some(4), 1), "{task:?}");
     assert!(task.owner.is_none() && !task.aside, "{task:?}");
     // The lease and the share of the rate are earlier revisions.
-    assert_eq!(task.revision, 4, "which is a record of its own");
+    assert_eq!(task.revision, 4, "each revision has its own record");
 }
 
 #[tokio::test]
@@ -464,8 +464,8 @@ async fn a_stream_lags_if_old_records_needed_work() {
     let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
     old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
     let mut stands: Option<Value> = None;
-    // One host applies a record. Another receives the same record later. A third cannot write. The
-    // last record is not old.
+    // The first host applies an old record, the second receives the same record later, and the
+    // third cannot write. The last record is not old.
     for (age, is_broken, is_noted) in
         [(300, false, true), (300, false, false), (300, true, true), (30, true, false)]
     {

@@ -1,4 +1,5 @@
-//! Records of the control table in events that the template's filter did not filter.
+//! Records of the control table that reach the function although the template's event filter should
+//! drop them.
 
 use control::{JournalLine, Tombstone};
 

@@ -110,7 +110,7 @@ struct Target {
     table: String,
     /// The table whose archive is read.
     archived: String,
-    /// Whether the store's functions write to the archive that is read.
+    /// True if the store's functions write to the archive that is read.
     has_archive: bool,
     /// The ARN of the table's stream.
     stream: Option<String>,
@@ -132,8 +132,8 @@ pub(super) struct Restored {
 /// Restores the selected rows, and prints nothing. `progress` counts the bytes of the parts.
 ///
 /// # Errors
-/// When a part cannot be read, or an item cannot be written. Items that were restored before stay;
-/// run the same command again to resume.
+/// When a part cannot be read, or an item cannot be written. Items that were already restored are
+/// kept; run the same command again to resume.
 pub(super) async fn restore(
     source: &Source,
     parts: &[Part],
@@ -316,7 +316,7 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Pu
     outcome(target, request.send().await)
 }
 
-/// Returns why an item cannot replace one with so many attributes.
+/// Returns why an item with so many attributes cannot be replaced.
 fn too_many(attributes: usize) -> String {
     format!(
         "an older row of the key was restored, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
@@ -356,7 +356,8 @@ fn cannot_put(target: &Target, failure: Failure) -> Failure {
     })
 }
 
-/// Returns a progress bar on the terminal, which a later signal reads.
+/// Returns a progress bar on the terminal. When a signal interrupts the command, the handler
+/// reports the bar's position.
 pub(super) fn progress() -> ProgressBar {
     let template = "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left";
     interruption::progress_bar(Some(0), template, "bytes of the archive")
@@ -428,7 +429,7 @@ pub(super) mod tests {
         request.send().await.unwrap();
     }
 
-    /// TTL ignores a year that is long past, so the items stay.
+    /// TTL ignores a time more than five years in the past, so it does not delete these items.
     #[tokio::test]
     async fn a_time_to_live_that_is_a_part_of_the_key_is_restored_as_it_was() {
         let folder = super::super::tests::archive();
@@ -445,7 +446,7 @@ pub(super) mod tests {
         assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
     }
 
-    /// The archive is as after a compaction that died between its two steps.
+    /// The archive has the state that a compaction leaves if it is killed before it removes the parts.
     #[tokio::test]
     async fn an_event_in_two_objects_is_restored_once() {
         let folder = super::super::tests::archive();
