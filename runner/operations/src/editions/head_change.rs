@@ -3,8 +3,8 @@
 //! The write checks that the edition is ready, so an edition that is being pruned cannot become
 //! current. Its condition contains the current and the previous edition of the head that was read,
 //! so one of two concurrent writers is refused. The condition ignores the highest assigned number, so
-//! a concurrent `prepare`, which raises it, causes no refusal. The same transaction records when
-//! readers left the previous edition, so that a prune lets them finish.
+//! a concurrent `prepare`, which raises this number, causes no refusal. The same transaction records
+//! when the previous edition was replaced, so that a prune lets its readers finish.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem, Update,
@@ -32,8 +32,8 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<HeadChange> {
     change_head(place, head, head.published(&edition)).await
 }
 
-/// Makes the previous edition current, or the edition `to`. With `from`, nothing changes unless
-/// `from` is current.
+/// Makes the edition `to` current, or the previous edition if `to` is `None`. With `from`, changes
+/// the head only if `from` is current.
 pub(super) async fn roll_back(
     place: &Place,
     from: Option<u64>,
@@ -45,7 +45,7 @@ pub(super) async fn roll_back(
     }
     let number = match to.map_or_else(|| head.before(), Ok) {
         Ok(number) => number,
-        // A repeated rollback succeeds, because the result is already there.
+        // A repeated rollback succeeds, because the earlier rollback already had this result.
         Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok((head, done.to_string())),
         Err(refusal) => return Err(Failure::Refused(refusal.to_string())),
     };
@@ -76,7 +76,7 @@ async fn change_head(
 ) -> Result<HeadChange> {
     let to = match to {
         Ok(to) => to,
-        // A repeated command succeeds, because the result is already there.
+        // A repeated command succeeds, because the edition is already current.
         Err(done @ PublishRefusal::IsCurrent(_)) => return Ok((from, done.to_string())),
         Err(refusal) => return Err(Failure::Refused(refusal.to_string())),
     };
