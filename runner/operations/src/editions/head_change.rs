@@ -84,8 +84,8 @@ async fn change_head(
     let head = turn_head(place, from, to)?;
     let mut request =
         place.client.transact_write_items().transact_items(is_ready).transact_items(head);
-    // If an operator has deleted the record, the update must not create it again with a single
-    // attribute.
+    // If an operator has deleted the edition's record, this update must not create it again with
+    // a single attribute.
     if from.current > 0 && reading::edition(place, from.current).await?.is_some() {
         request = request.transact_items(leave(place, from.current)?);
     }
@@ -100,7 +100,7 @@ async fn change_head(
     }
 }
 
-/// Returns the new head and its message.
+/// Returns the new head, and the message that describes the change.
 fn turned(from: EditionHead, to: EditionHead) -> HeadChange {
     let said = match from.current {
         0 => format!("edition {} is current", to.current),
@@ -119,7 +119,7 @@ async fn changed(place: &Place, from: EditionHead, to: EditionHead) -> Result<He
     Err(refused!("another process changed the head or the edition: see `weir editions ls`"))
 }
 
-/// Returns the condition check that an edition is in a state.
+/// Returns the condition check that an edition is in this state.
 pub(super) fn check_state(
     place: &Place,
     number: u64,
@@ -136,7 +136,7 @@ pub(super) fn check_state(
     Ok(TransactWriteItem::builder().condition_check(check).build())
 }
 
-/// Returns the update that records the time at which readers left an edition.
+/// Returns the update that records the current time as the time at which an edition was replaced.
 fn leave(place: &Place, number: u64) -> Result<TransactWriteItem> {
     let update = Update::builder()
         .table_name(&place.table)
@@ -151,8 +151,8 @@ fn leave(place: &Place, number: u64) -> Result<TransactWriteItem> {
     Ok(TransactWriteItem::builder().update(update).build())
 }
 
-/// Returns the write of a head, on the condition that it still names the editions that were read.
-/// Numbers that other processes reserve in the meantime stay reserved.
+/// Returns the write of a head, on the condition that the stored head still names the editions that
+/// were read. Numbers that other processes reserve in the meantime remain reserved.
 fn turn_head(place: &Place, from: EditionHead, to: EditionHead) -> Result<TransactWriteItem> {
     let number = |number: u64| SdkValue::N(number.to_string());
     let update = Update::builder()
@@ -249,7 +249,7 @@ mod tests {
             Err(failure) => panic!("{failure:?}"),
         };
         for (from, to, expected) in [
-            // The caller wants to leave edition 2, but another process has already replaced it by
+            // The caller rolls back from edition 2, but another process has already replaced it by
             // edition 3.
             (Some(2), None, "refused: edition 3 is current, not edition 2, so nothing was changed"),
             (Some(2), Some(1), "refused: edition 3 is current, not edition 2"),
@@ -273,7 +273,7 @@ mod tests {
         )
     }
 
-    /// Publishes a first edition with these answers to its requests.
+    /// Publishes the first edition with these responses to its requests.
     async fn published(answers: &[(u16, &str, bool)]) -> Result<HeadChange> {
         let (listener, place): (TcpListener, Place) = listening().await;
         let from = EditionHead { latest: 1, revision: 1, ..EditionHead::default() };

@@ -112,7 +112,7 @@ struct PrepareArguments {
     keys: Vec<String>,
 }
 
-/// The editions of a set, and their endpoint.
+/// The table that stores the editions of a set, and its endpoint.
 struct Place {
     client: Client,
     table: String,
@@ -124,7 +124,8 @@ struct Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// The message says what could not be read or written, and what to do about it.
+/// When the table cannot be read or written, or the request is refused; the message states what to
+/// do.
 pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     if arguments.set.is_empty() || arguments.set.contains('#') {

@@ -1,8 +1,8 @@
 //! Reads editions: the head once, then items of the edition that it names.
 //!
 //! An application can read in the same way. The items of a ready edition never change, so a reader
-//! sees one consistent edition even while others are published. Only a reader whose edition is
-//! pruned during the read has to start again. Nothing is written.
+//! sees one consistent edition even while other editions are published. Only a reader whose edition
+//! is pruned during the read has to start again. This module writes nothing.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
@@ -146,7 +146,7 @@ pub(super) async fn each(
     was_there(place, number).await
 }
 
-/// Checks that an edition is still complete after it was read.
+/// Checks that an edition is still complete after its items were read.
 pub(super) async fn was_there(place: &Place, number: u64) -> Result<()> {
     match edition(place, number).await?.map(|edition| edition.state) {
         Some(EditionState::Ready) => Ok(()),

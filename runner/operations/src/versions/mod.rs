@@ -125,7 +125,7 @@ pub struct Place {
     pub endpoint: String,
     /// The table whose items have versions.
     pub table: String,
-    /// The table of their histories.
+    /// The table of the items' histories.
     pub history: String,
 }
 
@@ -139,7 +139,7 @@ impl Place {
 /// Runs the verb.
 ///
 /// # Errors
-/// The message says what could not be read or written, and what to do about it.
+/// When a table cannot be read or written, or the request is refused; the message states what to do.
 pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table = arguments.table.ok_or("--table is missing: name the table of the items")?;
@@ -207,7 +207,7 @@ fn history_of(table: &str) -> String {
     format!("{table}-history")
 }
 
-/// Returns the versions of a key that have not expired. TTL may delete expired ones late.
+/// Returns the versions of a key that have not expired. TTL may delete expired versions late.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>> {
     let now = place.now().await;
     let text = history_key(key);
