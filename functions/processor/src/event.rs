@@ -106,9 +106,9 @@ impl<'p> BatchRecord<'p> {
         self.decoded.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
     }
 
-    /// Calls `look` with the decoded record. Unless the decoded record was kept, it exists only
-    /// during this call and borrows from the text, because 10,000 decoded records take several
-    /// times the memory of their text.
+    /// Calls `look` with the decoded record. If the decoded record was not kept, it exists only
+    /// during this call and borrows from the JSON: 10,000 decoded records take several times the
+    /// memory of their JSON.
     pub fn with_decoded<T>(
         &self,
         look: impl FnOnce(Result<RecordView<'_>, &RecordError>) -> T,

@@ -1,7 +1,7 @@
 //! The executor of counters: joins a batch's slots of a counter into the counter's total item, in
 //! one write that is conditional on the item's revision.
 //!
-//! The rule defines totals and how slots join into them. This module does not know which slots
+//! The rule defines totals and how slots join into them. This module does not find out which slots
 //! exist.
 
 use std::collections::BTreeMap;

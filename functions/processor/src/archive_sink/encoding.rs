@@ -100,7 +100,7 @@ pub(super) mod tests {
     use crate::frame::Executor;
     use crate::object_store::in_memory::InMemoryObjectStore;
 
-    /// The encodings that the most limited reader of the table in `docs/archive.md` supports.
+    /// The encodings that every reader in the table of `docs/archive.md` supports.
     const ENCODINGS: [Encoding; 3] = [Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY];
 
     /// Checks each page of an object. Returns `<column> <physical type> <pages>` for each chunk.

@@ -1,7 +1,7 @@
 //! An archive part as Parquet: encodes rows as the bytes of a file.
 //!
 //! The encoding is deterministic. `rules::archive` defines the columns, and any Parquet reader can
-//! read them. The module does not know where parts are stored.
+//! read them. The module does not store parts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
     Ok(writer.into_inner()?.into())
 }
 
-/// Returns some rows of a part as a batch with all columns of the part.
+/// Returns these rows of a part as a batch that has all columns of the part.
 fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetError> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rules::archive::{Row, Rows, Schema};
 
 /// Maximum number of columns of one part, inclusive. Each column takes memory while the part is
-/// written, and a reader must open every column of a file to know its schema.
+/// written, and a reader must open every column of a file to read its schema.
 pub(super) const PART_COLUMNS_MAX: usize = 500;
 
 /// The rows of one part, unchanged, in the order of their sequence numbers.

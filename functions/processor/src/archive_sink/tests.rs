@@ -55,7 +55,8 @@ pub(super) fn effect_of(
         },
         event_source_arn: "arn:aws:dynamodb:r:a:table/things/stream/2026-11-21".to_owned(),
     };
-    // Functions with different columns decided the records. Two of these columns conflict.
+    // The rule depends on the number, as if functions with different columns had processed the
+    // records. Two of these columns conflict.
     let declared =
         ["n:bigint", "", "*", "n:string"].get(number % 9).copied().unwrap_or("n:bigint,*");
     let Declaration { columns, discover } = Declaration::parse(declared).unwrap();

@@ -2,10 +2,10 @@
 //! differ.
 //!
 //! The self-check runs on a schedule. A repair request checks all copies of one rule instead, page by page
-//! until the time is over, and returns where to resume. The self-check and the repair find copies that no
-//! record reported, because the index did not contain the copy yet when the job read the index, or because
-//! records were discarded. A copy may also differ because its job is still in progress; writing the copy is
-//! correct in that case too.
+//! until the deadline, and returns the key after which to resume. The self-check and the repair find copies
+//! that no record reported. There are two causes: the index did not contain the copy yet when the job read
+//! the index, or records were discarded. A copy may also differ because its job is still in progress; writing
+//! the copy is correct in that case too.
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -58,7 +58,7 @@ pub struct Repaired {
     /// The report of the copies up to `after`. The exception is `postponed`, which counts later
     /// copies that could not be checked in this run.
     pub checked: SelfCheckReport,
-    /// Whether all copies were checked.
+    /// True if all copies were checked.
     pub is_whole: bool,
     /// The key after which to resume; `None` if nothing was checked, or everything was.
     pub after: Option<Box<RawValue>>,

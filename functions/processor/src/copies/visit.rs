@@ -61,7 +61,7 @@ impl JobExtent {
 /// A job in progress.
 struct JobInProgress {
     job: Job,
-    /// Whether the job has progress that is not saved in the table.
+    /// True if the job has progress that is not saved in the table.
     is_unsaved: bool,
     /// The time when the progress was last saved.
     saved: Instant,

@@ -1,8 +1,7 @@
 //! The executor of versions: adds the changes in a batch to the histories of their items. Each plan
 //! is written in one transaction that is conditional on the head's revision.
 //!
-//! The rule decides which versions a history must have. This module does not know how the items
-//! were changed.
+//! The rule decides which versions a history must have. This module does not interpret the changes.
 
 mod dynamodb;
 #[cfg(test)]

@@ -245,7 +245,7 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
     assert_eq!(values, expected);
     assert!(versions.keys().copied().eq(1..=expected.len() as u64));
-    // The versions themselves show that the base and some changes are missing.
+    // The stored versions show that the base and some changes are missing.
     assert!(versions[&1].lacks_base());
     assert_eq!(lacking(&versions), [9, 21]);
     assert_eq!(head.unwrap().latest, expected.len() as u64);

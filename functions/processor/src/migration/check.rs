@@ -122,7 +122,7 @@ pub(super) async fn recheck_mismatches<'l, S, D>(
     Ok(found)
 }
 
-/// Reads items again and leaves out missing ones: the check of the targets finds the targets of a
+/// Reads items again and leaves out missing items: the check of the targets finds the targets of a
 /// deleted item.
 pub(super) async fn reread(
     worker: &Worker<'_>,
@@ -166,8 +166,8 @@ async fn differences(
             // In the reverse direction, an item without a mark is an item from before the
             // migration, so it is not foreign.
             let is_foreign = matches!(known, Some(Err(_))) && !target.adopts;
-            // A foreign item is a difference even if it is equal now, because it will not follow
-            // its source.
+            // A foreign item is a difference even if it currently equals its source, because the
+            // migration does not propagate later changes to it.
             if seen.as_ref() == Some(&expected) && !is_foreign {
                 continue;
             }
@@ -239,8 +239,8 @@ pub(super) async fn targets(
                 }
                 suspects.push(item.clone());
             }
-            // The item existed before the migration. The targets that the forward migration
-            // produced from it must still exist.
+            // The item existed before the migration. The check verifies that the targets that the
+            // forward migration produced from it still exist.
             Err(_) if task.direction == Direction::Reverse && !item.contains_key(MARK) => {
                 suspects.push(item.clone());
             }
@@ -390,7 +390,7 @@ async fn left_behind(
     Ok(found)
 }
 
-/// Returns the targets that a reader can see, each with its item.
+/// Returns the targets that exist for readers, without tombstones, each with its item.
 async fn readable<'t>(
     worker: &Worker<'_>,
     migration: &Migration,
@@ -484,7 +484,7 @@ pub(super) async fn unmark(
         if !is_own(&worker.migration, &registers) {
             continue;
         }
-        // A user's update of a tombstone makes it an item; then only its mark is removed.
+        // If a user's update has turned a tombstone into an item, only its mark is removed.
         if registers.is_tombstone() && is_bare_tombstone(item, schema) {
             note_left_over(worker, task, schema, item, &registers).await?;
         } else {
@@ -530,7 +530,7 @@ async fn note_left_over(
     worker.targets.note_tombstone(&target, &key_of(item, schema), stamp).await
 }
 
-/// Removes an item's mark. Returns whether the mark was still the one that was read.
+/// Removes an item's mark if the mark is unchanged since it was read. Returns whether it was removed.
 async fn take_mark_off(
     worker: &Worker<'_>,
     task: &Task,

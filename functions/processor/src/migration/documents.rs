@@ -76,7 +76,7 @@ pub(super) async fn left_behind(
     }
     let partitions = by_partition.keys().cloned().collect();
     let profiles = profiles(worker, parts, &partitions).await?;
-    // An item that cannot be split has no parts, so nothing is missing.
+    // A document that cannot be split has no parts, so none of its parts can be missing.
     let became_something = |item: &Item| {
         let forward = worker.inverse();
         item.contains_key(MARK)
@@ -100,7 +100,7 @@ pub(super) async fn left_behind(
     compare(worker, task, suspects, tally, deadline).await
 }
 
-/// Returns the profiles in these partitions that a reader can see.
+/// Returns the profiles that exist for readers in these partitions.
 async fn profiles(
     worker: &Worker<'_>,
     parts: &str,
@@ -146,8 +146,8 @@ async fn differences(
     found.try_filter_map(|found| async move { Ok(found) }).try_collect().await
 }
 
-/// Returns a difference of a partition's document. With `keys`, checks the documents that have
-/// these keys.
+/// Returns the first difference of a partition's document; `None` if there is no difference. If
+/// `keys` is not empty, checks the documents with these keys.
 async fn difference(
     worker: &Worker<'_>,
     document: &Document,

@@ -86,8 +86,8 @@ fn some_targets(
     })
 }
 
-/// Returns the number of concurrent requests, and of statements in each, for `width` concurrent
-/// writes.
+/// Returns the number of concurrent requests, and the number of statements in each request, for
+/// `width` concurrent writes.
 fn shape(width: usize) -> (usize, usize) {
     let width = width.clamp(1, WRITES_AT_ONCE);
     let size = (width * STATEMENTS_MAX).div_ceil(WRITES_PER_REQUEST).min(STATEMENTS_MAX);

@@ -130,7 +130,7 @@ async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option
         match timeout_at(ends.min(Instant::now() + RENEWAL_MAX), renew(control, task)).await {
             Ok(Err(Failure::Retry(reason))) => failure = reason,
             Ok(ended) => return ended,
-            // The request may still take effect later. The next attempt detects that.
+            // The request may take effect later. The next attempt detects a late effect.
             Err(_) => {}
         }
         tokio::time::sleep(RENEWAL_PAUSE).await;

@@ -54,7 +54,7 @@ pub(crate) struct Worker<'w> {
     pub(crate) migration: Arc<Migration>,
     /// The direction opposite to the task's, if the plan has a reverse direction.
     pub(crate) inverse: Option<Arc<Migration>>,
-    /// Whether the migration was aborted. A touch then only removes marks.
+    /// True if the migration was aborted. A touch then only removes marks.
     pub(crate) clears: bool,
     pub(crate) targets: Targets,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Faults {
     pub(crate) unanswered: u64,
     /// Puts, replacements and removals that are answered with 409, without effect.
     pub(crate) contended: u64,
-    /// Whether an empty page precedes each page of a listing. Applies to all requests.
+    /// True if an empty page precedes each page of a listing. Applies to all requests.
     pub(crate) empty_pages: bool,
     /// Objects in a page of a listing; 0 means the default. Applies to all requests.
     pub(crate) page_objects: usize,

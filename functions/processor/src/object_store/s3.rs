@@ -147,7 +147,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Fatal(format!(
-            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`; move folders that the archive did not write elsewhere",
+            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`; move folders of other programs out of this prefix",
             self.bucket
         )))
     }

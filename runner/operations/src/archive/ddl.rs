@@ -199,7 +199,7 @@ fn views(
     if target.key_columns.is_empty() {
         let _ = writeln!(
             out,
-            "-- {name}_latest needs the key: name its columns with --key-columns, or run this in the folder of a running `weir up`"
+            "-- {name}_latest needs the key: name its columns with --key-columns, or run the command in the folder of a running `weir up`"
         );
         return;
     }

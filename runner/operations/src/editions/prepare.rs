@@ -251,7 +251,7 @@ async fn through(
     let mut child = platform::private_files::start_of_user(|| shell.spawn()).context(doing)?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
-        return Err("its input and output could not be opened").context(doing);
+        return Err("cannot open the command's input and output").context(doing);
     };
     let feeding = async { feed(stdin, &mut from).await.context(doing) };
     let reading = send_lines(BufReader::new(stdout), "its output", item_of_command, &to);

@@ -2,7 +2,7 @@
 //!
 //! The verb is idempotent, because existing histories are never changed. It may run concurrently with the
 //! function, or be interrupted and run again. The first version is a base: the item as it was read. The first
-//! change in the stream contains the previous item. It replaces the base if the two differ.
+//! change in the stream contains the previous item, which then becomes the base.
 //!
 //! The time of a base is taken after the read of its page. If the item changed between the read and that
 //! time, the change is in the stream and corrects the base. An item that does not fit into a version is

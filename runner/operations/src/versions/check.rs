@@ -1,6 +1,6 @@
 //! `weir versions check`: compares every history with its item.
 //!
-//! A history is correct if its versions have no gap, begin where its head says, and end with the version that
+//! A history is correct if its versions have no gap, begin at its head's first number, and end with the version that
 //! the head names. This last version must equal the item, or be a deletion. A quarantined change leaves no
 //! gap in the numbers. The check detects such a change because the fingerprint in the next version differs
 //! from the previous version's item. Expired versions do not count, because TTL deletes in no defined order.
@@ -30,7 +30,8 @@ const HISTORIES_MAX: usize = 5_000_000;
 const NAMED_MAX: usize = 10;
 
 /// The message for a history in which a change is missing.
-const LACKS_CHANGE: &str = "lacks a change: one of its versions was not made from the previous one";
+const LACKS_CHANGE: &str =
+    "lacks a change: a version does not follow directly from the previous one";
 /// The message for a history without the item's initial state.
 const LACKS_BASE: &str =
     "lacks its beginning: the item existed before its first version, and no version has that state";

@@ -76,7 +76,7 @@ async fn a_history_begins_when_a_back_fill_saw_the_item() {
     }
 }
 
-/// An earlier program version wrote the base without a time, or the base comes from the first change.
+/// A base has no time if an earlier release wrote it, or if it comes from the first change.
 #[tokio::test]
 async fn a_base_without_a_time_is_restored_by_its_number_only() {
     let store = TestStore::open().await;

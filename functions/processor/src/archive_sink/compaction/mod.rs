@@ -281,8 +281,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(next) = page.after else { break };
             after = next;
         }
-        // A single part may be a leftover of an earlier run, which this run must remove. Such an hour has
-        // compacted objects.
+        // A single part may be a leftover of an earlier run, which this run must remove. An hour with a
+        // leftover has compacted objects.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
             let prefix = hour.compacted_prefix(&self.prefix);
             let found = compacted.range(prefix.clone()..).next();
@@ -519,8 +519,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     /// Fetches parts in order until they fill one object, or until the columns of a part conflict
     /// with those of earlier parts. Returns `None` if a part is missing.
     ///
-    /// Each round fetches twice as many parts as the previous one. Parts that were fetched but do
-    /// not fit are fetched again for the next object; they are at most as many as those that fit.
+    /// Each round fetches twice as many parts as the previous round. Fetched parts that do not fit
+    /// are fetched again for the next object. Their number is at most the number of parts that fit.
     async fn open_first<'p>(
         &self,
         parts: &'p VecDeque<Part>,

@@ -116,8 +116,8 @@ fn hours_that_cannot_be_listed_are_left_to_the_next_run() {
     });
 }
 
-/// A damaged object does not block other hours. A single late part does not cause reads in every
-/// later run.
+/// A damaged object does not block the compaction of other hours. A single late part does not make
+/// every later run read its hour again.
 #[test]
 fn a_damaged_object_and_a_late_part_block_nothing() {
     block_on(async {
@@ -199,7 +199,7 @@ fn an_hour_of_many_columns_is_read_a_few_times() {
         const PARTS: usize = 24;
         let store = Store::default();
         for part in 0..PARTS {
-            // The records with these numbers come from a function that discovers columns.
+            // The rule for these numbers discovers columns (see `effect_of`).
             let number = 4 + part % 5 + part / 5 * 9;
             let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
             let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
@@ -438,7 +438,7 @@ fn restored_items_are_archived_only_in_other_archives() {
             if is_erased {
                 eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
             }
-            // All records are delivered again, twice after a compaction.
+            // All records are delivered three times; a compaction precedes the last two deliveries.
             for _ in 0..3 {
                 deliver().await;
                 let found = contents(&parts(&store));

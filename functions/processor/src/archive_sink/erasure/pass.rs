@@ -50,7 +50,7 @@ pub struct Progress {
     pub began_seconds: u64,
     /// The name of the last object that the pass has processed.
     pub after: String,
-    /// Whether the pass could not replace an object, because the object had changed or the store
+    /// True if the pass could not replace an object, because the object had changed or the store
     /// rejected the change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_left_some: bool,
@@ -229,7 +229,7 @@ fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String
     Ok(Some((writer.finish()?, erased)))
 }
 
-/// Returns the attributes of the items that stay in an object.
+/// Returns the attributes of the items that are not erased from an object.
 fn kept_attributes(object: Bytes, is_meant: &[bool]) -> Result<KeptAttributes, ParquetError> {
     let mut attributes = KeptAttributes::default();
     let mut is_meant = is_meant.iter();

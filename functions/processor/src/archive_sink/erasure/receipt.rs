@@ -275,8 +275,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(())
     }
 
-    /// Writes an object. `stands` states whether the object is known to exist; the store's response corrects
-    /// it. There is no concurrent writer: if the object has changed, an earlier request whose response was
+    /// Writes an object. `stands` is true if the object is assumed to exist; the store's response corrects this
+    /// value. There is no concurrent writer: if the object has changed, an earlier request whose response was
     /// lost has changed it.
     async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();

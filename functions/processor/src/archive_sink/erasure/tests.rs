@@ -184,7 +184,7 @@ fn an_erasure_resumes_within_a_page_of_a_listing() {
 /// Writes items in one part. The first item has the event number 4.
 async fn write_items(store: &Store, items: &[&str]) {
     let effects = items.iter().enumerate().map(|(place, item)| {
-        // The records with these numbers come from a function that discovers columns.
+        // The rule for these numbers discovers columns (see `effect_of`).
         let number = 4 + place;
         (place, effect_of(number, item_from_str(item).unwrap(), None).unwrap())
     });
@@ -353,7 +353,8 @@ fn bytes_written_for_a_receipt_are_proportional_to_its_rows() {
     });
 }
 
-/// The names in an old receipt move into a list when more rows are erased under its name.
+/// The names of objects and rows in an old receipt move into a list when the same erasure erases
+/// more rows.
 #[test]
 fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
     block_on(async {

@@ -498,7 +498,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Tea")));
     tables.set(COPIES, "line-new", Some(line("line-new", 1)));
     let created = tables.take_records();
-    // The record of the deletion arrives late and without the others.
+    // The record of the deletion arrives late, before the records of the creation.
     process(&copies, &deleted).await.unwrap();
     process(&copies, &tables.take_records()).await.unwrap();
     assert!(tables.items(COPIES).contains_key("line-new"));
@@ -508,7 +508,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
         process(&copies, &tables.take_records()).await.unwrap();
     }
     assert_eq!(names(&tables), ["Tea"; 5]);
-    // Without its origin, each copy is deleted.
+    // After the origin is deleted, each copy is deleted.
     tables.set(ORIGINS, &origin_key(1), None);
     for _ in 0..10 {
         process(&copies, &tables.take_records()).await.unwrap();
@@ -531,7 +531,7 @@ async fn the_table_of_jobs_may_be_emptied() {
     tables.take_records();
     let written_over = tables.items(COPIES)["line-000"].clone().with("productName", "by hand");
     tables.set(COPIES, "line-000", Some(written_over));
-    // A second deployment whose stream is younger has written another copy.
+    // Another deployment with a newer stream has written a copy.
     let mark = format!("{}@2027/{:040} 1", origin_key(1), 5);
     let imported = line("line-002", 1).with("productName", "theirs").with("_from_products", mark);
     tables.set(COPIES, "line-002", Some(imported));

@@ -1,6 +1,6 @@
-//! Unusual copies: their origin cannot have a job, they are put again between the two writes that
-//! delete them, other workers marked them for the same deletion, or they are more than are written
-//! at once.
+//! Unusual copies: copies whose origin cannot have a job, copies that are put again between the two
+//! writes that delete them, copies that other workers marked for the same deletion, and more copies
+//! than a batch writes immediately.
 
 use super::*;
 
@@ -62,7 +62,7 @@ async fn large_copies_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
     let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
-    // Small copies come first, so the size of the later ones is underestimated.
+    // Small copies come first, so the size of the later copies is underestimated.
     for number in 0..200 {
         let key = format!("line-{number:03}");
         let large = "x".repeat(if number < 20 { 10 } else { 390_000 });
@@ -93,7 +93,7 @@ async fn a_page_of_a_sample_that_cannot_be_read_leaves_those_before_it() {
     assert_eq!((report.copies, report.repaired, report.postponed), (250, 50, 0));
 }
 
-/// The end of the mark for a deletion: its values came through no other copy.
+/// The end of the mark for a deletion: hop count 0, because its values came through no other copy.
 const DELETING: &str = " 0";
 
 #[tokio::test]
@@ -119,8 +119,8 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     };
     let (processed, ()) = tokio::join!(process(&copies, &begun), put_whole);
     processed.unwrap();
-    // The job is complete, although the copy still exists: the job marked the copy, but then its
-    // mark was gone.
+    // The job is complete, although the copy still exists: after the job marked the copy, the put
+    // removed the mark.
     assert!(job(&tables).done);
     assert_eq!(names(&tables), ["Chai"]);
     for _ in 0..10 {
@@ -194,7 +194,7 @@ async fn mark_over(copies: &InMemory) {
 }
 
 /// A job is complete only when its copies are deleted, even if another worker marked them last.
-/// That worker may have crashed, and its record would find a complete job.
+/// That worker may have crashed, and its redelivered record would find a complete job.
 #[tokio::test]
 async fn copies_marked_by_a_crashed_worker_are_deleted() {
     let tables = with_copies(3, Duration::ZERO);
@@ -208,8 +208,8 @@ async fn copies_marked_by_a_crashed_worker_are_deleted() {
     assert_eq!((job(&tables).done, job(&tables).copies), (true, 3));
 }
 
-/// A copy is put again after its origin was created again. The copy stays, even if another worker
-/// writes once more the mark that was read before.
+/// A copy is put again after its origin was created again. The copy is not deleted, even if it has
+/// the mark that a worker of the deletion read earlier.
 #[tokio::test]
 async fn a_copy_that_was_put_again_is_not_deleted_by_another_mark() {
     let tables = with_copies(3, Duration::ZERO);

@@ -233,9 +233,9 @@ impl Targets {
         self.put_over(target, key, &joined, found).await.map(Some)
     }
 
-    /// Returns whether the application's writers own the target now, so that the current item is
-    /// correct. All effects from before the switch have been applied, so any effect that still
-    /// arrives is a redelivery.
+    /// Returns true if the application's writers own the target after the switch, so that the
+    /// current item is correct. All effects from before the switch have been applied, so any later
+    /// effect is a redelivery.
     async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
         let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
         Ok(self.control.state(&target.migration).await?.phase.is_past_repair(way))

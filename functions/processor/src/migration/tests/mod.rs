@@ -65,7 +65,7 @@ fn plan_entry(migration: &str, plan: &str) -> PlanEntry {
     PlanEntry { migration: migration.to_owned(), revision: 1, plan: plan.to_owned() }
 }
 
-/// Returns the entry of active migrations, with this one in the forward direction.
+/// Returns the entry of active migrations, with this migration in the forward direction.
 fn active(migration: &str, plan: &str) -> Active {
     let (direction, fingerprint) = (Direction::Forward, Plan::fingerprint(plan));
     let active = [(migration.to_owned(), Followed { direction, fingerprint, since: 0 })].into();
@@ -309,7 +309,7 @@ async fn an_outdated_comparison_ends_without_reading_the_tables() {
 async fn a_task_without_its_table_is_set_aside_and_blocks_no_other() {
     let gone = |_: &str, _: &Value| ("400 Bad Request", error("ResourceNotFoundException"));
     let (task, _, left) = worked(split_task(Work::CheckSource, "src", 1), 1, gone).await;
-    assert_eq!(left, 0, "its record would stand in front of those of other migrations");
+    assert_eq!(left, 0, "its record would block the records of other migrations");
     assert_eq!((task.aside, task.done), (true, false));
     assert!(task.failing.as_ref().unwrap().contains("`tgt` does not exist"), "{task:?}");
     assert_eq!(task.owner, None, "{task:?}");
@@ -336,7 +336,7 @@ async fn a_failed_page_is_retried_after_others_and_smaller() {
     assert_eq!(left, 0);
     assert_eq!((task.page, task.failed), (Some(4), 1), "{task:?}");
     assert!(task.owner.is_none() && !task.aside, "{task:?}");
-    // The lease and the share of the rate are earlier revisions.
+    // Leasing the task and taking a share of the rate have already increased the revision.
     assert_eq!(task.revision, 4, "each revision has its own record");
 }
 

@@ -281,12 +281,12 @@ async fn target(source: &Source, arguments: &RestoreArguments, archived: &str) -
             })?;
             if let Some(name) = form.kept_ttl_attribute() {
                 return Err(format!(
-                    "its TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
+                    "the TTL attribute `{name}` is part of the key, so a new time would change keys and merge items that differ only in it; remove --ttl"
                 ))
                 .context(doing);
             }
             if form.ttl_attribute.is_none() {
-                return Err("TTL is not enabled on it; remove --ttl").context(doing);
+                return Err("TTL is not enabled on this table; remove --ttl").context(doing);
             }
             let now = endpoint::store_seconds(&url, &client).await;
             Some(now.saturating_add(i64::from(seconds)))
@@ -319,7 +319,7 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Pu
 /// Returns why an item with so many attributes cannot be replaced.
 fn too_many(attributes: usize) -> String {
     format!(
-        "an older row of the key was restored, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
+        "the table's item was restored from an older row, and its {attributes} attributes are too many for the condition of a replacement; delete the item and run the restore again"
     )
 }
 
@@ -436,7 +436,7 @@ pub(super) mod tests {
         let source = Source::Folder(folder.path().to_owned());
         let store = movies_by_year().await;
         let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err().to_string();
-        assert!(refused.contains("its TTL attribute `year` is part of the key"), "{refused}");
+        assert!(refused.contains("the TTL attribute `year` is part of the key"), "{refused}");
         let answer = run(&source, &store, &[]).await.unwrap();
         let counts = ["restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());
         assert_eq!(counts, [json!(3), json!(1), json!(0)], "{answer}");

@@ -138,8 +138,8 @@ impl Sums {
         self.unreadable.entry(counter.to_owned()).or_default().insert(what);
     }
 
-    /// Returns true if a counter is compared: it has ballots, or its slots must have come from
-    /// ballots. Votes for the other counters of the table have no ballots.
+    /// Returns true if a counter is compared: its name begins with `prefix` or, without a prefix,
+    /// it has ballots. The votes for all other counters have no ballots.
     fn compares(&self, counter: &str, prefix: Option<&str>) -> bool {
         match prefix {
             Some(prefix) => counter.starts_with(prefix),
@@ -387,7 +387,7 @@ impl Ballots<'_> {
             let repaired = may_repair && self.repair(&counter, &seen).await?;
             let drifted = recount.drifted.len() + 1;
             interruption::reached(format!(
-                "found {drifted} counters that differ, up to `{counter}`"
+                "counters compared up to `{counter}`: {drifted} differ"
             ));
             let CounterRead { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
