@@ -1,7 +1,7 @@
 //! The events that Lambda delivers to a function, and the responses, as JSON.
 //!
 //! Each record is decoded separately, when it is needed. So a record that cannot be decoded does
-//! not affect the others. The module does not interpret records. Source: AWS Lambda guide,
+//! not affect other records. The module does not interpret records. Source: AWS Lambda guide,
 //! `with-ddb`, `services-ddb-batchfailurereporting`.
 
 use std::sync::OnceLock;
@@ -63,8 +63,8 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
 }
 
 /// Decodes an event, and calls `look` for each record of a batch with its position. Parses the text
-/// once; `decode` followed by such calls would parse it twice. Returns the event and what `look`
-/// accumulated.
+/// once; calling `decode` first and then `look` for each record would parse it twice. Returns the
+/// event and the value that `look` has accumulated.
 ///
 /// # Errors
 /// The same as `decode`.

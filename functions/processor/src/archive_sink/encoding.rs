@@ -1,6 +1,6 @@
 //! Encodings of an archive object's columns: the subset of Parquet that every reader supports.
 //!
-//! The readers are those in the table of `docs/archive.md`. The oldest readers, Spark 3.3 and 3.5
+//! The table in `docs/archive.md` lists the readers. The oldest readers, Spark 3.3 and 3.5
 //! and fastparquet, lack the `DELTA_…` encodings or decode them wrongly. Therefore a column is
 //! `PLAIN` or has a dictionary, in data pages of version 1. The function `archive`, compaction and
 //! erasure all use these writer properties.

@@ -4,8 +4,8 @@
 //! A batch of new copies has few origins, so jobs, origins and copies are read 100 per request
 //! instead of one by one. A check is correct because of the order of its reads: job, then origin,
 //! then copy. A round reads all of its copies in this order. A copy is checked again in the next
-//! round if it changed meanwhile or if memory was short. Each copy is read twice, and only the
-//! second read keeps the whole copy; the first keeps its origin and size.
+//! round if it changed meanwhile or if memory was short. Each copy is read twice. The first read
+//! keeps only its origin and size; the second read keeps the complete copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ pub(super) enum CheckOutcome {
     /// The copy was written.
     Written,
     /// The copy cannot be written: DynamoDB refuses the new item, its origin cannot have a job, or
-    /// its value is passed around in a cycle of several deployments.
+    /// several deployments copy its value in a cycle.
     Refused,
 }
 
@@ -194,7 +194,8 @@ impl RoundReads<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks the copies that the records of a batch name, and adds the outcome of each record.
+    /// Checks the copies that the records of a batch name. Adds the outcome of each record to the
+    /// outcomes.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<DeploymentHops>>,
@@ -224,8 +225,8 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Checks copies, given by their keys in DynamoDB JSON, and writes the values of those that
-    /// differ.
+    /// Checks copies, given by their keys in DynamoDB JSON, and writes the correct values to copies
+    /// that differ.
     pub(super) async fn look_at_all(
         &self,
         rule: &CopyRule,
@@ -290,7 +291,7 @@ impl<T: CopyTables> Copies<T> {
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
     }
 
-    /// Writes the copies that were read and differ. Returns those that must be checked again.
+    /// Writes the copies that were read and differ. Returns the copies that must be checked again.
     async fn settle_all(
         &self,
         rule: &CopyRule,
@@ -341,8 +342,8 @@ impl<T: CopyTables> Copies<T> {
             .map(|known| (known.0.key.clone(), known))
             .collect();
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
-        // Jobs and origins are held whole, so requests stay small even if the previous items were
-        // small.
+        // Complete jobs and origins are kept in memory, so requests are small even if the previous
+        // items were small.
         let mut portions = BoundedReads::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some

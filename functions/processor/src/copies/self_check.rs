@@ -37,7 +37,7 @@ pub struct SelfCheckReport {
     /// Copies that could not be checked. A later run checks them.
     pub postponed: usize,
     /// Copies that cannot be written: DynamoDB refuses the new item, the origin's key is too long
-    /// for a job's key, or the value is passed around in a cycle of several deployments.
+    /// for a job's key, or several deployments copy the value in a cycle.
     pub refused: usize,
 }
 
@@ -55,12 +55,12 @@ pub struct RepairRequest {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// The report of the copies up to `after`. The exception is `postponed`, which counts later
-    /// copies that could not be checked in this run.
+    /// The report of the copies up to `after`. Only `postponed` counts later copies, which could not
+    /// be checked in this run.
     pub checked: SelfCheckReport,
     /// True if all copies were checked.
     pub is_whole: bool,
-    /// The key after which to resume; `None` if nothing was checked, or everything was.
+    /// The key after which to resume; `None` if no copy was checked, or all copies were.
     pub after: Option<Box<RawValue>>,
 }
 
@@ -80,7 +80,7 @@ impl RepairRequest {
     /// Decodes an event; `None` if it requests no repair.
     ///
     /// # Errors
-    /// Returns what is wrong with the event.
+    /// When the event is malformed; the message states how to write it.
     pub fn read(event: &str) -> Result<Option<Self>, Failure> {
         let read: Result<Envelope, _> = serde_json::from_str(event);
         read.map(|envelope| envelope.repair).map_err(|error| {
@@ -114,7 +114,7 @@ impl<T: CopyTables> Copies<T> {
             .map_err(|error| Failure::Fatal(format!("cannot parse `after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
         let (half, mut is_whole) = (deadline.half_way(), false);
-        // The loop is bounded by the time, because each iteration makes one request.
+        // The deadline bounds the loop, because each iteration makes one request.
         loop {
             let page = match deadline.limit(self.tables.all(rule, after.as_ref())).await {
                 Ok(page) => page,
@@ -147,7 +147,7 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Checks the copies of a page in order. Stops before the first copy that cannot be checked, or
-    /// when the time is over.
+    /// at the deadline.
     async fn repair_page(
         &self,
         rule: &CopyRule,

@@ -130,7 +130,7 @@ impl CopyStatement {
 }
 
 /// Returns the statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job)
-/// holds. `key` is the key of one copy; the keys of the others have the same attributes. Returns
+/// holds. `key` is the key of one copy; the keys of all other copies have the same attributes. Returns
 /// `None` if PartiQL cannot express the write: a name contains a quotation mark, or the statement
 /// would exceed DynamoDB's maximum length.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {

@@ -321,8 +321,8 @@ impl<T: CopyTables> Copies<T> {
     ///
     /// If two workers do this concurrently, both finish. The worker that writes the last mark deletes the
     /// copy, unless the other worker replaces that mark before the delete; the attempts of each worker are
-    /// bounded. Copies after one that still has another worker's mark do not count as done. The copies that
-    /// were read are deleted before further copies are read.
+    /// bounded. After a copy that still has another worker's mark, no copy counts as done. The copies that were
+    /// read are deleted before further copies are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -526,7 +526,7 @@ impl<T: CopyTables> Copies<T> {
         all
     }
 
-    /// Writes copies with many concurrent requests until all are written or the time is over.
+    /// Writes copies with many concurrent requests until all are written or the deadline has passed.
     async fn write_all(
         &self,
         rule: &CopyRule,

@@ -24,7 +24,7 @@ const SLOTS_AT_ONCE: usize = 10_000;
 const SLOTS_MAX: usize = 30_000;
 
 /// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the latency and
-/// leave capacity of the table to others. A load usually needs only a small part of this quarter of the time.
+/// leave capacity of the table to other clients. A load usually needs much less than this quarter of the time.
 const WIDE: LoadPlan = LoadPlan { concurrency: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
 /// The second attempt, if the first one loaded nothing. On a slow table, concurrent parts may all
 /// stay incomplete. Sequential small parts complete one after the other within a few seconds each.

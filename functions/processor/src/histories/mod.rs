@@ -68,7 +68,7 @@ pub enum PlanOutcome {
     TooLarge(String),
 }
 
-/// Maximum number of latest versions that are held with their images: those that may have to move,
+/// Maximum number of latest versions whose images are in memory: the versions that may have to move,
 /// and the version before them. Only the numbers of earlier versions are needed, and a history may
 /// have any length.
 const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
@@ -84,7 +84,7 @@ impl TransactionBounds {
     const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
 
     /// Returns the bounds of the next attempt after a failure. A partition that lacks capacity for
-    /// many versions at once may have enough for fewer. One change is always allowed, even if its
+    /// many versions in one write may have enough for fewer. One change is always allowed, even if its
     /// image is larger than the bound.
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
@@ -136,7 +136,7 @@ impl<T: HistoryTable> Histories<T> {
                 };
                 is_known = true;
             }
-            // If the head is damaged now, it was damaged after it was loaded for the batch. The
+            // A head that is damaged at this point was damaged after the load for the batch. The
             // next delivery refuses the records of this item.
             let head = found.as_ref().map(Head::from_item).transpose();
             let head = head.map_err(|error| Failure::Retry(error.to_string()))?;
@@ -259,11 +259,11 @@ impl<T: HistoryTable> Histories<T> {
 
 /// The outcome of an attempt to add changes.
 enum AddOutcome {
-    /// All changes were in the history already.
+    /// The history already contained all changes.
     Nothing,
     /// These changes were added, and this is the new head.
     Some { these: Changes, head: Head },
-    /// Another writer changed the history in between.
+    /// Another writer changed the history between the read and the write.
     ConcurrentChange,
     /// One of the changes cannot become a version.
     Refused(RefusedChanges),

@@ -115,7 +115,7 @@ async fn executors_at_the_same_time_number_each_change_once() {
                 let mut done = 0;
                 while done < 60 {
                     let to = (done + 3 + (seed + executor) % 5).min(60);
-                    // After a failure, the records are delivered again with other boundaries.
+                    // After a failure, the records are delivered again in different batches.
                     if apply(histories, done.saturating_sub(executor), to).await.is_ok() {
                         done = to;
                     }

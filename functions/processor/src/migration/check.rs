@@ -49,8 +49,8 @@ pub(super) struct Difference {
 pub(super) enum Repair {
     /// Apply these registers to the target.
     ApplyRegisters(Target, Registers),
-    /// Assemble the document from its parts again. The keys are those under which the document
-    /// existed.
+    /// Assemble the document from its parts again. The keys are all keys under which the document
+    /// has existed.
     Assemble(Document, Keys),
 }
 

@@ -86,7 +86,7 @@ async fn parts_of(
 }
 
 /// Returns whether an item has the key of a document's part but is not that part: it has no mark,
-/// or its content differs. The comparison of the sources counts such an item.
+/// or its content differs. The comparison of the sources counts this item.
 fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, Item>) -> bool {
     let key = schema.key_of_item(item).ok();
     key.and_then(|key| parts.get(&key)).is_some_and(|part| {

@@ -110,10 +110,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 let offers = dispatch::offers(batch);
                 let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // This entry proves that the running functions write such entries. It is written
-                // only for a batch with tasks. Without the event filter, the function also receives
-                // the records of these entries; if it wrote an entry for each of these records, the
-                // entries would never end.
+                // This entry proves that the running functions record the tables that they follow. It
+                // is written only for a batch with tasks. Without the event filter, the function also
+                // receives the records of its own entries. If it wrote an entry for each of these
+                // records, it would invoke itself in an endless loop.
                 if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
@@ -165,9 +165,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         report
     }
 
-    /// Returns the migrations that may follow a batch of a source table, and the forward directions
-    /// of those that run in reverse. If a migration cannot run, for example because a table of its
-    /// plan is missing, it fails only the batches of tables that it reads.
+    /// Returns the migrations that may apply a batch of a source table, and the forward directions
+    /// of the migrations that run in reverse. If a migration cannot run, for example because a table
+    /// of its plan is missing, it fails only the batches of tables that it reads.
     async fn followers(
         &self,
         batch: &[BatchRecord<'_>],

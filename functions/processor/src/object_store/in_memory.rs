@@ -59,12 +59,12 @@ struct State {
     /// Number of gets in flight. The next field is the maximum so far.
     gets_under_way: usize,
     gets_at_once: usize,
-    /// Objects whose next change has no effect and is answered as stale.
+    /// Objects whose next change has no effect and returns [`ChangeOutcome::Stale`].
     refused: BTreeSet<String>,
     /// Listings of names with this prefix fail.
     unlisted: Option<String>,
-    /// Prefixes and positions of pages that were returned empty. The next request for such a page
-    /// returns its objects.
+    /// Prefixes and positions of pages that were returned empty. The next request for one of these
+    /// pages returns its objects.
     returned_empty: BTreeSet<(String, String)>,
 }
 
@@ -146,7 +146,7 @@ impl InMemoryObjectStore {
     }
 
     /// Lets other tasks run for a while. Then fails, or returns a random number that determines the
-    /// request's fate.
+    /// outcome of the request.
     async fn request(&self) -> Result<u64, Failure> {
         for _ in 0..self.random() % 4 {
             tokio::task::yield_now().await;

@@ -335,8 +335,8 @@ impl S3ObjectStore {
 enum ListAnswer {
     /// The response has objects, or the listing has ended.
     Page(Page),
-    /// The response has no objects, but the listing continues with the token. A store may send such
-    /// a response after it skipped many deleted objects.
+    /// The response has no objects, but the listing continues with the token. A store may send an
+    /// empty response after it skipped many deleted objects.
     Nothing { token: Option<String> },
 }
 

@@ -58,7 +58,7 @@ pub struct ReconcileReport {
     pub postponed_totals: usize,
     /// Total items that this function did not write. They are not changed.
     pub damaged_totals: usize,
-    /// Slot items without a readable value. The total keeps its last value for such a slot.
+    /// Slot items without a readable value. The total keeps the last readable value of the slot.
     pub unreadable_slots: usize,
     /// Items of the slots table whose key is not the key of a slot.
     pub foreign_items: usize,
@@ -213,7 +213,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let start = scan_in_turn(minute);
         let mut names = CounterNames::default();
         let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
-            // The other half is for counters that have slots but no total.
+            // The other half of the memory is for counters that have slots but no total.
             names.add(key, NAMES_BYTES_MAX / 2)
         });
         let totals_read = totals_read.await?;
@@ -228,7 +228,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok((names.names, totals_read && slots_read))
     }
 
-    /// Checks counters, and repeats the check of those whose totals changed meanwhile. Returns
+    /// Checks counters, and repeats the check of counters whose totals changed meanwhile. Returns
     /// whether the database accepted the necessary writes. A conflict with another writer does not
     /// count as refused.
     async fn reconcile(

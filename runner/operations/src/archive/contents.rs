@@ -94,7 +94,7 @@ pub struct Rows {
     pub has_more: bool,
 }
 
-/// One row.
+/// One archived row.
 #[derive(Clone, Debug)]
 pub struct ArchiveRow {
     /// The time of the delete.

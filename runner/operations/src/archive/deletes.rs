@@ -125,7 +125,7 @@ fn note(
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<()> {
-    // Few records have a user identity, and only those need to be decoded.
+    // Few records have a user identity, and only these records need to be decoded.
     if !record.json().contains("\"userIdentity\"") {
         return Ok(());
     }
@@ -135,7 +135,7 @@ fn note(
     }
     let is_key = |name: &str| record.keys.contains_key(name);
     if record.old_image.as_ref().is_some_and(|item| is_bare_tombstone_of(item, is_key)) {
-        // A tombstone needs no row, and the archive has no earlier row of it.
+        // A tombstone needs no row, and does not count as restored: the archive has no earlier row.
         return Ok(());
     }
     if record.old_image.as_ref().is_some_and(|item| known.has(item, &record.keys)) {

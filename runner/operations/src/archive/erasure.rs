@@ -229,7 +229,7 @@ impl EraseArguments {
         equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Returns the message that no row matches, with the command that resumes a killed call,
+    /// Returns the message that no row matches. It names the flag that resumes a killed erasure,
     /// because only the function can find out whether the bucket still keeps the rows.
     fn none_is_meant(&self) -> Result<String> {
         let none = format!("no row {}; nothing was erased", self.words());
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(name, called(r#"{ "n": {"N":"1"}, "a": {"S":"x"} }"#, None));
         assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"2"}}"#, None));
         assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"1"}}"#, Some("a=x")));
-        // The function accepts only such names.
+        // The function accepts only names of these characters.
         assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{name}");
     }
 

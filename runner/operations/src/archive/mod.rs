@@ -98,7 +98,7 @@ enum ArchiveVerb {
         /// from which the archive is read]
         #[arg(long, value_name = "ADDRESS")]
         location: Option<String>,
-        /// The columns of the key, partition key first [default: those of the table in the running
+        /// The columns of the key, partition key first [default: the key of the table in the running
         /// store]
         #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
         key_columns: Vec<String>,

@@ -28,10 +28,10 @@ pub(super) struct PlaceArguments {
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["s3_endpoint", "bucket"])]
     pub folder: Option<PathBuf>,
     /// The S3 endpoint; on AWS https://s3.REGION.amazonaws.com [default: AWS_ENDPOINT_URL_S3, or
-    /// that of the `weir up` in this folder]
+    /// the `weir up` in this folder]
     #[arg(long, global = true, value_name = "URL")]
     pub s3_endpoint: Option<String>,
-    /// The bucket [default: ARCHIVE_BUCKET, or the only one with an archive]
+    /// The bucket [default: ARCHIVE_BUCKET, or the only bucket with an archive]
     #[arg(long, global = true)]
     pub bucket: Option<String>,
     /// Key prefix of the archive's objects
@@ -72,7 +72,7 @@ impl PlaceArguments {
         self.at(&url, bucket, running.as_ref()).await
     }
 
-    /// Returns the running `weir up`, if no flag or variable names an archive other than its own.
+    /// Returns the running `weir up`, if no flag or variable names a different archive.
     ///
     /// # Errors
     /// When a flag or variable names another archive, or no `weir up` is running.
@@ -91,7 +91,7 @@ impl PlaceArguments {
     }
 
     /// Checks that the named archive is the one that the function changes. If they differ, the
-    /// command would count other rows than the function erases.
+    /// command would not count the rows that the function erases.
     fn is_maintained_by(&self, running: &Running) -> Result<()> {
         let Running { archive_bucket, archive_prefix, .. } = running;
         let other = |named: &str| {

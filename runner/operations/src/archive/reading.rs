@@ -115,7 +115,7 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Replaces the remaining parts of the part's day by those of a new listing.
+    /// Lists the part's day again, and replaces the remaining parts of that day by the new listing.
     async fn list_again(&mut self, part: &Part, error: Failure) -> Result<()> {
         let listed = self.source.parts(Some(&part.table), Some(&part.date)).await?;
         if listed.contains(part) || self.listings == LISTINGS_MAX {

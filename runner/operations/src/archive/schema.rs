@@ -33,7 +33,7 @@ pub(super) struct UnionColumn {
 }
 
 /// The columns of a table over all parts: first the columns of attributes in order of appearance,
-/// then the archive's own.
+/// then the archive's own columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Union {
     pub(super) columns: Vec<UnionColumn>,
@@ -93,7 +93,7 @@ impl Union {
         some.iter().zip(footers).try_for_each(|(part, footer)| self.add(part, &footer))
     }
 
-    /// Moves the archive's own columns after those of attributes.
+    /// Moves the archive's own columns after the columns of attributes.
     fn order(&mut self) {
         self.columns.sort_by_key(|column| {
             SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)

@@ -163,7 +163,7 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// Returns the rows, with all columns or with those of `columns` that exist.
+    /// Returns the rows, with all columns or with the existing columns of `columns`.
     ///
     /// # Errors
     /// When the content is not Parquet.
@@ -308,7 +308,7 @@ impl Source {
         Err(part.failed("its footer is malformed"))
     }
 
-    /// Opens a part, with all columns or with those of `columns` that exist.
+    /// Opens a part, with all columns or with the existing columns of `columns`.
     ///
     /// # Errors
     /// When the part does not exist, is not Parquet, or is too large for memory.

@@ -69,7 +69,7 @@ enum CountersVerb {
         #[command(flatten)]
         totals: TotalFlags,
     },
-    /// Move the values of higher slots into lower ones, while votes arrive
+    /// Move the values of higher slots into lower slots, while votes arrive
     Fold {
         /// Number of slots that each counter keeps
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
@@ -107,7 +107,7 @@ enum CountersVerb {
     },
     /// Compare the slots with the ballots, which are the source of truth
     Recount {
-        /// Compare only counters with this name prefix, including those without ballots, which must
+        /// Compare only counters with this name prefix, including counters without ballots, which must
         /// be 0 [default: all counters that have ballots]
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
@@ -135,7 +135,7 @@ enum CountersVerb {
     },
 }
 
-/// The way in which a counter is read.
+/// The method of reading a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReadMode {
     /// The total item: one read, some seconds old

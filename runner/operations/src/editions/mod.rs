@@ -64,7 +64,7 @@ enum EditionsVerb {
         /// The edition to leave; nothing changes if a different edition is current
         #[arg(long, value_name = "NUMBER")]
         from: Option<u64>,
-        /// The edition to make current, older or newer [default: the previous one]
+        /// The edition to make current, older or newer [default: the previous edition]
         #[arg(long, value_name = "NUMBER")]
         to: Option<u64>,
     },
@@ -82,9 +82,9 @@ enum EditionsVerb {
         #[arg(long)]
         number: Option<u64>,
     },
-    /// Remove editions, except the current and the previous one
+    /// Remove editions, except the current and the previous edition
     Prune {
-        /// Number of complete editions to keep besides those two
+        /// Number of complete editions to keep besides the current and the previous edition
         #[arg(long, default_value_t = 0)]
         keep: usize,
         /// Minimum days since an edition was begun and since it stopped being current; a younger
@@ -103,11 +103,11 @@ struct PrepareArguments {
     /// A file with the items in plain or DynamoDB JSON, one per line
     #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
     from_file: Option<PathBuf>,
-    /// A command that reads the items in DynamoDB JSON, one per line, and writes those of the new
-    /// edition in the same form
+    /// A command that reads the items in DynamoDB JSON, one per line, and writes the items of the
+    /// new edition in the same form
     #[arg(long, value_name = "COMMAND")]
     through: Option<String>,
-    /// Key attributes of the items [default: those of the table or of the current edition]
+    /// Key attributes of the items [default: the key of the table or of the current edition]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     keys: Vec<String>,
 }

@@ -104,9 +104,9 @@ async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     found.as_ref().map(image_of).transpose().map_err(Failure::fatal)
 }
 
-/// Reads an item of an edition. Only in a complete edition does a missing item mean that the
-/// edition has no such key. An item that is found belongs to the edition, even if the edition was
-/// pruned during the read.
+/// Reads an item of an edition. If no item is found, checks that the edition is complete, because
+/// in an incomplete edition the item may be missing although its key exists. An item that is found
+/// belongs to the edition, even if the edition was pruned during the read.
 pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     is_whole(place, number).await?;
     let found = item(place, number, key).await?;

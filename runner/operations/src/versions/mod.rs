@@ -238,7 +238,7 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version> {
     as_of(versions, seconds).map_err(|not_known| match not_known {
         UnknownVersion::BeforeHistory => begins_later(versions, text).into(),
         UnknownVersion::Missing(..) => fatal!(
-            "the item at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
+            "the item's state at {text} is unknown: {not_known}; name a version with --number (`weir versions ls`)"
         ),
     })
 }
@@ -305,7 +305,7 @@ fn missing(versions: &[Version]) -> Vec<String> {
     base.into_iter().chain(between).collect()
 }
 
-/// Shows all histories, including those with unreadable heads.
+/// Shows all histories, including histories with unreadable heads.
 async fn list_histories(place: &Place, output: Output) -> Result<Exit> {
     let mut damaged = 0;
     let mut rows = Vec::new();
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
             Err(fatal!(
-                "the item at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be the version of that time; name a version with --number (`weir versions ls`)"
+                "the item's state at 1700000004 is unknown: versions 4 to 4 are missing, and one of them may be the version of that time; name a version with --number (`weir versions ls`)"
             ))
         );
     }

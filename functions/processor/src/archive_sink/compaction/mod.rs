@@ -44,8 +44,8 @@ const CHUNK_PARTS_MAX: usize = 1_000;
 const REQUESTS_AT_ONCE: usize = 32;
 /// Maximum number of objects that one run builds for one hour. The next run builds the rest.
 const CHUNKS_MAX: usize = 1_000;
-/// Maximum number of hours that a run skips because they cannot be compacted. At the next such hour
-/// the run stops, because probably no hour can be compacted.
+/// Maximum number of hours that a run skips because they cannot be compacted. If one more hour
+/// cannot be compacted, the run stops, because probably no hour can be compacted.
 const REFUSED_MAX: usize = 10;
 /// Minimum age of a part: 15 minutes, the longest timeout of Lambda. Every writer that did not see the part
 /// has then ended.
@@ -517,7 +517,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Fetches parts in order until they fill one object, or until the columns of a part conflict
-    /// with those of earlier parts. Returns `None` if a part is missing.
+    /// with the columns of earlier parts. Returns `None` if a part is missing.
     ///
     /// Each round fetches twice as many parts as the previous round. Fetched parts that do not fit
     /// are fetched again for the next object. Their number is at most the number of parts that fit.

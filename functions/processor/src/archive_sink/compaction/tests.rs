@@ -409,7 +409,7 @@ pub(in crate::archive_sink) async fn polls_until_death<T>(
     .await
 }
 
-/// An item that was restored from the row of event 5, unchanged, expires as event 20. The archive
+/// An item that was restored from the row of event 5 expires unchanged as event 20. The archive
 /// that has or had the row of event 5 gets no second row. Any other archive gets one row.
 #[test]
 fn restored_items_are_archived_only_in_other_archives() {
@@ -459,8 +459,8 @@ fn restored_items_are_archived_only_in_other_archives() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Writers redeliver records with other boundaries and in other processes while two compactions
-    /// run. Between the rounds the parts become old enough.
+    /// Records are delivered again in different batches and to different processes while two
+    /// compactions run. Between the rounds the parts become old enough to be compacted.
     #[test]
     fn each_row_exists_once_after_any_compaction(
         counts in prop::collection::vec(1..12_usize, 1..4),

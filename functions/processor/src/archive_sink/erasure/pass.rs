@@ -75,8 +75,8 @@ impl Progress {
 }
 
 impl<O: ObjectMaintenance> Eraser<O> {
-    /// Processes the objects that the pass has not processed yet. Returns whether it found nothing
-    /// to erase.
+    /// Processes the objects that the pass has not processed yet. Returns true if it found no row to
+    /// erase.
     ///
     /// # Errors
     /// When the deadline has passed. The progress is saved, and the pass can be resumed.
@@ -110,8 +110,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
         }
     }
 
-    /// Reads objects and replaces those that contain rows of the subject. Returns whether it found
-    /// nothing to erase.
+    /// Reads objects, and replaces the objects that contain rows of the subject. Returns true if it
+    /// found no row to erase.
     async fn erase_from(
         &self,
         entries: &[ObjectEntry],

@@ -298,8 +298,8 @@ async fn a_large_job_continues_through_its_own_records() {
     assert_eq!((job.done, job.copies), (true, 100));
 }
 
-/// Two copies appear at index positions that the job has passed. One moved to its position; the
-/// other was not in the index before.
+/// Two copies appear at index positions that the job has passed. The first copy moved within the
+/// index; the second copy was not in the index before.
 #[tokio::test]
 async fn a_copy_added_behind_the_cursor_follows_its_origin() {
     for (knows_sort_key, expected) in [(true, "Tea"), (false, "Chai")] {

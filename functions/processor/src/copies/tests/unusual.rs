@@ -22,7 +22,7 @@ async fn a_copy_whose_origin_can_have_no_job_blocks_nothing() {
     assert_eq!(answer.checked, SelfCheckReport { repaired: 0, ..expected });
 }
 
-/// A copy is refused and counted if its value is passed around in a cycle.
+/// A copy is refused and counted if several deployments copy its value in a cycle.
 #[tokio::test]
 async fn a_copy_whose_value_cycles_is_refused_and_reported() {
     let tables = with_copies(2, Duration::ZERO);
@@ -38,7 +38,8 @@ async fn a_copy_whose_value_cycles_is_refused_and_reported() {
     assert_eq!(names(&tables), ["-", "-"]);
 }
 
-/// Even if origins are large, all copies are checked, and few origins are held at the same time.
+/// Even if origins are large, all copies are checked, and few origins are in memory at the same
+/// time.
 #[tokio::test]
 async fn copies_of_many_large_origins_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());
@@ -56,7 +57,7 @@ async fn copies_of_many_large_origins_are_checked_in_several_rounds() {
     assert_eq!(tables.origins_at_once(), 40);
 }
 
-/// Even if copies are large, few bytes of them are held at the same time.
+/// Even if copies are large, few bytes of them are in memory at the same time.
 #[tokio::test]
 async fn large_copies_are_checked_in_several_rounds() {
     let tables = Arc::new(InMemoryCopies::default());

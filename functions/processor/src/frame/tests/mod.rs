@@ -80,7 +80,7 @@ async fn a_batch_is_one_write_per_total() {
     assert_eq!(total(&table, "B"), Some(Number::from(-4i64)));
     assert_eq!(table.items()["A"]["revision"], AttributeValue::N(Number::from(1i64)));
 
-    // The same records change nothing when they are delivered in other batches.
+    // The same records change nothing when they are delivered again in different batches.
     let items = table.items();
     for batch in [&batch[2..], &batch[..1], &batch[1..4]] {
         let report = process(&frame, batch).await.unwrap();

@@ -242,7 +242,7 @@ impl Targets {
     }
 
     /// Returns the registers of an item without a mark, in the reverse direction. They are built
-    /// from the existing derived items, except those that `registers` covers.
+    /// from the existing derived items, except the items that `registers` covers.
     async fn adopted(
         &self,
         target: &Target,
@@ -370,7 +370,7 @@ impl Targets {
     /// Applies effects to every target. Returns the outcome of each.
     ///
     /// The kinds of targets are processed one after the other. Each kind except the last has half
-    /// of the remaining time, so that a slow table does not block the others.
+    /// of the remaining time, so that a slow table does not block the other tables.
     pub(super) async fn join_all(
         &self,
         folded: Folded,

@@ -524,7 +524,8 @@ pub(super) mod tests {
         let large = format!(r#","text":{{"S":"{}"}}"#, "x".repeat(409_580));
         let year = r#"{"title":{"S":"A"},"year":{"S":"1999"}}"#.to_owned();
         let gone = r#","_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
-        // Expected: would restore, would replace, kept, written by others, skipped, tombstones.
+        // Expected: would restore, would replace, kept, written by other writers, skipped,
+        // tombstones.
         for (rows, stands, expected) in [
             (vec![of_version(1), of_version(2)], None, [1, 0, 1, 0, 0, 0]),
             (vec![of_version(1)], Some(film("A", "")), [0, 0, 1, 1, 0, 0]),

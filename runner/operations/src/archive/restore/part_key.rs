@@ -1,7 +1,7 @@
 //! Checks that distinct archived items remain distinct under another key, if their table does not
 //! exist.
 //!
-//! The first columns of a part are those of the key attributes, ordered by name. A part does not
+//! The first columns of a part belong to the key attributes, ordered by name. A part does not
 //! show whether the key has one or two attributes: the second column may also be a declared column.
 //! If an item lacks this column's attribute, the column is not part of the key. An item without an
 //! attribute of the other table's key is reported with its row.
@@ -117,8 +117,8 @@ async fn joined_in(
     Ok(None)
 }
 
-/// Returns true if items of a part have the other key, and their own key may have a further
-/// attribute.
+/// Returns true if items of a part may be merged: they have the attributes of the other key, and
+/// their own key may have a further attribute.
 async fn are_joined(source: &Source, part: &Part, of_part: &PartKey, key: &Key) -> Result<bool> {
     let batches = source.open(part, Some(&["_item"])).await?;
     let mut has_key = false;
