@@ -194,8 +194,7 @@ impl RoundReads<'_> {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Checks the copies that the records of a batch name. Adds the outcome of each record to the
-    /// outcomes.
+    /// Checks the copies that the records of a batch name. Adds one outcome per copy to `outcomes`.
     pub(super) async fn look_at_named(
         &self,
         looks: BTreeMap<Copy, Joined<DeploymentHops>>,

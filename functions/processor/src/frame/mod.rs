@@ -318,7 +318,7 @@ impl Outcome {
             Failure::Fatal(reason) => {
                 error!(
                     reason,
-                    target, "deployment error; correct it; Lambda will deliver the batch again"
+                    target, "the deployment is misconfigured; Lambda will deliver the batch again"
                 );
                 Err(Failure::Fatal(reason))
             }

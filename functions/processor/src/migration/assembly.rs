@@ -64,8 +64,9 @@ impl Targets {
         keys: &mut Keys,
     ) -> Result<Option<bool>, Failure> {
         let table = migration.documents_of(&document.parts);
-        let table = table
-            .ok_or_else(|| Failure::Fatal(format!("no document has parts in `{}`", document.parts)))?;
+        let table = table.ok_or_else(|| {
+            Failure::Fatal(format!("no document has parts in `{}`", document.parts))
+        })?;
         // The documents must be read before the parts, as the module's documentation explains.
         let mut standing: BTreeMap<PrimaryKey, Option<Item>> = BTreeMap::new();
         for key in &keys.0 {

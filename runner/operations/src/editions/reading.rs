@@ -55,7 +55,7 @@ pub(super) async fn head(place: &Place) -> Result<EditionHead> {
 /// Returns the number of the current edition.
 pub(super) async fn current(place: &Place) -> Result<u64> {
     match head(place).await?.current {
-        0 => Err(fatal!("set `{}` has no current edition: publish one", place.set)),
+        0 => Err(fatal!("set `{}` has no current edition: run `weir editions publish`", place.set)),
         number => Ok(number),
     }
 }
@@ -104,9 +104,9 @@ async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     found.as_ref().map(image_of).transpose().map_err(Failure::fatal)
 }
 
-/// Reads an item of an edition. If no item is found, checks that the edition is complete, because
-/// in an incomplete edition the item may be missing although its key exists. An item that is found
-/// belongs to the edition, even if the edition was pruned during the read.
+/// Reads an item of a complete edition. If no item is found, checks that the edition was not pruned
+/// during the read, because a prune removes items. An item that is found belongs to the edition in
+/// any case.
 pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>> {
     is_whole(place, number).await?;
     let found = item(place, number, key).await?;

@@ -180,7 +180,7 @@ async fn put_back(
 /// invocation ended before the response, a wrong write could not be reverted.
 fn no_time_for_an_answer() -> Failure {
     let reason =
-        "the time left in this invocation may be too short to evaluate the answer to the write";
+        "the time left in this invocation may be too short to evaluate the response to the write";
     Failure::Retry(reason.to_owned())
 }
 

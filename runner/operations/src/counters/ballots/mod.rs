@@ -386,9 +386,7 @@ impl Ballots<'_> {
             let may_repair = repair && !recount.is_unrepairable;
             let repaired = may_repair && self.repair(&counter, &seen).await?;
             let drifted = recount.drifted.len() + 1;
-            interruption::reached(format!(
-                "counters compared up to `{counter}`: {drifted} differ"
-            ));
+            interruption::reached(format!("counters compared up to `{counter}`: {drifted} differ"));
             let CounterRead { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
