@@ -325,7 +325,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let (plan, fingerprint) = self.plan(name).await?;
         if fingerprint != followed.fingerprint {
             return Err(wrong(
-                "its plan has changed since it started; abort the migration and start it again"
+                "the plan has changed since the migration started; abort the migration and start it again"
                     .to_owned(),
             ));
         }
