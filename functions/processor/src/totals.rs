@@ -53,7 +53,7 @@ impl<T: Table> Totals<T> {
         &self.table
     }
 
-    /// Records that totals were loaded. `slots` is the slot count of the largest one, or 0 if no
+    /// Records that totals were loaded. `slots` is the slot count of the largest total, or 0 if no
     /// total existed.
     pub(crate) fn note_loaded(&self, slots: usize) {
         self.largest.fetch_max(slots.max(1), Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl<T: Table> Executor for Totals<T> {
                 outcome
             })
             .collect();
-        // Totals that were not loaded are assumed to have as many slots as the largest loaded one.
+        // Totals that were not loaded are assumed to have as many slots as the largest loaded total.
         let largest = self.largest.load(Ordering::Relaxed).max(1);
         let at_once = (SLOTS_AT_ONCE / largest).clamp(1, WRITES_AT_ONCE);
         stream::iter(joins).buffer_unordered(at_once).collect().await

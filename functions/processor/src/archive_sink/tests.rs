@@ -117,8 +117,8 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
     }
 }
 
-/// Runs one poller. It delivers batches of varying sizes, beginning at the first failed record or
-/// sometimes at an earlier one. A restarted process has an empty cache.
+/// Runs one poller. It delivers batches of varying sizes, which begin at the first failed record or
+/// sometimes at an earlier record. A restarted process has an empty cache.
 pub(super) async fn poll(store: Arc<InMemoryObjectStore>, count: usize, choices: Vec<u8>) {
     let mut choices = choices.into_iter().cycle();
     let mut choice = |below: usize| usize::from(choices.next().unwrap()) % below;

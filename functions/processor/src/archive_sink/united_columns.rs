@@ -54,7 +54,7 @@ impl UnitedColumns {
         self.fields.splice(typed..typed, new.into_iter().cloned());
         for (name, column) in told {
             let known = self.column_metadata.entry(name).or_insert_with(|| column.clone());
-            // A part with both attributes also chooses the first one by name.
+            // A part with both attributes also chooses the attribute whose name sorts first.
             if column.path < known.path {
                 *known = column;
             }

@@ -29,9 +29,9 @@ use crate::frame::{TargetOutcome, in_order};
 /// Maximum number of copies that are checked in one round. Twenty requests read the copies and
 /// their origins.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Upper bound of the bytes of whole copies that a round holds. A round also holds jobs and origins. It stops
-/// reading them after 4 MB, but the last request may still return [`LARGE_AT_ONCE`] items of 400 KB. With the
-/// text of a response, this is 36 MB of the function's 256 MB.
+/// Maximum size in bytes of the complete copies that a round keeps in memory. A round also keeps jobs and
+/// origins. It stops reading these after 4 MB, but the last request may return [`LARGE_AT_ONCE`] items of
+/// 400 KB. Together with the text of a response, this is 36 MB of the function's 256 MB.
 const ROUND_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum number of items per request while items may have the maximum size of 400 KB: 8 MB.
 const LARGE_AT_ONCE: usize = 20;
@@ -110,8 +110,8 @@ impl<V> BoundedReads<V> {
     }
 }
 
-/// Keeps the first copies in `wanted`: as many as a round may hold, and at least one. Returns the remaining
-/// copies.
+/// Keeps the first copies in `wanted`: as many as a round may keep in memory, and at least one copy. Returns
+/// the remaining copies.
 fn take_held(
     wanted: &mut BTreeMap<String, Item>,
     before: &BTreeMap<String, CopyOutline>,

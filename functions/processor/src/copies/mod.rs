@@ -59,7 +59,7 @@ pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
 /// Number of copies in one page of a job or a repair; a page has at most 1 MB. Writing a page takes
 /// well below a second without throttling, and some seconds at the 1,000 writes per second of one
-/// partition. Each job holds two pages.
+/// partition. Each job has two pages in memory.
 const PAGE_COPIES: usize = 4000;
 /// Percentage of the remaining time that the batch may spend on the page that it writes
 /// immediately. The rest is for the response.
@@ -265,7 +265,7 @@ pub struct Copies<T> {
     pub saved_every: Duration,
 }
 
-/// Attempts at one operation, and the reason why the last one failed.
+/// Attempts at one operation, and the reason why the last attempt failed.
 struct OperationAttempts {
     attempts: Attempts,
     failure: String,
@@ -295,7 +295,7 @@ impl OperationAttempts {
     }
 }
 
-/// Returns a unique number, greater than every earlier one: the microseconds since 1970 and 11 random bits.
+/// Returns a unique number, greater than every earlier nonce: the microseconds since 1970 and 11 random bits.
 /// The highest bit is set, so the number is also greater than any revision that checks increment.
 fn nonce() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -164,9 +164,9 @@ impl<T: CopyTables> Copies<T> {
                 match looked.remove(text) {
                     Some(Err(fatal @ Failure::Fatal(_))) => return Err(fatal),
                     Some(Err(Failure::Retry(_))) | None => postponed += 1,
-                    // Copies after the first one that could not be checked are not counted as
-                    // checked, because the next run checks them again. Their repairs are counted,
-                    // because the next run does not repeat them.
+                    // Copies after the first unchecked copy are not counted as checked, because
+                    // the next run checks them again. Their repairs are counted, because the next
+                    // run does not repeat these.
                     Some(Ok(CheckOutcome::Written)) => checked.repaired += 1,
                     Some(Ok(CheckOutcome::Refused)) if postponed == 0 => checked.refused += 1,
                     Some(Ok(CheckOutcome::Refused | CheckOutcome::UpToDate)) => {}

@@ -26,7 +26,7 @@ const SLOTS_MAX: usize = 30_000;
 /// The first attempt to load a batch. Each part is one request. Four concurrent parts hide the latency and
 /// leave capacity of the table to other clients. A load usually needs much less than this quarter of the time.
 const WIDE: LoadPlan = LoadPlan { concurrency: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
-/// The second attempt, if the first one loaded nothing. On a slow table, concurrent parts may all
+/// The second attempt, if the first attempt loaded nothing. On a slow table, concurrent parts may all
 /// stay incomplete. Sequential small parts complete one after the other within a few seconds each.
 const NARROW: LoadPlan = LoadPlan { concurrency: 1, needs_max: 10, percent: 33 };
 

@@ -2,7 +2,7 @@
 //! order, loads the data that the rule needs, lets the rule decide, folds the effects and applies
 //! them, quarantines refused records, and reports.
 //!
-//! The rule decides, the executor applies. The report names at most one record: the first one to
+//! The rule decides, the executor applies. The report names at most one record: the first record to
 //! deliver again, with all records after it. Effects are idempotent, so redelivered records that
 //! were applied change nothing.
 
@@ -43,7 +43,7 @@ pub struct Summary {
     pub already_applied: usize,
     /// Records that were quarantined.
     pub refused: usize,
-    /// Records returned for redelivery: the first one that failed, and all after it.
+    /// Records returned for redelivery: the first failed record, and all records after it.
     pub retried: usize,
 }
 

@@ -232,7 +232,7 @@ impl<T: HistoryTable> Histories<T> {
         let mut tail: Vec<Version> = Vec::new();
         let mut below = head.latest + 1;
         // The loop is bounded by the number of versions, because each page begins below the
-        // previous one.
+        // previous page.
         loop {
             let page = self.table.versions_below(item, below).await?;
             let versions = page.iter().map(Version::from_item).collect::<Result<Vec<_>, _>>();

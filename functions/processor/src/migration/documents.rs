@@ -131,7 +131,7 @@ async fn compare(
     report(worker, task, found, tally).await
 }
 
-/// Returns the first difference of each partition that has one.
+/// Returns the first difference of each partition that has a difference.
 async fn differences(
     worker: &Worker<'_>,
     suspects: Vec<Suspect>,

@@ -126,7 +126,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 {
                     self.note_followed(&table).await;
                 }
-                // Reports throttling since the previous report, including that of the previous
+                // Reports throttling since the previous report, including throttling in the previous
                 // invocation.
                 self.note_throttling().await;
                 Ok(BatchStart::Frame(Box::new(Frame {

@@ -376,7 +376,7 @@ impl Worker<'_> {
         Err(Failure::Retry(failure))
     }
 
-    /// Reads the next page of a backfill while the current one is written. If an item of that page
+    /// Reads the next page of a backfill while the current page is written. If an item of that page
     /// changes meanwhile, the stream delivers the change. A check does not read ahead, because it
     /// must compare what it has just read. A failure of this read is ignored; the regular read of
     /// the page reports it.

@@ -281,7 +281,7 @@ async fn short_runs_check_other_counters_each_time() {
     let looked_at = || reconciler.totals.table().table.items().len();
     let (mut runs, mut incomplete) = (0, 0);
     while looked_at() < 400 {
-        assert!(runs < 200, "{} counters were looked at", looked_at());
+        assert!(runs < 200, "{} counters were checked", looked_at());
         let report = reconciler.run(Deadline::after(Duration::from_millis(100))).await.unwrap();
         incomplete += u64::from(!report.complete);
         runs += 1;

@@ -64,7 +64,7 @@ struct Comparison {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     column: String,
-    /// The attribute's path, if the column holds an attribute of the table.
+    /// The attribute's path, if the column contains an attribute of the table.
     path: Option<String>,
     comparator: Comparator,
     literal: Literal,

@@ -151,8 +151,8 @@ impl EraseArguments {
         Ok(json!({ "erase": erase }))
     }
 
-    /// Returns the name of the erasure: the given one, or a hash of the selected rows. A receipt
-    /// must contain no key, so the name must not contain one either.
+    /// Returns the name of the erasure: the given name, or a hash of the selection. A receipt must
+    /// contain no key, so the name must not contain a key either.
     fn called(&self) -> Result<String> {
         if let Some(name) = &self.name {
             return Ok(name.clone());

@@ -51,7 +51,7 @@ impl PlaceArguments {
     /// Finds the archive.
     ///
     /// # Errors
-    /// When there is no archive, or more than one.
+    /// When there is no archive, or more than one archive.
     pub(super) async fn find(&self) -> Result<Source> {
         match self.look().await? {
             Found::Archive(source) => Ok(source),

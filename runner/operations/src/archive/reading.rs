@@ -66,7 +66,7 @@ impl<'s> Reading<'s> {
     }
 
     /// Returns the bytes of the next part, so that its rows can be read several times; `None` after
-    /// the last one.
+    /// the last part.
     ///
     /// # Errors
     /// When a part cannot be read although it exists.

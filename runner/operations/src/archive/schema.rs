@@ -25,7 +25,7 @@ const COLUMNS_METADATA: &str = "weir.columns";
 pub(super) struct UnionColumn {
     /// The column's name.
     pub(super) name: String,
-    /// The attribute's path, if the column holds an attribute of the table.
+    /// The attribute's path, if the column contains an attribute of the table.
     pub(super) path: Option<String>,
     /// The types that the column has, each with the number of parts that use the type and the name
     /// of the first of these parts.

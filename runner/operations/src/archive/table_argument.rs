@@ -7,7 +7,7 @@ use clap::Args;
 /// A table argument that may be omitted.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct TableArgument {
-    /// The table; optional if there is only one
+    /// The table; optional if there is only one table
     #[arg(id = "table_word", value_name = "TABLE")]
     word: Option<String>,
     /// Same as TABLE

@@ -57,7 +57,7 @@ pub(super) struct GenerateArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
     /// Keep a ballot for each voter in this table, so that a voter's next vote replaces the
-    /// previous one
+    /// previous vote
     #[arg(long, value_name = "TABLE")]
     ballots: Option<String>,
     /// Partition key attribute of the --ballots table

@@ -45,7 +45,7 @@ pub struct EditionsArguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum EditionsVerb {
-    /// List the editions, and mark the current one
+    /// List the editions, and mark the current edition
     Ls,
     /// Write the next edition, invisible to readers
     Prepare(PrepareArguments),

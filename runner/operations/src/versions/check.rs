@@ -94,7 +94,7 @@ pub(super) struct History {
     stamp: Option<Stamp>,
     /// The message about missing changes, if the versions show that changes are missing.
     lacks: Option<&'static str>,
-    /// The message about an unreadable entry, if there is one.
+    /// The message about an unreadable entry, if the history has an unreadable entry.
     damage: Option<&'static str>,
 }
 

@@ -75,7 +75,7 @@ enum VersionsVerb {
         key: String,
         /// The number of the earlier version
         from: u64,
-        /// The number of the later version [default: the current one]
+        /// The number of the later version [default: the current version]
         to: Option<u64>,
     },
     /// Restore an earlier version of an item; the restored item becomes the next version
@@ -109,7 +109,7 @@ enum VersionsVerb {
 /// The selection of one version of an item.
 #[derive(Clone, Debug, Args)]
 struct Which {
-    /// The version with this number [default: the current one]
+    /// The version with this number [default: the current version]
     #[arg(long, value_name = "N", conflicts_with = "as_of")]
     number: Option<u64>,
     /// The last version up to this time: RFC 3339, a day, or seconds since 1970

@@ -292,7 +292,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     }
 
     /// Returns an hour's parts to compact, by minute and number: of each minute, the parts before
-    /// the first one that is too young. An object replaces all parts up to a number, so it cannot
+    /// the first part that is too young. An object replaces all parts up to a number, so it cannot
     /// skip a young part. Erasing rows from a part rewrites the part, which makes it young again.
     async fn old_parts(&self, hour: &Hour, selection: &Selection) -> Result<Vec<Part>, Failure> {
         let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;

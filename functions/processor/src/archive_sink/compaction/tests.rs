@@ -280,7 +280,7 @@ fn leftovers_of_an_interrupted_run_are_removed() {
     });
 }
 
-/// A store may answer with an empty page that is not the last one, after it skipped many deleted
+/// A store may return an empty page that is not the last page, after it skipped many deleted
 /// objects.
 #[test]
 fn an_empty_page_of_a_listing_hides_nothing() {

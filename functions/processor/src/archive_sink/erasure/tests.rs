@@ -382,8 +382,8 @@ fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
             assert!(
                 named.contains(&event_id(5)) || contents(&parts(&store)).contains_key(&event_id(5))
             );
-            // Other erasures may use this name once the interrupted one is complete. Their receipt
-            // must not name rows of the interrupted one.
+            // Other erasures may use this name once the interrupted erasure is complete. Their
+            // receipt must not name rows of the interrupted erasure.
             let is_refused = erase(4).await.is_err();
             let done = erase(5).await.unwrap();
             let (receipt, named) = kept(&store, name);

@@ -552,7 +552,7 @@ async fn no_task_outlives_its_migration() {
         let (task, _, left) = worked_in(&moved_plan(), &state, task, never).await;
         assert_eq!((task.done, task.superseded, left), (true, true, 0), "{state:?}");
     }
-    // Marks left after a reverse migration must still be removed.
+    // Marks that remain after a reverse migration must be removed too.
     let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
     let unswept = State { needs_cleaning: true, ..state(Phase::Reverted, 3) };
     let (task, ..) = worked_in(&moved_plan(), &unswept, unmark("src"), empty).await;

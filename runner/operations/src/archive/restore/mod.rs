@@ -48,7 +48,7 @@ use client::failure::{Context, Failure, Result, fatal};
 use client::interruption;
 use client::item_key;
 
-/// Number of concurrent puts. Each batch of rows is complete before the next one begins.
+/// Number of concurrent puts. Each batch of rows is complete before the next batch begins.
 const PUTS_AT_ONCE: usize = 32;
 
 /// Arguments of `weir archive restore`.
