@@ -10,7 +10,7 @@ pub(super) struct SlotFlags {
     /// The table of the slots
     #[arg(long, value_name = "TABLE", default_value = "votes")]
     pub(super) slots_table: String,
-    /// The partition key attribute of the table of the slots
+    /// Partition key attribute of the slots table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "slot")]
     pub(super) slot_key: String,
     /// The attribute with a slot's value
@@ -33,7 +33,7 @@ pub(super) struct TotalFlags {
     /// The table of the totals
     #[arg(long, value_name = "TABLE", default_value = "totals")]
     pub(super) totals_table: String,
-    /// The partition key attribute of the table of the totals
+    /// Partition key attribute of the totals table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "counter")]
     pub(super) total_key: String,
 }
@@ -44,7 +44,7 @@ pub(super) struct BallotFlags {
     /// The table of the ballots
     #[arg(long, value_name = "TABLE", default_value = "ballots")]
     pub(super) ballots: String,
-    /// The partition key attribute of the table of the ballots
+    /// Partition key attribute of the ballots table
     #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot")]
     pub(super) ballot_key: String,
 }
