@@ -84,8 +84,8 @@ pub fn decode_each<L: Default>(
     if whole.is_some() {
         return Ok((Event::Batch(batch), left));
     }
-    // The event does not have the form that one pass can read, so it is decoded again as a whole. The values
-    // that `look` has accumulated are dropped.
+    // The event does not have the form that one pass can read, so the complete event is decoded again. The
+    // values that `look` has accumulated are dropped.
     let (event, mut left) = (decode(payload)?, L::default());
     if let Event::Batch(batch) = &event {
         for (position, delivered) in batch.iter().enumerate() {
@@ -184,7 +184,7 @@ mod tests {
             )
         };
         let records = format!("[{},7,{}]", record("a"), record("b"));
-        // The last event has two members `Records`; the last of them counts.
+        // The last event has two members named `Records`; the second member is used.
         for payload in [
             format!(r#"{{"Records":{records}}}"#),
             format!(r#"{{"Rec\u006frds":{records}}}"#),

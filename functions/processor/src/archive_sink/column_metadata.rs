@@ -49,7 +49,7 @@ pub(super) fn read(
     Ok(read_json(metadata, COLUMNS)?.unwrap_or_default())
 }
 
-/// Returns the text of an object's metadata about typed columns.
+/// Returns an object's metadata about typed columns, as JSON.
 ///
 /// # Errors
 /// When the columns cannot be encoded.

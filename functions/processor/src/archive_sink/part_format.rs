@@ -161,7 +161,7 @@ fn typed_array<'v>(
     })
 }
 
-/// Returns the texts as an array with one allocation of exactly the needed size.
+/// Returns the strings as an array with one allocation of exactly the needed size.
 fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
     let texts: Vec<_> = texts.collect();
     let bytes = texts.iter().flatten().map(|text| text.len()).sum();
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn every_column_type_is_encoded_for_the_oldest_reader() {
         let declared = Declaration::parse(EVERY_TYPE).unwrap().columns;
-        // This match does not compile when a type is added. The new type then needs a column above.
+        // This match does not compile when a type is added. `EVERY_TYPE` then needs a new column.
         let name = |column_type: ColumnType| match column_type {
             ColumnType::String => "string",
             ColumnType::Json => "json",

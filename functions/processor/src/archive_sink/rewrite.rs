@@ -162,7 +162,7 @@ impl Lineage {
         if !self.replaced.is_empty() {
             own.push((REPLACED, serde_json::to_string(&self.replaced).map_err(json)?));
         }
-        // The Parquet writer adds the Arrow schema itself, so the copied one is dropped.
+        // The Parquet writer adds the Arrow schema itself, so the copied schema is dropped.
         let mut metadata = self.metadata;
         metadata.retain(|entry| {
             entry.key != "ARROW:schema"
@@ -183,8 +183,8 @@ impl ObjectWriter {
         let told = column_metadata::read(&lineage.metadata)?;
         let columns = told.iter().filter_map(|(name, column)| {
             let column_type = ColumnType::from_text(&column.column_type)?;
-            // Every typed column except JSON gets a dictionary; the writer drops one that grows too
-            // large.
+            // Every typed column except JSON gets a dictionary. The writer drops a dictionary that
+            // grows too large.
             Some(TypedColumn { name, column_type, repeats: column_type != ColumnType::Json })
         });
         let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;

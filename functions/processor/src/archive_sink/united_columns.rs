@@ -1,8 +1,8 @@
 //! The merged columns of archive objects that become one object.
 //!
 //! A column is NULL in the rows of an object that does not have the column. Attributes whose names
-//! differ only in case share a discovered column, as they do in one part. Other modules decide
-//! which objects are merged.
+//! differ only in case share a discovered column, as in a part. Other modules decide which objects
+//! are merged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl UnitedColumns {
         Arc::new(Schema::new(self.fields.clone()))
     }
 
-    /// Returns the text of the object's metadata about typed columns.
+    /// Returns the object's metadata about typed columns, as JSON.
     ///
     /// # Errors
     /// When the columns cannot be encoded.

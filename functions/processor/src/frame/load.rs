@@ -1,5 +1,5 @@
 //! Loads the data that a rule needs for a batch, in the order of the records and in parts. So an
-//! incomplete load shortens the batch instead of failing all of it. Totals may have many slots. To
+//! incomplete load shortens the batch instead of failing it. Totals may have many slots. To
 //! save memory, few such totals are read at a time, and only a limited number of slots is kept.
 //!
 //! This module makes no decisions about records.

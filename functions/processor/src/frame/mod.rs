@@ -257,7 +257,7 @@ fn positions_of(target: &TargetOutcome, batch: &[BatchRecord<'_>]) -> Vec<(usize
     if target.set_aside.is_empty() {
         return Vec::new();
     }
-    // Each record is read only once, because reading may decode it.
+    // Each record is read only once, because a read may have to decode the record.
     let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for position in &target.records {
         let id = batch.get(*position).and_then(|delivered| {

@@ -109,7 +109,7 @@ pub struct Histories<T> {
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Adds `changes` to the history of `item`. Returns how many of them were new. A change is
+    /// Adds `changes` to the history of `item`. Returns how many changes were new. A change is
     /// quarantined if it arrived too late, or if the table refuses it even in a separate write. The
     /// history continues without this change.
     async fn join(
@@ -286,8 +286,8 @@ fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>)
     AddOutcome::TooLate { these: changes.without(&rest), reasons }
 }
 
-/// The changes of a refused transaction. One of them, or the base before the first, cannot become a
-/// version.
+/// The changes of a refused transaction. One of these changes, or the base before the first change,
+/// cannot become a version.
 struct RefusedChanges {
     changes: Changes,
     has_base: bool,

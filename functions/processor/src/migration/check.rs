@@ -32,8 +32,8 @@ use crate::failure::Failure;
 use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Number of checks of a mismatch, and the pause between them. Without lag, a stream function processes a
-/// record within a second or two.
+/// Number of checks of a mismatch. The next constant is the pause between two checks. Without lag, a stream
+/// function processes a record within a second or two.
 const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
@@ -233,7 +233,7 @@ pub(super) async fn targets(
             }
             Ok(registers) if registers.is_tombstone() => foreign.push(item),
             Ok(registers) => {
-                // Another migration may write to the same table, so its items may be among these.
+                // Another migration may write to the same table, so the page may contain its items.
                 if !foreign_items::is_of(&worker.migration, &registers) {
                     foreign.push(item);
                 }
@@ -464,9 +464,9 @@ pub(super) async fn report<S>(
 }
 
 /// Removes the marks of this migration. Marks of other migrations that write to the same table stay. In a
-/// table that the migration reads, only marks of touches belong to this migration. The location of a
-/// tombstone of this migration is recorded for the clean-up. An earlier, abandoned run wrote the tombstone,
-/// because this run's tombstones have already been removed.
+/// table that the migration reads, only marks of touches belong to this migration. If a tombstone of this
+/// migration is left, its location is recorded for the clean-up. Such a tombstone is from an earlier, abandoned
+/// run, because this run's tombstones have already been removed.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,

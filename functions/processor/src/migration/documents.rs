@@ -3,8 +3,8 @@
 //!
 //! A document is checked together with its profile, which is the item with everything that is in no
 //! part. A document without a profile is checked by its own key. Parts without a profile are
-//! reported. Documents that differ are assembled again, as after a record of a part. The rule
-//! defines how parts form a document.
+//! reported. Documents that differ are assembled again, as they are after a stream record of a
+//! part. The rule defines how parts form a document.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -164,7 +164,7 @@ fn insert(table: &str, item: &Item) -> Option<String> {
     text.push('\'');
     text.push_str(MARK);
     text.push_str("': ?}");
-    // The limit is in characters. A text has at least as many bytes as characters.
+    // The limit is in characters. A string has at least as many bytes as characters.
     (text.len() <= STATEMENT_LENGTH_MAX).then_some(text)
 }
 

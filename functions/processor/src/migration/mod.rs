@@ -85,9 +85,9 @@ pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
 
 /// The result of [`Migrations::begin`].
 pub(crate) enum BatchStart<O> {
-    /// The batch is of a source table; this frame must process it.
+    /// The batch is from a source table; this frame must process it.
     Frame(Box<SourcesFrame<O>>),
-    /// The batch was of the control table and is done.
+    /// The batch is from the control table and has been processed.
     Done(BatchResponse),
 }
 

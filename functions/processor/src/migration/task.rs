@@ -167,9 +167,9 @@ fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
     })
 }
 
-/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure it is half
-/// of the page's items. After a page that fits into a slice it doubles. After a page that takes longer it
-/// stays the same, because a larger page might take longer than an invocation may.
+/// Returns the upper bound of the next page, after a page with the bound `most`. After a failure, the bound
+/// is half of the page's items. After a page that fits into a slice, the bound doubles. After a page that
+/// takes longer, the bound is unchanged, because a larger page might take longer than an invocation may.
 fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
         None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),

@@ -83,8 +83,8 @@ impl<'t> Window<'t> {
         self.throttling.attempts()
     }
 
-    /// Runs all of `work`, which starts in order. A future is created only when it starts, because
-    /// it takes several kilobytes and a batch has thousands of them.
+    /// Runs all futures of `work`, and starts them in order. A future is created only when it
+    /// starts, because it takes several kilobytes and a batch has thousands of futures.
     pub(super) async fn run<F: Future<Output = TargetOutcome>>(
         &self,
         mut work: impl Iterator<Item = F>,

@@ -100,8 +100,8 @@ impl ObjectStore for S3ObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         let ask = async |token: Option<String>| {
             let request = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
-            // A continuation token contains the whole position, so the request has no `start-after`
-            // name.
+            // A continuation token contains the complete position, so the request needs no
+            // `start-after` name.
             let begins_after = token.is_none() && !after.is_empty();
             let page = request
                 .set_start_after(begins_after.then(|| after.to_owned()))
@@ -256,8 +256,8 @@ impl ObjectMaintenance for S3ObjectStore {
 }
 
 /// Returns the noncurrent versions and noncurrent delete markers of a page. A current delete marker
-/// stays, because it makes the object deleted. When no versions are left, S3 removes the marker by
-/// the bucket's lifecycle rules.
+/// is kept, because without it the object would not count as deleted. When no versions are left, S3
+/// removes the marker by the bucket's lifecycle rules.
 fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
     let versions = page.versions().iter().map(|v| (v.is_latest(), v.key(), v.version_id()));
     let markers = page.delete_markers().iter().map(|m| (m.is_latest(), m.key(), m.version_id()));

@@ -13,8 +13,8 @@ pub(super) fn as_written(answer: &str) -> String {
     }
 }
 
-/// Converts all member names of a value. They are ASCII, and no name is data: all belong to the
-/// format.
+/// Converts all member names of a value. All names are ASCII, and belong to the format, not to the
+/// data.
 fn snake_case(value: Value) -> Value {
     let name = |name: String| {
         let mut snake = String::with_capacity(name.len());

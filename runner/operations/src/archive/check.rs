@@ -31,8 +31,8 @@ const GRACE: u32 = 30;
 /// Seconds after a delete within which functions on AWS should archive it. Lambda gathers a batch
 /// for up to 300 seconds, and retries take time.
 const GRACE_ON_AWS: u32 = 360;
-/// Deletes this close to the end of the retention are not compared, because their records may be
-/// trimmed while they are read.
+/// Deletes whose records are trimmed within this time are not compared, because the stream may trim
+/// these records during the read.
 const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 
 /// Returns the tables to compare: the named table, or all tables that have parts or that the

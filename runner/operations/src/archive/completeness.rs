@@ -108,7 +108,7 @@ pub(super) fn compare(
 }
 
 impl Comparison {
-    /// Returns true if the archive has every delete, and each only once.
+    /// Returns true if the archive has every delete exactly once, and no other rows.
     pub(super) fn is_equal(&self) -> bool {
         self.missing.is_empty() && self.extra.is_empty() && self.duplicates.is_empty()
     }

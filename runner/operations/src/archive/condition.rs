@@ -177,7 +177,7 @@ impl Condition {
     /// matches. A value of another type is unequal, and neither less nor greater, as in DynamoDB.
     fn holds_in_item(&self, row: &Row) -> Result<bool> {
         let Cell::Texts(coercions) = row.get("_coercions") else { return Ok(false) };
-        // Most rows have no such value, so their items need not be parsed.
+        // In most rows every value fits its column, so their items need not be parsed.
         if coercions.is_empty() || (self.path.is_none() && self.column != TTL_RAW) {
             return Ok(false);
         }

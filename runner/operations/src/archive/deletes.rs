@@ -49,7 +49,7 @@ impl Known<'_> {
     }
 }
 
-/// Reads all streams of a table that still exist.
+/// Reads all existing streams of a table.
 ///
 /// # Errors
 /// When a call fails, or the table has no stream.

@@ -282,7 +282,7 @@ async fn count(subject: &ItemMatch, source: &Source, parts: Vec<Part>) -> Result
 /// Invokes an erasure in the running system, after counting the rows and a confirmation.
 ///
 /// # Errors
-/// When nothing is running, the archive cannot be read, or the function fails.
+/// When no `weir up` is running, the archive cannot be read, or the function fails.
 pub(super) async fn erase(
     arguments: &EraseArguments,
     found: Found,

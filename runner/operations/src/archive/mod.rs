@@ -262,7 +262,7 @@ fn kept_days(
     parts
 }
 
-/// Returns true if a text is a day as in the names of parts.
+/// Returns true if a string has the form of the days in the names of parts, such as `2026-11-21`.
 fn is_day(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }

@@ -45,7 +45,7 @@ pub(super) async fn objects(
 #[derive(Default)]
 struct Listing {
     objects: BTreeMap<String, u64>,
-    /// The folders within which a page ended, so that the next page continues there.
+    /// The folders within which a page ended, so that the next page continues in the same folder.
     broken: BTreeSet<String>,
 }
 

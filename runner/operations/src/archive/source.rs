@@ -207,7 +207,7 @@ impl Content {
 }
 
 impl Source {
-    /// Returns the archive's address, for people and for tools such as DuckDB.
+    /// Returns the archive's address, for messages and for tools such as DuckDB.
     pub(super) fn location(&self) -> String {
         match self {
             Self::Folder(folder) => folder.display().to_string(),
@@ -231,7 +231,7 @@ impl Source {
         matches!(self, Self::Bucket { home, .. } if is_on_aws(&home.s3))
     }
 
-    /// Returns true if the functions of the store at `url` certainly archive to this place.
+    /// Returns true if the functions of the store at `url` certainly write to this archive.
     pub(super) fn is_of_store(&self, url: &str) -> bool {
         matches!(self, Self::Bucket { home, .. } if home.is_of_store(url))
     }

@@ -116,7 +116,7 @@ pub(super) async fn find(
     key: &Item,
     as_of: Option<i64>,
 ) -> Result<Vec<Row>> {
-    // Time comes first in the order, because sequence numbers start again when a table is
+    // Versions are ordered by time first, because sequence numbers start again when a table is
     // re-created.
     let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
     let mut reading = Reading::of(source, parts.iter().cloned());

@@ -56,7 +56,7 @@ enum Outcome {
 }
 
 impl Report {
-    /// Returns true if every item has a history, or would have one after a real run.
+    /// Returns true if every item has a history or, for a dry run, would get a history.
     pub(super) fn is_whole(&self) -> bool {
         self.left_out == 0
     }

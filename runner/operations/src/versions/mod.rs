@@ -211,7 +211,7 @@ fn history_of(table: &str) -> String {
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>> {
     let now = place.now().await;
     let text = history_key(key);
-    // DynamoDB would reject a key of this length with a less clear message.
+    // For a key that is too long, this check has a clearer message than DynamoDB.
     fits_into_a_version(&text, None)
         .map_err(|refusal| fatal!("this item does not fit into a version: {refusal}"))?;
     let mut versions = reading::versions_of(place, &text).await?;

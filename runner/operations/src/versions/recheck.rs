@@ -24,8 +24,8 @@ use client::failure::{Failure, Result};
 pub(super) const HISTORIES_MAX: usize = 1_000;
 /// Maximum number of checks of one history.
 const LOOKS_MAX: usize = 5;
-/// The longest pause between two checks of a history. A function applies a change in a small part
-/// of this time.
+/// The longest pause between two checks of a history. A function usually applies a change in a
+/// fraction of this time.
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 /// Number of concurrent checks.
 const LOOKERS: usize = 16;

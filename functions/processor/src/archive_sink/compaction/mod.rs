@@ -47,8 +47,8 @@ const CHUNKS_MAX: usize = 1_000;
 /// Maximum number of hours that a run skips because they cannot be compacted. If one more hour
 /// cannot be compacted, the run stops, because probably no hour can be compacted.
 const REFUSED_MAX: usize = 10;
-/// Minimum age of a part: 15 minutes, the longest timeout of Lambda. Every writer that did not see the part
-/// has then ended.
+/// Minimum age of a part: 15 minutes, the longest timeout of Lambda. By then, every writer that
+/// listed the bucket before the part existed has ended.
 pub const AGE_SECONDS_MIN: u64 = 900;
 /// Default minimum age of a part. By then the stream has trimmed all records of the part's minute,
 /// so the hour is complete and becomes one object.

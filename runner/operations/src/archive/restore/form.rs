@@ -41,7 +41,7 @@ impl Form {
     }
 
     /// Returns the TTL attribute if it is removed or replaced. A TTL attribute in the key is kept,
-    /// because a new time would make another item.
+    /// because a new time would change the item's key.
     pub(super) fn changed_ttl_attribute(&self) -> Option<&str> {
         self.ttl_attribute.as_deref().filter(|name| !self.is_key(name))
     }
