@@ -122,7 +122,7 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     wait_for("the worker to refuse", LIMIT * 2, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         let said = fs::read_to_string(&log).unwrap_or_default();
-        said.contains("its plan has changed since the start").then_some(())
+        said.contains("the plan has changed since the migration started").then_some(())
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 
