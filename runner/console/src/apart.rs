@@ -26,7 +26,7 @@ where
 {
     let runtime = Handle::current();
     let failed =
-        |error: &dyn Display| PageError::Store(format!("the read was not finished: {error}"));
+        |error: &dyn Display| PageError::Store(format!("the read did not finish: {error}"));
     let permit = THREADS.acquire().await.map_err(|error| failed(&error))?;
     let ended = tokio::task::spawn_blocking(move || {
         let _permit = permit;

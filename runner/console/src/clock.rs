@@ -41,7 +41,7 @@ pub(crate) fn head(context: &Context, clock: Option<ClockReading>, address: &str
                     (form::button(writes, "/clock/advance", address, "+1 day", &[("by", "1d")]))
                     (form::button(writes, "/clock/sweep", address, "Delete expired", &[]))
                 },
-                None if context.is_on_aws() => span { "AWS: its clock cannot be moved" },
+                None if context.is_on_aws() => span { "The clock of AWS cannot be advanced" },
                 None => span { "The store has no clock, or does not answer" },
             }
             (chaos(context, address))
@@ -63,7 +63,7 @@ fn chaos(context: &Context, address: &str) -> Markup {
                 (form::button(writes, "/chaos", address, "Turn on", &[("to", "on")]))
             },
             None if context.is_of_weir_up() => {
-                span title="start `weir up --chaos SEED` to inject faults, and to switch them here" { "Chaos off" }
+                span title="start `weir up --chaos SEED` to inject faults and to turn them on and off here" { "Chaos off" }
             },
             None => {},
         }

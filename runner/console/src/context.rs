@@ -69,7 +69,7 @@ const CONTROL_TABLE: &str = "weir-migrations";
 
 /// Why the system has no random numbers for the token.
 #[derive(Debug, thiserror::Error)]
-#[error("console: cannot make a token: {0}")]
+#[error("console: cannot generate the token for buttons: {0}")]
 pub struct NoToken(getrandom::Error);
 
 impl Context {
@@ -247,7 +247,7 @@ impl Context {
 
 /// The reason why the buttons of a console are disabled.
 pub(crate) const READ_ONLY: &str =
-    "this console is read-only: start it with --allow-writes to change something";
+    "this console is read-only: to enable its buttons, start it with --allow-writes";
 
 /// Whether the forms of a page can change something, and the token that they need.
 #[derive(Clone, Copy, Debug)]

@@ -124,7 +124,7 @@ pub(crate) fn records(
             let event = match read.and_then(|read| arrivals.sample(read)) {
                 Some(Arrived::Load) => Some("event: reload\ndata:\n\n".to_owned()),
                 Some(Arrived::Many(new)) => Some(format!(
-                    "event: figures\ndata: {{\"new-records\":\"{new} new records: read again\"}}\n\n"
+                    "event: figures\ndata: {{\"new-records\":\"{new} new records: reload\"}}\n\n"
                 )),
                 // A comment shows that the connection works.
                 None => round.is_multiple_of(SAMPLES_PER_SIGN).then(|| ":\n\n".to_owned()),

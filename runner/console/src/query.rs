@@ -60,7 +60,7 @@ impl Query {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
         number.ok_or_else(|| {
-            PageError::bad_input(name, format!("`{text}` is not possible"), format!("1 to {max}"))
+            PageError::bad_input(name, format!("`{text}` is not allowed"), format!("1 to {max}"))
         })
     }
 
@@ -85,7 +85,7 @@ pub(crate) fn segment(text: &str) -> Result<String, PageError> {
         PageError::bad_input(
             "the address",
             "it is not UTF-8",
-            "the bytes of UTF-8, percent-encoded",
+            "percent-encoded UTF-8",
         )
     })
 }

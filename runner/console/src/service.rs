@@ -275,7 +275,7 @@ impl Pages {
             }
             (&Method::POST, path) => self.act(path, request, form).await,
             (method, _) => {
-                let what = format!("the method {method} is not possible here");
+                let what = format!("the method {method} is not allowed");
                 Err(PageError::bad_input("the request", what, "GET for a page, POST for an action"))
             }
         }
@@ -320,7 +320,7 @@ impl Pages {
     ) -> Result<Response<Body>, PageError> {
         let (head, body) = request.into_parts();
         let body = Limited::new(body, FORM_BYTES_MAX).collect().await.map_err(|_| {
-            let what = format!("it is larger than {FORM_BYTES_MAX} bytes or incomplete");
+            let what = format!("the body is incomplete or has more than {FORM_BYTES_MAX} bytes");
             PageError::bad_input("the form", what, "fewer bytes")
         })?;
         let body = body.to_bytes();

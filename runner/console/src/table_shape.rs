@@ -130,7 +130,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), PageError> {
         return Ok(());
     }
     let instead = "3 to 255 letters, digits, `_`, `-` or `.`";
-    Err(PageError::bad_input("the table", format!("`{name}` cannot be a table name"), instead))
+    Err(PageError::bad_input("the table", format!("`{name}` is not a table name"), instead))
 }
 
 fn no_table(name: &str) -> PageError {

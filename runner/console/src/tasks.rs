@@ -81,7 +81,7 @@ impl Tasks {
         let running = known.tasks.iter().filter(|task| task.state == TaskState::Running).count();
         if running >= RUNNING_MAX {
             return Err(PageError::Refused(format!(
-                "{running} tasks of this console run: wait until one has ended"
+                "{running} tasks are running: wait until one of them ends"
             )));
         }
         known.last += 1;

@@ -66,7 +66,7 @@ pub enum PricesError {
 /// Returns the help of an option that names a file of prices.
 #[must_use]
 pub fn option_help() -> String {
-    format!("A file of prices in US dollars, with all members of this one: {}", example())
+    format!("A file of prices in US dollars, with all members of this example: {}", example())
 }
 
 /// Returns the prices that Weir brings along as one line of JSON.

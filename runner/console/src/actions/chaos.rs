@@ -13,7 +13,7 @@ pub(crate) fn switch(context: &Context, fields: &Query) -> Result<Done, PageErro
     let on = match fields.get("to") {
         Some("on") => true,
         Some("off") => false,
-        _ => return Err(PageError::bad_input("to", "it is neither on nor off", "on or off")),
+        _ => return Err(PageError::bad_input("to", "the value must be on or off", "on or off")),
     };
     let Some(chaos) = context.chaos() else {
         let why = "this `weir up` injects no faults: start it with --chaos SEED".to_owned();
@@ -21,5 +21,5 @@ pub(crate) fn switch(context: &Context, fields: &Query) -> Result<Done, PageErro
     };
     chaos.switch(on);
     let word = if on { "on" } else { "off" };
-    Ok(Done { said: format!("chaos is {word}; {} faults occurred so far", chaos.faults()) })
+    Ok(Done { said: format!("chaos is {word}; {} faults since the start", chaos.faults()) })
 }

@@ -34,16 +34,16 @@ pub(crate) async fn save(
     let edited = edited(fields)?;
     let (key, read) = unchanged(context, &table, fields).await?;
     if table.key_of(&edited).as_ref() != Some(&key) {
-        let what = "the key differs from that of the item".to_owned();
+        let what = "the key of the item cannot be changed".to_owned();
         let instead = format!("{}, or create another item", json::item_to_string(&key));
         return Err(PageError::bad_input("the item", what, instead));
     }
     let mut placeholders = Placeholders::default();
     let Some(update) = item_change::update(&mut placeholders, &read, &edited) else {
-        return Ok(Done { said: "the item has no change; nothing was written".to_owned() });
+        return Ok(Done { said: "no attribute was changed, so nothing was written".to_owned() });
     };
     if update.changes > CHANGES_MAX {
-        let what = format!("{} attributes are changed", update.changes);
+        let what = format!("the edit changes {} attributes", update.changes);
         return Err(PageError::bad_input(
             "the item",
             what,
@@ -125,7 +125,7 @@ pub(crate) async fn delete(
     match deleted {
         // No condition can name attributes that another client added in the moment before the delete.
         Some(deleted) if deleted != read => Err(PageError::Conflict(format!(
-            "the item was deleted, but another client had just changed it to {}; create it again if it must stay",
+            "the item was deleted, although another client had just changed it to {}; to keep it, create it again",
             json::item_to_string(&deleted)
         ))),
         _ => Ok(Done { said: format!("deleted {}", json::item_to_string(&key)) }),
@@ -147,7 +147,7 @@ async fn unchanged(
     fields: &Query,
 ) -> Result<(Item, Item), PageError> {
     let missing = |field: &str| {
-        PageError::bad_input(field, "the field is missing", "the field as the item's page has it")
+        PageError::bad_input(field, "the field is missing", "the field's value on the item's page")
     };
     let key = read_key(table, fields.get("key").ok_or_else(|| missing("key"))?)?;
     let shown = fields.get("read").ok_or_else(|| missing("read"))?;

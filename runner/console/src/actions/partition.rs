@@ -21,11 +21,11 @@ pub(crate) async fn split(
     let partition = fields.get("partition").map(|text| {
         let number = text.trim().parse::<u32>();
         number.map_err(|_| {
-            let what = format!("`{text}` is not a number of a partition");
+            let what = format!("`{text}` is not the number of a partition");
             PageError::bad_input(
                 "partition",
                 what,
-                "a number from the list, or nothing for the largest",
+                "a partition number from the list, or nothing for the largest",
             )
         })
     });
@@ -36,7 +36,7 @@ pub(crate) async fn split(
             PageError::bad_input(
                 "at",
                 what,
-                "a number below 2^64, or nothing for halves of equal size",
+                "a number below 2^64, or nothing for equal halves",
             )
         })
     });
@@ -45,12 +45,12 @@ pub(crate) async fn split(
         (Some(partition), None) => json!({ "partition": partition }),
         (Some(partition), Some(at)) => json!({ "partition": partition, "at": at.to_string() }),
         (None, Some(_)) => {
-            let what = "a token needs the partition that has it";
-            return Err(PageError::bad_input("partition", what, "a number from the list"));
+            let what = "a split at a token needs its partition";
+            return Err(PageError::bad_input("partition", what, "a number in the list"));
         }
     };
     if context.is_on_aws() {
-        return Err(PageError::Refused("DynamoDB on AWS splits partitions by itself".to_owned()));
+        return Err(PageError::Refused("DynamoDB on AWS splits partitions itself".to_owned()));
     }
     let split = client::partitions::split(context.endpoint(), table, &request).await;
     split?;

@@ -14,10 +14,14 @@ use crate::query::Query;
 /// No `weir up` runs, the records are gone, or the function cannot be invoked.
 pub(crate) async fn redrive(context: &Context, fields: &Query) -> Result<Done, PageError> {
     let Some(object) = fields.get("object") else {
-        return Err(PageError::bad_input("object", "it is missing", "the key of a failure object"));
+        return Err(PageError::bad_input(
+            "object",
+            "the field is missing",
+            "the key of a failure object",
+        ));
     };
     let running = context.running().ok_or_else(|| {
-        PageError::Refused("only a running `weir up` can invoke the function".to_owned())
+        PageError::Refused("no `weir up` is running: start it to invoke the function".to_owned())
     })?;
     let redriven = redrive_object(&running, object, false)
         .await

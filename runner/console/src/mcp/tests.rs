@@ -162,7 +162,7 @@ stream {"limit":-5} => limit: it is a negative or fractional number; write inste
 stream {"key":{"id":1.5}} => key: it has a number that may have lost digits on its way; write instead: numbers as DynamoDB JSON: {"id":{"N":"1.5"}}
 stream {"key":["a"]} => key: it is a list; write instead: a JSON object: {"id":"a"}
 record {"record":17} => record: it is a number; write instead: a string, in quotes
-record {"record":""} => record: it is missing; write instead: Sequence number or event id, as `stream` lists it, in quotes
+record {"record":""} => record: not given; write instead: Sequence number or event id, as `stream` lists it, in quotes
 table {"table":"t","consistent":"yes"} => consistent: it is a string; write instead: true or false
 clock_advance {"by":1} => by: it is a number; write instead: 1h or 1d
 "#;
@@ -282,7 +282,7 @@ async fn a_client_sees_only_pages_unless_writes_are_allowed() {
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
         };
-        assert!(text(limit).contains("`101` is not possible; write instead: 1 to 100"));
+        assert!(text(limit).contains("`101` is not allowed; write instead: 1 to 100"));
         let refused = if allow_writes { "write instead: 1h or 1d" } else { "--allow-writes" };
         assert!(text(clock).contains(refused), "{clock}");
         let message = unknown["error"]["message"].as_str().unwrap();

@@ -112,7 +112,7 @@ impl Parameter {
             (Kind::Object, Value::Object(_)) if is_exact(argument) => Ok(argument.to_string()),
             (Kind::Object, Value::Object(_)) => Err(PageError::bad_input(
                 self.name,
-                "it has a number that may have lost digits on its way",
+                "a number in it may have lost digits in JSON",
                 r#"numbers as DynamoDB JSON: {"id":{"N":"1.5"}}"#,
             )),
             (kind, other) => {
@@ -211,7 +211,7 @@ impl Tool {
                 Some(text) => fields.push((parameter.name.to_owned(), text)),
                 None if parameter.is_required => {
                     let name = parameter.name;
-                    return Err(PageError::bad_input(name, "it is missing", parameter.description));
+                    return Err(PageError::bad_input(name, "not given", parameter.description));
                 }
                 None => {}
             }

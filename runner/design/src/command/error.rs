@@ -12,10 +12,10 @@ pub enum CommandError {
     #[error("this is not a command of the AWS CLI for DynamoDB: it begins with `{0}`")]
     NotDynamoDb(String),
     /// More than one command.
-    #[error("`{0}` outside of quotes: an access pattern is one command")]
+    #[error("`{0}` outside of quotes: an access pattern must be one command")]
     Compound(char),
     /// A quote without its end.
-    #[error("the quote `{0}` has no end")]
+    #[error("the quote `{0}` is not closed")]
     OpenQuote(char),
     /// An operation that does not read or write items.
     #[error("unknown operation `{0}`")]
@@ -99,7 +99,7 @@ impl CommandError {
                     .to_owned()
             }
             Self::NoValue(option) => format!("write a value after `--{option}`"),
-            Self::Twice(_) => "remove one of the two".to_owned(),
+            Self::Twice(_) => "remove one of the two options".to_owned(),
             Self::Missing(_, option) => format!("add `--{option}` with its value"),
             Self::NotNumber { option, .. } => format!("write, for example, `--{option} 10`"),
             Self::NotJson { .. } => {

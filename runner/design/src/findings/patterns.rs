@@ -120,7 +120,7 @@ impl Tried<'_> {
             let percent = (read - returned) * 100 / read;
             self.report(
                 FILTER,
-                format!("the pattern `{name}` reads {read} items and returns {returned}: the filter discards {percent} % of what is paid for"),
+                format!("the pattern `{name}` reads {read} items and returns {returned}: the filter discards {percent} % of the items that you pay for"),
                 "make the attribute of the filter a part of a key, or of a sparse index",
             );
         }
@@ -222,7 +222,7 @@ impl Tried<'_> {
                     name,
                     CHANGING_KEY,
                     format!(
-                        "the pattern `{}` changes `{name}`, a key attribute of `{}`: its entry there is added, deleted or replaced, {} for each request{price}",
+                        "the pattern `{}` changes `{name}`, a key attribute of `{}`, so DynamoDB adds, deletes or replaces the index entry: {} for each request{price}",
                         self.pattern.pattern,
                         index.index_name,
                         counted(number(units), "write unit", "write units"),

@@ -91,7 +91,7 @@ impl Checked<'_> {
                 FEW_KEYS,
                 &self.place(index),
                 format!(
-                    "{key}, the partition key of `{owner}`, has {}: all load and all items are there",
+                    "{key}, the partition key of `{owner}`, has {}, so few partitions receive all load and all items",
                     counted(keys, "value", "values")
                 ),
                 "add an attribute with many values to the key, or spread it over write shards; accept `few-keys` if the load stays small",
@@ -129,7 +129,7 @@ impl Checked<'_> {
             HOT_PARTITION,
             &self.place(index),
             format!(
-                "the busiest value of {key} gets {} {what} ({patterns}) at the peak, a partition serves {}",
+                "the busiest value of {key} gets {} {what} ({patterns}) at the peak, but a partition serves {}",
                 number(rate),
                 number(most)
             ),
@@ -169,7 +169,7 @@ impl Checked<'_> {
                 UNUSED_INDEX,
                 &self.place(Some(index)),
                 format!("no access pattern uses the index `{name}`; each write pays for it{price}"),
-                "remove it, or add the access pattern that it is for",
+                "remove it, or add the access pattern that uses it",
             );
             return;
         }
@@ -201,7 +201,7 @@ impl Checked<'_> {
                     "the index `{name}` contains {}, which none of its patterns reads",
                     listed(unread.iter().copied()).replace(" or ", " and ")
                 ),
-                "project what is read: `KEYS_ONLY`, or `INCLUDE` with `NonKeyAttributes`",
+                "project only the attributes that are read: `KEYS_ONLY`, or `INCLUDE` with `NonKeyAttributes`",
             );
         }
     }

@@ -149,7 +149,7 @@ fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Result<Value, Repo
     let value = match kind {
         AttributeType::S | AttributeType::N | AttributeType::B => {
             let text = value.as_text().ok_or_else(|| {
-                let wanted = format!("a text, not {}", value.description());
+                let wanted = format!("a string, not {}", value.description());
                 must_be(&wanted, format!("write {{\"{}\": \"…\"}}", entry.key))
             });
             Value::from(text?)
@@ -176,7 +176,7 @@ fn typed(node: &Node, name: &str, findings: &Findings<'_>) -> Result<Value, Repo
             let member = |member: &Node| match member.as_text() {
                 Some(text) => Ok(Value::from(text)),
                 None => {
-                    let message = format!("a member of `{name}` must be a text");
+                    let message = format!("a member of `{name}` must be a string");
                     Err(wrong(member.at, message, format!("write {example}")))
                 }
             };

@@ -62,7 +62,11 @@ fn read_model(text: &str, findings: &Findings<'_>) -> Option<DataModel> {
     let nodes = list(root.get("tables"));
     for node in nodes {
         let Some(table) = typed::<Table>(node, &shape::TABLE) else {
-            findings.error(node.at, "this is not a table", "compare it with `CreateTable`");
+            findings.error(
+                node.at,
+                "this is not a definition of a table",
+                "compare it with a request of `CreateTable`",
+            );
             continue;
         };
         tables::read(&mut model, table, node, findings);

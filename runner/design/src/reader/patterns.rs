@@ -247,7 +247,7 @@ fn check_key(table: &Table, key: &Map<String, Value>, is_key_alone: bool, writte
         }
     }
     for name in key.keys().filter(|name| is_key_alone && !names.contains(&name.as_str())) {
-        let message = format!("`{name}` is no key attribute of `{}`", table.table_name);
+        let message = format!("`{name}` is not a key attribute of `{}`", table.table_name);
         let has = listed(names.iter().copied()).replace(" or ", " and ");
         let help = match similar(name, names.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`? A key has only {has}"),

@@ -223,7 +223,7 @@ pub(super) fn check(node: &Node, shape: &Shape, findings: &Findings<'_>) {
     let count = || node.as_text().and_then(|text| text.parse::<u64>().ok());
     match shape {
         Shape::Text if node.as_text().is_none_or(str::is_empty) => {
-            wrong("a text", "write a text in quotes");
+            wrong("a string", "write a string in quotes");
         }
         Shape::Number if !number().is_some_and(|number| number >= 0.0 && number.is_finite()) => {
             wrong("a number of at least 0", "write, for example, 100");

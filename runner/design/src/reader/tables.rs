@@ -107,7 +107,7 @@ fn check_key(key: &[Node], many: usize, owner: &Node, findings: &Findings<'_>) {
     for kind in ["HASH", "RANGE"] {
         if count(kind) > many {
             let message = format!("this key has {} parts {kind}, at most {many} here", count(kind));
-            let help = "remove the others; only global indexes may have up to four of each";
+            let help = "remove the others; only a global index may have more than one, up to four";
             findings.error(at, message, help);
         }
     }
@@ -123,7 +123,7 @@ fn check_indexes(table: &Table, node: &Node, findings: &Findings<'_>) {
         let at = node.get("Projection").map_or(node.at, |projection| projection.at);
         let names = &index.projection.non_key_attributes;
         if (index.projection.projection_type == ProjectionType::Include) == names.is_empty() {
-            let message = "`NonKeyAttributes` belongs to the projection `INCLUDE`, and to no other";
+            let message = "only the projection `INCLUDE` has `NonKeyAttributes`";
             findings.error(
                 at,
                 message,

@@ -62,7 +62,7 @@ fn result(task: &Task) -> Markup {
                 TaskState::Done(answer) => {
                     p.good { "Task " (task.id) ": " (task.what) ": done" }
                     pre { (answer.chars().take(ANSWER_MAX).collect::<String>()) }
-                    p.note { "Keep a receipt: this console forgets it when it ends." }
+                    p.note { "Save a receipt that you need: this console loses its receipts when it ends." }
                 },
                 TaskState::Failed(reason) => p.error { "Task " (task.id) ": " (task.what) " failed: " (reason) },
             }
@@ -93,7 +93,7 @@ fn days(view: &View) -> Markup {
             button type="submit" { "Show" }
         }
         @if rows.is_empty() {
-            (message::empty("The archive has no such day.", &html! { a href=(at(view, &[])) { "Show all days" } }))
+            (message::empty("The archive does not contain this day.", &html! { a href=(at(view, &[])) { "Show all days" } }))
         } @else {
             (table::table("Days, newest first", &headings, &rows))
         }
@@ -163,7 +163,7 @@ fn restore(view: &View, writes: Writes<'_>) -> Markup {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     html! {
         h2 { "Restore" }
-        p.note { "Puts archived items back into their table, unless the table has a newer one. Nothing is written before you have seen the preview." }
+        p.note { "Puts archived items back into their table, except items of which the table has a newer version. A preview comes first and writes nothing." }
         form method="get" action="/archive" {
             input type="hidden" name="do" value="restore";
             @if let Some(bucket) = &view.bucket { input type="hidden" name="bucket" value=(bucket); }
@@ -191,7 +191,7 @@ fn restore_preview(view: &View, restore: &Restore, writes: Writes<'_>) -> Markup
         @if restore.button {
             (form::button(writes, "/archive/restore", &back, "Restore these items", &fields))
         } @else if restore.problem.is_none() {
-            p.note { "A button restores at most " (BUTTON_ROWS_MAX) " rows; nothing is to be restored, or this is the command:" }
+            p.note { "The preview selects no item, or more than the " (BUTTON_ROWS_MAX) " rows that a button restores. Command:" }
         }
         p { (message::command(&restore.command)) }
     }

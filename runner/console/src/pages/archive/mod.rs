@@ -63,16 +63,16 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         Some("erase") => Some(Preview::Erasure(EraseForm::of(query)?)),
         None => None,
         Some(other) => {
-            let what = format!("`{other}` is not possible");
+            let what = format!("unknown action `{other}`");
             return Err(PageError::bad_input("do", what, "restore or erase"));
         }
     };
     let Some(place) = place(context, view.bucket.clone()) else {
-        let nothing = Some("no object store is known to this console".to_owned());
+        let nothing = Some("this console has no endpoint of S3".to_owned());
         return Ok(View { nothing, ..view });
     };
     if place.bucket.is_none() && place.running.is_none() && aws_host::is_on_aws(&place.s3) {
-        let nothing = "on AWS, buckets are not searched: name the bucket of the archive";
+        let nothing = "on AWS, the console does not search buckets: enter the archive's bucket";
         return Ok(View { nothing: Some(nothing.to_owned()), ..view });
     }
     let asked = Asked {

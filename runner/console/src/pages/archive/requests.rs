@@ -112,7 +112,7 @@ impl EraseForm {
 
 fn table(fields: &Query) -> Result<String, PageError> {
     let missing =
-        || PageError::bad_input("table", "it is missing", "the name of an archived table");
+        || PageError::bad_input("table", "the field is missing", "the name of an archived table");
     fields.get("table").map(str::to_owned).ok_or_else(missing)
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn html(view: &View) -> Markup {
                 &html! { "Add to a slot such as " code { "poll-1#0" } " of " code { (view.slots_table) } ": " (message::command("weir counters generate --votes 100")) },
             ))
         } @else {
-            (table::table("Totals beside the sums of their slots", &headings, &rows))
-            p.note { "The sum has every vote that was acknowledged before it was read. The function follows within seconds; a difference that stays is repaired by the reconciliation." }
+            (table::table("Totals and the sums of their slots", &headings, &rows))
+            p.note { "The sum includes every vote that was acknowledged before the read. The function updates the total within seconds. The reconciliation repairs a difference that remains." }
         }
         (table::pager(None, next.as_deref()))
         p.note { "Slots: " code { (view.slots_table) } ", up to " (view.slot_count) " for each counter. Totals: " code { (view.totals_table) } "." }

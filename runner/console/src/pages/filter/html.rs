@@ -41,7 +41,7 @@ fn result(view: &View, table: &str) -> Markup {
             p role="status" { strong { (matching) " of " (view.records.len()) " records match." } }
             (table::table("Last records, newest first", &["record", "event", "key", "result", "clause"], &rows))
             @if more > 0 {
-                (message::note(&format!("{more} older records do not fit on this page; the JSON twin has them")))
+                (message::note(&format!("{more} older records do not fit on this page; the JSON of this page has them")))
             }
         }
     }

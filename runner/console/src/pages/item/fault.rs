@@ -138,7 +138,7 @@ fn instead(part: &RawValue) -> String {
 fn instead_of_operand(kind: &str, inner: &Value) -> String {
     match (AttributeType::from_descriptor(kind), inner) {
         (None, _) => types(),
-        (Some(AttributeType::S), _) => "{\"S\":\"a text in quotes\"}".to_owned(),
+        (Some(AttributeType::S), _) => "{\"S\":\"a string in quotes\"}".to_owned(),
         (Some(AttributeType::N), Value::Number(number)) => format!("{{\"N\":\"{number}\"}}"),
         (Some(AttributeType::N), _) => "a number in quotes, such as {\"N\":\"-1.5\"}".to_owned(),
         (Some(AttributeType::B), _) => {
@@ -153,13 +153,13 @@ fn instead_of_operand(kind: &str, inner: &Value) -> String {
             "{\"L\":[…]}, an array with a type for each member".to_owned()
         }
         (Some(AttributeType::Ss), _) => {
-            "{\"SS\":[\"a\",\"b\"]}: texts, each once, at least one".to_owned()
+            "{\"SS\":[\"a\",\"b\"]}: at least one string, no duplicates".to_owned()
         }
         (Some(AttributeType::Ns), _) => {
-            "{\"NS\":[\"1\",\"2\"]}: numbers in quotes, each once, at least one".to_owned()
+            "{\"NS\":[\"1\",\"2\"]}: at least one number in quotes, no duplicates".to_owned()
         }
         (Some(AttributeType::Bs), _) => {
-            "{\"BS\":[\"AAEC\"]}: base64, each once, at least one".to_owned()
+            "{\"BS\":[\"AAEC\"]}: at least one base64 string, no duplicates".to_owned()
         }
     }
 }

@@ -100,7 +100,7 @@ fn attribute(name: &str, value: &AttributeValue) -> Markup {
             th scope="row" { (shown_name.text) @if shown_name.is_cut { "…" } }
             td { (value.attribute_type().descriptor()) }
             td { (name.len() + value.size()) }
-            td.text { (shown.text) @if shown.is_cut { "… " span.note { "(cut; the JSON has the whole value)" } } }
+            td.text { (shown.text) @if shown.is_cut { "… " span.note { "(truncated; the JSON has the complete value)" } } }
         }
     }
 }
@@ -139,9 +139,9 @@ fn edit(view: &View, found: &Found, writes: Writes<'_>) -> Markup {
                 button type="submit" { "Save" }
             }
         } @else {
-            (message::note("The item is too large for a form on this page. docs/console.md says how to send a change of its JSON."))
+            (message::note("The item is too large for a form on this page. docs/console.md explains how to change it with a request."))
         }
-        (message::note("Save and Delete do nothing if the item is no longer as this page read it."))
+        (message::note("Save and Delete do nothing if the item has changed since this page read it."))
         (form::button(writes, &path("delete"), &all, "Delete this item", &fields))
     }
 }
@@ -253,7 +253,7 @@ mod tests {
             (&wide, 0, ["More attributes", "too large for a form"]),
             (&wide, 990, ["First attributes", "a0999"]),
             (&wide, 5_000, ["First attributes", "Attributes 1001 to 1001 of 1001"]),
-            (&big, 0, ["cut; the JSON has the whole value", "too large for a form"]),
+            (&big, 0, ["truncated; the JSON has the complete value", "too large for a form"]),
             (&named, 0, ["nnn…", "too large for a form"]),
         ] {
             let page = html(&view(text, first), Writes::Allowed(&token)).into_string();

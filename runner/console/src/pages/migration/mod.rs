@@ -93,7 +93,7 @@ fn of(name: &str, overview: Overview) -> View {
         },
         stream_note: text("/stream_problem").or_else(|| {
             let note =
-                "not read: either the migration follows no stream now, or the read has not ended";
+                "not read: the first read has not finished, or the migration follows no stream";
             stream.is_none().then(|| note.to_owned())
         }),
         stream,

@@ -43,7 +43,7 @@ pub(super) fn map(name: &str, samples: &[Sample], units: impl Fn(&Sample) -> &[f
                 }
             }
             p.note {
-                "Left " (age(samples)) ", right now; the highest tokens are at the top. Dashed lines are splits."
+                "Left: " (age(samples)) ", right: now. The highest tokens are at the top. Dashed lines are splits."
             }
         }
     }

@@ -58,7 +58,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
             (heat::map("Writes", &view.samples, |sample| &sample.writes))
             (heat::map("Reads", &view.samples, |sample| &sample.reads))
             (message::note(&format!(
-                "The console asks the store every {} seconds while this page is used, and keeps {} minutes. A rate is that of the last minute by the store's clock.",
+                "While this page is in use, the console reads the rates every {} seconds, and keeps them for {} minutes. A rate is the average over the last minute of the store's clock.",
                 PERIOD.as_secs(),
                 PERIOD.as_secs() * u64::try_from(SAMPLES_MAX).unwrap_or_default() / 60,
             )))

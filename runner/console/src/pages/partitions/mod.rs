@@ -73,7 +73,7 @@ pub(crate) async fn view(context: &Context, table: &str, query: &Query) -> Resul
         Err(reason) => return Ok(View { unavailable: Some(reason.to_string()), ..view }),
     };
     let described = described.map_err(|error| {
-        PageError::Store(format!("the store describes partitions in an unknown form: {error}"))
+        PageError::Store(format!("the store describes partitions in an unknown format: {error}"))
     })?;
     let sample = Sample::of(Timestamp::now().as_second(), &described.partitions);
     view.samples = context.loads().show(table, sample);

@@ -97,7 +97,7 @@ fn next(mapping: &Mapping, table: &str) -> Markup {
                 @if let Some(record) = &mapping.blocked_at {
                     a href=(href(&["stream", record], &[])) { "Its attempts" } ", or "
                 }
-                a href=(stream) { "the records behind it" } "."
+                a href=(stream) { "the records that wait" } "."
             },
             State::Discarded => { a href=(stream) { "The records, with a button to redrive each" } "." },
             State::Ended | State::Disabled | State::NotRun | State::Starting => {},
@@ -150,7 +150,7 @@ fn elsewhere(view: &View) -> Markup {
         })
         .collect();
     html! {
-        (message::note("No `weir up` on this machine reads these streams, so this page cannot know which functions do, what their filters drop, or where a batch fails."))
+        (message::note("No `weir up` on this machine reads these streams, so this page cannot show which functions read them, what their filters drop, or where a batch fails."))
         ul {
             li { "To run the functions here: start " (message::command("weir up")) " in the folder of the template, or "
                 (message::command("weir up --store aws --region REGION")) " for tables on AWS, then reload this page." }

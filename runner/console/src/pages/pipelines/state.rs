@@ -128,7 +128,7 @@ pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, 
         return (State::Waiting, format!("{wait} for a batch"));
     }
     match (totals.read, totals.filtered) {
-        (0, _) => (State::NoRecords, "has read no record since `weir up` began".to_owned()),
+        (0, _) => (State::NoRecords, "has read no record since `weir up` started".to_owned()),
         (read, filtered) if filtered >= read => {
             let all = match read {
                 1 => "the one record that it read".to_owned(),

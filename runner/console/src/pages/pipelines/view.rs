@@ -133,7 +133,7 @@ impl Mapping {
 
     /// Returns a mapping with `Enabled: false`.
     pub(super) fn disabled(other: &OtherMapping) -> Self {
-        let sentence = "disabled in the template (Enabled: false), so nothing is read for it";
+        let sentence = "disabled in the template (Enabled: false), so it reads no record";
         Self::idle(other, State::Disabled, sentence.to_owned())
     }
 

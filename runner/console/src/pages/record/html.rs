@@ -28,7 +28,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         (summary(view, table))
         @if let Some(why) = &view.hindered { (message::warning(why)) }
         @if view.mappings.is_empty() {
-            (message::note("No mapping that has run reads this table's stream."))
+            (message::note("No mapping in the journal reads this table's stream."))
         }
         @for mapping in &view.mappings { (verdict(mapping, writes, &back, &mut left)) }
         @if let Some(record) = &view.record { (event(record)) }
@@ -52,7 +52,7 @@ fn summary(view: &View, table: &str) -> Markup {
             @if let Some(keys) = keys { (key(keys)) }
             @if !shard.is_empty() { " in shard " code { (shard) } }
         }
-        @if let Some(why) = &view.absence { (message::note(&format!("From the journal alone: {why}."))) }
+        @if let Some(why) = &view.absence { (message::note(&format!("From the journal only: {why}."))) }
     }
 }
 
@@ -70,7 +70,7 @@ fn verdict(mapping: &Mapping, writes: Writes<'_>, back: &str, left: &mut usize) 
                 (form::button(writes, "/stream/redrive", back, "Redrive", &[("object", object)]))
             }
             @if !rows.is_empty() {
-                @if skipped > 0 { (message::note(&format!("{skipped} earlier attempts are in the JSON twin"))) }
+                @if skipped > 0 { (message::note(&format!("{skipped} earlier attempts are in the JSON of this page"))) }
                 (table::table(
                     &format!("Attempts of {}", mapping.mapping),
                     &["batch", "attempt", "begun (UTC)", "records", "result"],
@@ -122,8 +122,8 @@ fn event(record: &Value) -> Markup {
     let shown = end.and_then(|end| text.get(..end)).unwrap_or_default();
     html! {
         details id="event" {
-            summary { "The record as a function gets it" }
-            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON twin has all)" } }
+            summary { "The record as a function receives it" }
+            pre { (shown) @if shown.len() < text.len() { "\n… (" (text.len()) " bytes; the JSON of this page has all)" } }
         }
     }
 }
@@ -176,7 +176,7 @@ mod tests {
             "&lt;line&gt;",
             "weir logs F --request request-99",
             "lacks 3 reports",
-            "the JSON twin has all",
+            "the JSON of this page has all",
         ] {
             assert!(text.contains(part), "{part}");
         }

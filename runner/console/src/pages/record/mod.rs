@@ -23,7 +23,7 @@ pub(crate) async fn view(
 ) -> Result<View, PageError> {
     let running = context.running().ok_or_else(|| {
         PageError::Store(
-            "no `weir up` on this machine reads these streams, so what happened to a record is not known here: start `weir up`, or `weir streams explain` in its folder".to_owned(),
+            "no `weir up` on this machine reads these streams, so this page cannot show what happened to a record: start `weir up`, or run `weir streams explain` in the folder of the project".to_owned(),
         )
     })?;
     let question = Question {

@@ -34,7 +34,7 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
     let asked = client::endpoint::admin(Method::GET, context.endpoint(), "status", &Value::Null);
     match asked.await {
         Ok(status) => read(&status, empty).map_err(|error| {
-            PageError::Store(format!("the store describes its nodes in an unknown form: {error}"))
+            PageError::Store(format!("the store describes its nodes in an unknown format: {error}"))
         }),
         // A store that answers to DynamoDB's own protocol is one of another kind.
         Err(reason) => match context.dynamodb().list_tables().limit(1).send().await {

@@ -87,7 +87,7 @@ pub(super) fn ring(view: &View) -> Markup {
     html! {
         figure {
             figcaption {
-                "Each sector is an arc, from the top clockwise; each band is a node, the first one inside."
+                "Each sector is an arc, clockwise from the top. Each band is a node; the innermost band is the first node."
                 @if all > arcs.len() { " The picture shows the first " (arcs.len()) " of " (all) " arcs." }
             }
             svg.ring role="img" aria-label=(text) viewBox="0 0 320 320" width="320" height="320" {

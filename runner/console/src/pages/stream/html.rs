@@ -15,7 +15,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         (search(view))
         p { a href=(href(&["stream", "filter"], &[("table", view.table.as_deref().unwrap_or_default())])) { "Test a filter pattern" } " on the last 100 records of a table." }
         @if !view.knows_verdicts {
-            (message::note("No `weir up` on this machine reads these streams, so the verdicts of mappings are not known here; on AWS, CloudWatch has the logs of the functions."))
+            (message::note("No `weir up` on this machine reads these streams, so this page cannot show the verdicts of mappings; on AWS, CloudWatch has the logs of the functions."))
         }
         @if view.records.is_empty() { (nothing(view)) } @else { (records(view, writes)) }
     }
@@ -70,7 +70,7 @@ fn records(view: &View, writes: Writes<'_>) -> Markup {
         }
         ol.records { @for row in &rows { @for cell in row { (cell) } } }
         @if more > 0 {
-            (message::note(&format!("{more} older records do not fit on this page; the JSON twin has them")))
+            (message::note(&format!("{more} older records do not fit on this page; the JSON of this page has them")))
         }
     }
 }
@@ -85,7 +85,7 @@ fn record(row: &Row, writes: Writes<'_>, back: &str) -> Markup {
                 @if let Some(at) = row.at_s { (time::seconds(at)) " " }
                 (row.table) " " (key(&row.keys))
             }
-            @if row.mappings.is_empty() { p.absent { "No mapping that has run reads this record." } }
+            @if row.mappings.is_empty() { p.absent { "No mapping in the journal reads this record." } }
             ul.verdicts { @for mapping in &row.mappings { (verdict(mapping, writes, back)) } }
         }
     }

@@ -93,8 +93,8 @@ fn remedy(message: &str) -> &'static str {
     let remedies = [
         ("non-primary key attributes", "a condition on the key instead of the filter, or a Scan"),
         ("Consistent reads are not supported", "the consistency `eventual`"),
-        ("Incorrect operand type", "an operator that the type of the filter has"),
-        ("starting key", "nothing in `after`, to begin with the first page"),
+        ("Incorrect operand type", "an operator that accepts the type of the filter's value"),
+        ("starting key", "an empty `after`, to begin with the first page"),
     ];
     let found = remedies.iter().find(|(part, _)| message.contains(part));
     found.map_or("another condition; the message says which part is wrong", |(_, remedy)| remedy)

@@ -22,8 +22,8 @@ pub(crate) fn html(view: &View) -> Markup {
         h1 { "Versions" }
         @if names.is_empty() && view.table.is_none() {
             (message::empty(
-                "No table here has versions.",
-                &html! { (message::command("weir init versions DIRECTORY")) " writes a project whose function keeps them." },
+                "No table of this store has versions.",
+                &html! { (message::command("weir init versions DIRECTORY")) " writes a project whose function stores versions." },
             ))
         } @else {
             form method="get" action="/versions" {
@@ -51,7 +51,7 @@ fn items(view: &View) -> Markup {
                 }
             }
         } @else if view.key.is_none() && view.table.is_some() && view.problem.is_none() {
-            (message::note("enter a key: no history was found quickly"))
+            (message::note("no history was found within 0.5 s: enter a key"))
         }
     }
 }

@@ -77,7 +77,7 @@ fn difference(
         None => Ok(None),
         Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
             let what = format!("`{text}` is not the number of a version");
-            PageError::bad_input(name, what, "a number, as the list shows it")
+            PageError::bad_input(name, what, "a version number from the list")
         }),
     };
     let (Some(from), to) = (number("from")?, number("to")?) else { return Ok((None, None)) };

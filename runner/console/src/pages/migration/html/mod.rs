@@ -39,7 +39,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
         (samples(view))
         h2 { "Journal" }
         (journal(view))
-        p { a href=(twin(&view.name)) { "This page as JSON" } ", with the whole status." }
+        p { a href=(twin(&view.name)) { "This page as JSON" } ", with the complete status." }
     }
 }
 
@@ -82,7 +82,7 @@ fn safety(view: &View) -> Markup {
                     ul { @for reason in &cutover.reasons { li { (reason) } } }
                 }
             },
-            None => (message::warning("the command that started the migration died before it wrote the plan")),
+            None => (message::warning("the command that started the migration ended before it wrote the plan")),
         }
         @if let Some(since) = view.writers_blocked_since {
             (message::warning("writers are blocked"))
@@ -106,10 +106,10 @@ fn actions(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h2 { "What is safe now" }
         @if rows.is_empty() {
-            (message::note("no command changes this migration any more"))
+            (message::note("the migration has ended: no command can change it"))
         } @else {
             (table::table("Verbs that are safe in this state", &["verb", "consequence", "how"], &rows))
-            p.note { "A command without a button runs longer than a request, and reports in its terminal." }
+            p.note { "A command without a button can run longer than a request: run it in a terminal, which shows its progress." }
         }
     }
 }
@@ -174,7 +174,7 @@ fn progress(view: &View) -> Markup {
             }
             dt { "Lag" }
             dd { (lag(view.stream.as_ref(), view.stream_note.as_deref())) }
-            dt { "Last hold of writers" }
+            dt { "Last time that writers were blocked" }
             dd {
                 @match &view.last_switch {
                     Some(switch) => {
@@ -197,7 +197,7 @@ fn progress(view: &View) -> Markup {
                     None => "never compared",
                 }
                 @if let Some(differences) = view.back_differences {
-                    "; on the way back: "
+                    "; after the cut-over, in the other direction: "
                     span class=(if differences > 0 { "bad" } else { "good" }) { (differences) }
                 }
             }
@@ -213,7 +213,7 @@ fn lag(stream: Option<&Stream>, note: Option<&str>) -> Markup {
             Some(stream) => {
                 (stream.lag_seconds) " s behind; " (stream.waiting) " of " (stream.records) " changes wait"
                 @if let Some(seconds) = stream.horizon_seconds.filter(|_| stream.waiting > 0) {
-                    ", the oldest would be lost in " (time::duration(seconds.saturating_mul(1000)))
+                    ", the stream deletes the oldest in " (time::duration(seconds.saturating_mul(1000)))
                 }
                 @if let Some(table) = &stream.unfollowed {
                     "; " span.bad { "no function applies the changes of " (table) }
@@ -279,7 +279,7 @@ fn side_by_side(sample: &Sample, at: usize, room: &mut usize) -> Markup {
                 }
                 @if sample.refused.is_none() && sample.after.is_empty() {
                     h3 { "Dropped" }
-                    p.note { "the plan makes no item of it" }
+                    p.note { "the plan creates no item from it" }
                 }
                 @for (number, made) in sample.after.iter().enumerate() {
                     @if *room > 0 { (target(made, &format!("found-{at}-{number}"), room)) }
@@ -291,9 +291,9 @@ fn side_by_side(sample: &Sample, at: usize, room: &mut usize) -> Markup {
 
 fn target(made: &Made, id: &str, room: &mut usize) -> Markup {
     let (class, words) = match made.stands {
-        "equal" => ("good", "the table has it"),
-        "missing" => ("wait", "the table does not have it yet"),
-        _ => ("bad", "the table has something else"),
+        "equal" => ("good", "the table contains this item"),
+        "missing" => ("wait", "the table does not contain this item yet"),
+        _ => ("bad", "the table contains a different item"),
     };
     html! {
         h3 { "After: " (made.table) " – " span class=(class) { (words) } }
@@ -325,7 +325,7 @@ fn item(item: &Value, room: &mut usize) -> Markup {
     let left = item.as_object().map_or(0, |members| members.len().saturating_sub(shown.len()));
     html! {
         dl.item { @for member in &shown { (member) } }
-        @if left > 0 { p.note { (left) " more attributes are in this page as JSON" } }
+        @if left > 0 { p.note { (left) " more attributes are in the JSON of this page" } }
     }
 }
 

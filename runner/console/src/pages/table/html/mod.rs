@@ -185,11 +185,11 @@ fn summary(items: &Items) -> String {
 fn empty(view: &View, has_more: bool) -> Markup {
     let (what, remedy) = match (has_more, view.form.is_plain()) {
         (true, _) => {
-            ("No item that was read passes the filter.", "The next page goes on from here.")
+            ("No item that was read passes the filter.", "The next page reads more items.")
         }
         (false, true) => (
             "The table has no items.",
-            "An application fills it, `weir load` does from a file, or a new item here.",
+            "Write items with an application, load a file with `weir load`, or create an item.",
         ),
         (false, false) => ("No item matches.", "Change a condition, or clear the form."),
     };
@@ -213,7 +213,7 @@ fn code(asked: &Asked) -> Markup {
         h2 { "The same request as code" }
         @if shown.0.len() <= CODE_BYTES_MAX { (shown) }
         @else { (message::note("The request is too long for this page; the JSON of this page has the code.")) }
-        (message::note("The programs find the store by AWS_ENDPOINT_URL_DYNAMODB, the keys and AWS_REGION in the environment."))
+        (message::note("The programs read AWS_ENDPOINT_URL_DYNAMODB, AWS_REGION and the credentials from the environment."))
     }
 }
 

@@ -237,11 +237,9 @@ fn key_condition(
     let is_query = keys.partition.iter().zip(given).any(|(_, text)| !text.is_empty());
     if !is_query {
         let has_sort = [&form.sk, &form.sk_to].iter().any(|text| !text.is_empty());
-        let instead = "a value of the partition key too, or no condition on the sort key";
+        let instead = "a value of the partition key, or no condition on the sort key";
         return match has_sort {
-            true => {
-                Err(problem("a condition on the sort key needs a partition", "Sort key", instead))
-            }
+            true => Err(problem("the partition key has no value", "Sort key", instead)),
             false => Ok(None),
         };
     }
@@ -270,7 +268,7 @@ fn sort_condition(
     }
     let Some(key) = keys.sort.first() else {
         let instead = "no condition on a sort key, or an index with one";
-        return Err(problem("there is no sort key", "Sort key", instead));
+        return Err(problem("the key has no sort key", "Sort key", instead));
     };
     let place = format!("Sort key `{}`", key.name);
     let operator = if form.sk_op.is_empty() { "=" } else { &form.sk_op };
@@ -325,7 +323,7 @@ fn scalar(text: &str, kind: AttributeType, place: &str) -> Result<AttributeValue
         },
         AttributeType::Null => Ok(AttributeValue::Null),
         kind => {
-            let what = format!("the operator has no operand of type {}", kind.descriptor());
+            let what = format!("the operator accepts no operand of type {}", kind.descriptor());
             Err(problem(what, place, "the type S, N, B, BOOL or NULL"))
         }
     }

@@ -193,11 +193,11 @@ const WRONG: [(&str, &str); 25] = [
     ("index=by-two&pk=x", "Partition key `b`: the value is missing -> a value of type N"),
     (
         "sk=a",
-        "Sort key: a condition on the sort key needs a partition -> a value of the partition key too, or no condition on the sort key",
+        "Sort key: the partition key has no value -> a value of the partition key, or no condition on the sort key",
     ),
     (
         "index=by-hash&pk=AQ%3D%3D&sk=x",
-        "Sort key: there is no sort key -> no condition on a sort key, or an index with one",
+        "Sort key: the key has no sort key -> no condition on a sort key, or an index with one",
     ),
     (
         "pk=1&sk=a&sk_op=%3C%3E",
@@ -226,7 +226,7 @@ const WRONG: [(&str, &str); 25] = [
     ),
     (
         "filter=a&filter_type=L&filter_value=1",
-        "Filter value: the operator has no operand of type L -> the type S, N, B, BOOL or NULL",
+        "Filter value: the operator accepts no operand of type L -> the type S, N, B, BOOL or NULL",
     ),
     (
         "filter=a&filter_type=BOOL&filter_value=yes",
