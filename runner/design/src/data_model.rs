@@ -306,7 +306,7 @@ pub struct AccessPattern {
     pub implementation: String,
     /// The index that the file names, for a pattern without a command too.
     pub index: Option<(String, String)>,
-    /// Why DynamoDB does not answer it.
+    /// The reason why DynamoDB does not answer it.
     pub reason: Option<String>,
     /// Requests per second on average.
     pub average: Option<f64>,

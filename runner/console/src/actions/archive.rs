@@ -1,8 +1,9 @@
-//! The buttons of the archive: restore and erase what was previewed.
+//! The archive's buttons, which restore or erase the previewed rows.
 //!
-//! Both run as tasks of the console, because they may take longer than a browser waits. Both are safe to repeat: a
-//! restore skips restored items, and an erasure of the same rows has the same name and resumes. A larger one is a
-//! command, which the page shows: it reports its progress, and Ctrl-C ends it.
+//! Both actions run as tasks of the console, because they may take longer than a browser waits.
+//! Both are idempotent: a restore skips restored items, and an erasure of the same rows has the
+//! same name and resumes. For more rows, the page shows the command instead. The command reports
+//! its progress, and Ctrl-C ends it.
 
 use operations::archive::contents::{self, Archive, ArchivePlace};
 
@@ -72,7 +73,7 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
     Ok(Done { said: format!("task {task} has started: erase rows of `{}`", form.table) })
 }
 
-/// Returns the place of the archive.
+/// Returns the location of the archive.
 fn of(context: &Context, fields: &Query) -> Result<ArchivePlace, PageError> {
     let place = archive::place(context, fields.get("bucket").map(str::to_owned));
     place.ok_or_else(|| PageError::Refused("this console has no endpoint of S3".to_owned()))

@@ -1,14 +1,14 @@
-//! Turns the faults of the running `weir up` on and off.
+//! Turns fault injection of the running `weir up` on and off.
 
 use super::Done;
 use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Turns the faults on or off.
+/// Turns fault injection on or off.
 ///
 /// # Errors
-/// This `weir up` was started without faults.
+/// The field `to` is wrong, or `weir up` was started without `--chaos`.
 pub(crate) fn switch(context: &Context, fields: &Query) -> Result<Done, PageError> {
     let on = match fields.get("to") {
         Some("on") => true,

@@ -1,4 +1,4 @@
-//! Moves the clock of a local store, and deletes what has expired.
+//! Advances the clock of a local store, and deletes expired items.
 
 use client::endpoint;
 use client::output::counted;
@@ -47,7 +47,7 @@ pub(crate) async fn advance(context: &Context, fields: &Query) -> Result<Done, P
 /// Deletes the items that have expired by the store's time.
 ///
 /// # Errors
-/// The store has no such request, or does not answer.
+/// The store is DynamoDB on AWS, or does not answer.
 pub(crate) async fn sweep(context: &Context) -> Result<Done, PageError> {
     let swept = admin(context, "ttl/sweep", &json!({})).await?;
     let expired = swept.get("expired").and_then(Value::as_u64).unwrap_or_default();

@@ -1,9 +1,10 @@
 //! Saves, creates and deletes an item from its page.
 //!
-//! A change never overwrites another client's write. The page sends the fingerprint of the item that it
-//! showed. The action reads the item again, strongly consistent, and refuses if the fingerprint differs.
-//! Then it writes only the attributes that the person changed, on the condition that the item still is as
-//! the action read it. So a write between the two either fails the condition or stays.
+//! A change never overwrites another client's write. The page sends the fingerprint of the item
+//! that it showed. The action reads the item again, strongly consistent, and refuses if the
+//! fingerprint differs. Then it writes only the attributes that the person changed, on the
+//! condition that the item is unchanged since that read. A concurrent write after the read either
+//! makes the condition fail or is preserved.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::ReturnValue;
@@ -24,7 +25,7 @@ use crate::table_shape::TableShape;
 /// Writes the changed attributes of an item.
 ///
 /// # Errors
-/// The text is wrong, the item changed meanwhile, or the store refuses the write.
+/// The JSON is invalid, another client changed the item, or the store refuses the write.
 pub(crate) async fn save(
     context: &Context,
     table: &str,
@@ -66,7 +67,7 @@ pub(crate) async fn save(
 /// Writes a new item.
 ///
 /// # Errors
-/// The text is wrong, an item with the key exists, or the store refuses the write.
+/// The JSON is invalid, an item with the key exists, or the store refuses the write.
 pub(crate) async fn create(
     context: &Context,
     table: &str,
@@ -101,7 +102,7 @@ pub(crate) async fn create(
 /// Deletes an item.
 ///
 /// # Errors
-/// The item changed meanwhile, or the store refuses the delete.
+/// Another client changed the item, or the store refuses the delete.
 pub(crate) async fn delete(
     context: &Context,
     table: &str,
@@ -123,7 +124,7 @@ pub(crate) async fn delete(
     let answer = request.send().await.map_err(|error| failed(&error, &table.name))?;
     let deleted = answer.attributes.map(from_sdk_item).transpose()?;
     match deleted {
-        // No condition can name attributes that another client added in the moment before the delete.
+        // The condition cannot name attributes that another client added just before the delete.
         Some(deleted) if deleted != read => Err(PageError::Conflict(format!(
             "the item was deleted, although another client had just changed it to {}; to keep it, create it again",
             json::item_to_string(&deleted)
@@ -132,7 +133,7 @@ pub(crate) async fn delete(
     }
 }
 
-/// Reads the item that a person typed.
+/// Parses the item that a person typed.
 fn edited(fields: &Query) -> Result<Item, PageError> {
     let text = fields.get("item").unwrap_or_default();
     read_item(text).map_err(|fault| {
@@ -140,7 +141,7 @@ fn edited(fields: &Query) -> Result<Item, PageError> {
     })
 }
 
-/// Returns the key and the item, if the item still is as the page showed it.
+/// Reads the item again, and returns its key and the item if its fingerprint is that of the page.
 async fn unchanged(
     context: &Context,
     table: &TableShape,
@@ -172,7 +173,7 @@ where
     code == Some("ConditionalCheckFailedException")
 }
 
-/// Returns the error of a write.
+/// Converts the SDK error of a write to the error of the page.
 fn failed<E>(error: &SdkError<E>, table: &str) -> PageError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,

@@ -8,10 +8,10 @@ use crate::error::PageError;
 use crate::query::Query;
 use crate::table_shape::check_name;
 
-/// Splits the partition that the form names, or the largest one.
+/// Splits the partition that the form names, or else the largest partition.
 ///
 /// # Errors
-/// A field is wrong, or the store does not split.
+/// A field is invalid, or the store refuses the split.
 pub(crate) async fn split(
     context: &Context,
     table: &str,

@@ -8,10 +8,10 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Redrives the failure object in the field `object`. The object is kept.
+/// Redrives the failure object whose key is in the field `object`. The object is kept.
 ///
 /// # Errors
-/// No `weir up` runs, the records are gone, or the function cannot be invoked.
+/// No `weir up` is running, the stream has trimmed the records, or the function cannot be invoked.
 pub(crate) async fn redrive(context: &Context, fields: &Query) -> Result<Done, PageError> {
     let Some(object) = fields.get("object") else {
         return Err(PageError::bad_input(

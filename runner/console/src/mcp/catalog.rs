@@ -1,11 +1,12 @@
-//! The tools: one entry for each page of the console, and for each action that is safe. A new page is a new entry.
+//! The catalog of tools, with an entry for each page of the console and each safe action. A new
+//! page needs a new entry.
 //!
-//! An action is safe here if it ends within a call and the store can repeat or bound it. Edits of items, splits,
-//! restores and erasures need a person who sees what they change, so only the console has them.
+//! An action is safe if it ends within a call, and is idempotent or limited in its effect. Edits of
+//! items, splits, restores and erasures have no tool, because a person must see what they change.
 
 use super::tool::{Change, Effect, Kind, Parameter, Tool};
 
-/// All tools, those of actions last.
+/// All tools: first those of pages, then those of actions.
 pub(super) const CATALOG: &[Tool] = &[
     page(
         "pipelines",

@@ -1,4 +1,4 @@
-//! The page of the archive as HTML. It reads only what it is given.
+//! The HTML of the page of the archive. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -9,12 +9,13 @@ use crate::parts::{cell, form, message, table};
 use crate::query::href;
 use crate::tasks::{Task, TaskState};
 
-/// The maximum number of tasks that the page shows. The JSON twin has all that are kept.
+/// The maximum number of tasks that the page shows. The JSON twin has all tasks that the console
+/// keeps.
 const TASKS_MAX: usize = 3;
-/// The maximum number of characters of an answer that the page shows.
+/// The maximum number of characters of a task's result that the page shows.
 const ANSWER_MAX: usize = 4_000;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Archive" }
@@ -42,7 +43,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Returns the text of an archive without rows.
+/// Returns the HTML of an empty or missing archive.
 fn empty(what: &str) -> Markup {
     message::empty(
         what,
@@ -53,7 +54,7 @@ fn empty(what: &str) -> Markup {
     )
 }
 
-/// Shows the result of a task that a button has started.
+/// Returns the HTML of the result of a task that a button has started.
 fn result(task: &Task) -> Markup {
     html! {
         section aria-label=(format!("Task {}", task.id)) role="status" {
@@ -119,10 +120,10 @@ fn row(view: &View, day: &Day) -> Vec<Markup> {
     ]
 }
 
-/// The maximum number of tables that a choice offers. A query may name another one.
+/// The maximum number of tables that the list offers. A query may name any table.
 const TABLES_MAX: usize = 50;
 
-/// Returns the options of a choice of a table.
+/// Returns the options of the list of tables.
 fn tables<'v>(view: &'v View, all: &'v str) -> Vec<(&'v str, &'v str)> {
     let none = (!all.is_empty()).then_some(("", all));
     let tables = view.tables.iter().take(TABLES_MAX).map(|table| (table.as_str(), table.as_str()));

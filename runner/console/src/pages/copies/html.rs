@@ -1,4 +1,4 @@
-//! The page of copies as HTML. It reads only what it is given.
+//! The HTML of the page of copies. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use super::view::{Job, Rule, View};
 use crate::parts::{cell, message, table};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let next =

@@ -1,4 +1,4 @@
-//! The page of the filter tester as HTML. It reads only what it is given.
+//! The HTML of the page of the filter tester. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::pages::stream::key;
 use crate::parts::{cell, form, message, table};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let options: Vec<(&str, &str)> =

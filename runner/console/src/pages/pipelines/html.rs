@@ -1,4 +1,4 @@
-//! The page of pipelines as HTML. It reads only what it is given.
+//! The HTML of the page of pipelines. This module performs no I/O.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ use crate::query::href;
 /// The maximum number of mappings on a page, which keeps it below 60 KB.
 const MAPPINGS_MAX: usize = 16;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Pipelines" }
@@ -21,7 +21,7 @@ pub(crate) fn html(view: &View) -> Markup {
     }
 }
 
-/// Returns what is known of the mappings of a running `weir up`.
+/// Returns the HTML of the mappings of a running `weir up`.
 fn running(view: &View) -> Markup {
     let mut sorted: Vec<Mapping> = view.mappings.clone();
     sorted.sort_by_key(|it| severity(it.state.level()));
@@ -66,7 +66,7 @@ fn severity(level: Level) -> u8 {
     }
 }
 
-/// Returns the state of a mapping in one sentence, and what to do next.
+/// Returns the state of a mapping in one sentence, and the next step.
 fn sentence(mapping: &Mapping) -> Markup {
     let table = mapping.table.as_deref().unwrap_or_default();
     html! {
@@ -84,7 +84,7 @@ fn sentence(mapping: &Mapping) -> Markup {
     }
 }
 
-/// Returns what the reader can do next.
+/// Returns the links to the next step for the state of a mapping.
 fn next(mapping: &Mapping, table: &str) -> Markup {
     let stream = href(&["stream"], &[("table", table)]);
     html! {
@@ -135,7 +135,7 @@ fn row(mapping: &Mapping) -> Vec<Markup> {
     row
 }
 
-/// Returns what the page says about a store whose mappings run elsewhere.
+/// Returns the HTML for a store whose mappings no local `weir up` runs.
 fn elsewhere(view: &View) -> Markup {
     let rows: Vec<Vec<Markup>> = view
         .streams
@@ -181,7 +181,8 @@ mod tests {
         View { runs: true, page: 1, mappings, ..View::default() }
     }
 
-    /// Goal: the page says each state, escapes names, and leads to the tester of a filter that drops all.
+    /// Goal: the page shows each state, escapes names, and links to the tester of a filter that
+    /// drops all records.
     #[test]
     fn the_page_answers_why_a_function_did_not_run() {
         let view = view(&json!({

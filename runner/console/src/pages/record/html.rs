@@ -1,4 +1,4 @@
-//! The page of a record as HTML. It reads only what it is given.
+//! The HTML of the page of a record. This module performs no I/O.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -9,16 +9,19 @@ use crate::pages::stream::{class, key};
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// The maximum number of attempts that are shown for a mapping: the last ones. The JSON twin has all of them.
+/// The maximum number of attempts that the page shows for a mapping: the last attempts. The JSON
+/// twin has all attempts.
 const ATTEMPTS_MAX: usize = 20;
 
-/// The maximum number of bytes of the record that are shown. The JSON twin has all of it.
+/// The maximum number of bytes of the record that the page shows. The JSON twin has the complete
+/// record.
 const RECORD_BYTES_MAX: usize = 12 * 1024;
 
-/// The maximum number of bytes of log lines on the page. A log that does not fit is named by its command.
+/// The maximum number of bytes of log lines on the page. For a log that does not fit, the page
+/// shows the command that prints it.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     let back = href(&["stream", &view.sequence], &[("table", table)]);
@@ -115,7 +118,7 @@ fn log(mapping: &Mapping, attempt: &Attempt, left: &mut usize) -> Markup {
     }
 }
 
-/// Returns the record as the function gets it.
+/// Returns the HTML of the record as the function receives it.
 fn event(record: &Value) -> Markup {
     let text = serde_json::to_string_pretty(record).unwrap_or_default();
     let end = (0..=RECORD_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));

@@ -7,13 +7,13 @@ use super::view::{Replica, View};
 use crate::parts::{message, table};
 use crate::query::href;
 
-/// Replicas in the list at once.
+/// The maximum number of replicas that the list shows.
 const REPLICAS_MAX: usize = 48;
 
 const HEADINGS: [&str; 9] =
     ["Arc", "Node", "Role", "Term", "Applied", "Lag", "Log", "Verified", "Note"];
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     html! {
         h1 { "Ring" }

@@ -1,4 +1,4 @@
-//! The page of a stream as HTML. It reads only what it is given.
+//! The HTML of the page of a stream. This module performs no I/O.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::context::Writes;
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Stream" }
@@ -21,7 +21,7 @@ pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Returns the search.
+/// Returns the search form.
 fn search(view: &View) -> Markup {
     let mut options = vec![("", "all tables")];
     options.extend(view.tables.iter().map(|table| (table.as_str(), table.as_str())));
@@ -37,7 +37,7 @@ fn search(view: &View) -> Markup {
     }
 }
 
-/// Returns what a list without records says.
+/// Returns the message of an empty list.
 fn nothing(view: &View) -> Markup {
     let read = view.records_read;
     html! {
@@ -102,7 +102,7 @@ pub(crate) fn key(keys: &Value) -> Markup {
     }
 }
 
-/// Returns the class for an outcome. The outcome is always there as a word.
+/// Returns the CSS class for an outcome. The page always shows the outcome as a word too.
 pub(crate) fn class(outcome: &str) -> &'static str {
     match outcome {
         "delivered" | "redriven" => "good",

@@ -1,4 +1,4 @@
-//! The page of versions as HTML. It reads only what it is given.
+//! The HTML of the page of versions. This module performs no I/O.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -13,7 +13,7 @@ const TABLES_MAX: usize = 100;
 /// The longest key whose rows have links, which contain the key.
 const LINKED_KEY_MAX: usize = 200;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let names: Vec<(&str, &str)> =
         view.tables.iter().take(TABLES_MAX).map(|name| (name.as_str(), name.as_str())).collect();

@@ -15,14 +15,14 @@ use crate::context::Context;
 use crate::error::PageError;
 use crate::query::Query;
 
-/// Number of versions on a page.
+/// The number of versions on a page.
 const VERSIONS: usize = 30;
-/// Number of items that the page offers when the query has no key.
+/// The number of items that the page offers when the query has no key.
 const ITEMS: usize = 10;
 /// The time that the page looks for such items. Heads are found by reading the table of histories.
 const ITEMS_LIMIT: Duration = Duration::from_millis(500);
 
-/// Collects what the page shows.
+/// Collects the data that the page shows.
 ///
 /// # Errors
 /// The query is wrong, or the store does not answer.

@@ -1,12 +1,12 @@
-//! The data of the page, and its JSON twin.
+//! The data of the page `versions`, which is served as HTML and as JSON.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the page shows.
+/// The data that the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct View {
-    /// The version of this document.
+    /// The name and version of the JSON schema.
     pub(crate) schema: &'static str,
     /// The tables that have histories.
     pub(crate) tables: Vec<String>,
@@ -18,15 +18,15 @@ pub(crate) struct View {
     pub(crate) items: Vec<String>,
     /// The versions of the item, newest first.
     pub(crate) versions: Vec<Version>,
-    /// Number of newer versions that are not shown.
+    /// The number of newer versions that are not shown.
     pub(crate) skipped: usize,
-    /// Number of older versions that are not shown.
+    /// The number of older versions that are not shown.
     pub(crate) left_out: usize,
     /// The places at which a change is missing.
     pub(crate) missing: Vec<String>,
     /// The difference between two versions.
     pub(crate) difference: Option<Difference>,
-    /// Why there is no history or no difference.
+    /// The reason why there is no history or no difference.
     pub(crate) problem: Option<String>,
 }
 

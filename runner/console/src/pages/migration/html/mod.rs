@@ -1,4 +1,4 @@
-//! The page of a migration as HTML. It reads only what it is given.
+//! The HTML of the page of a migration. This module performs no I/O.
 
 use maud::{Markup, html};
 use operations::migrate::api::{PhasePlace, Safety};
@@ -9,15 +9,16 @@ use crate::context::Writes;
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// The height of the picture of the speed, in its own units; its width is the number of points.
+/// The height of the speed chart in SVG units.
 const SPEED_HEIGHT: u64 = 40;
-/// The width of one point of that picture.
+/// The width of one point of the speed chart in SVG units.
 const SPEED_STEP: usize = 8;
 
-/// The bytes of HTML that the samples may take. A page has at most 60 KB, and an item may have a thousand attributes.
+/// The maximum size in bytes of the HTML of the samples. A page has at most 60 KB, and an item may
+/// have a thousand attributes.
 const SAMPLES_BYTES_MAX: usize = 20 * 1024;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View, writes: Writes<'_>) -> Markup {
     html! {
         h1 { "Migration " (view.name) }
@@ -65,7 +66,7 @@ fn phases(view: &View) -> Markup {
     }
 }
 
-/// Answers the question of the page in one sentence.
+/// Returns the answer to the question whether a cut-over is safe, with the reasons against it.
 fn safety(view: &View) -> Markup {
     html! {
         h2 { "Is it safe to cut over now?" }
@@ -114,7 +115,7 @@ fn actions(view: &View, writes: Writes<'_>) -> Markup {
     }
 }
 
-/// Returns the button of a verb, or its command.
+/// Returns the button of a verb, or the command if it has no button.
 fn control(view: &View, action: &Action, writes: Writes<'_>) -> Markup {
     if !action.button {
         return message::command(&action.command);
@@ -225,7 +226,8 @@ fn lag(stream: Option<&Stream>, note: Option<&str>) -> Markup {
     }
 }
 
-/// Draws the items per second over the last views of the page, with the allowed rate as a line.
+/// Draws a chart of the items per second at the last views of the page, with the allowed rate as a
+/// dashed line.
 fn speed(backfill: &Backfill) -> Markup {
     let speeds = &backfill.items_per_second;
     let most = speeds.iter().copied().max().unwrap_or(0);
@@ -264,7 +266,7 @@ fn samples(view: &View) -> Markup {
     }
 }
 
-/// Shows a source item, and beside it what becomes of it.
+/// Returns the HTML of a source item beside the target items that the plan creates from it.
 fn side_by_side(sample: &Sample, at: usize, room: &mut usize) -> Markup {
     html! {
         div.sides {
@@ -307,7 +309,7 @@ fn target(made: &Made, id: &str, room: &mut usize) -> Markup {
     }
 }
 
-/// Shows the attributes of an item with their types, as many as there is room for.
+/// Returns the HTML of an item's attributes with their types, up to `room` bytes.
 fn item(item: &Value, room: &mut usize) -> Markup {
     let members = item.as_object().into_iter().flatten();
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! Texts that the page of a migration must have, by its data.
+//! Tests that the page of a migration contains the right words for its data.
 
 use operations::migrate::api::{CutoverSafety, EndedSwitch, PhaseStep};
 use serde_json::json;

@@ -22,7 +22,7 @@ const CODE_BYTES_MAX: usize = 14 * 1024;
 /// The most characters of a name.
 const NAME_CHARACTERS_MAX: usize = 60;
 
-/// Returns the content of the page.
+/// Returns the HTML of the page's content.
 pub(crate) fn html(view: &View) -> Markup {
     let head = html! {
         h1 { "Table " (view.table.name) }
