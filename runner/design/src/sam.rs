@@ -1,7 +1,8 @@
-//! A SAM template with the tables of a model.
+//! Generation of a SAM template with the tables of a model.
 //!
-//! Tables become `AWS::DynamoDB::Table`, whose properties have the names of `CreateTable`. The text is JSON
-//! within YAML, so no value needs quotes of its own.
+//! Tables become resources of type `AWS::DynamoDB::Table`, whose properties have the names of
+//! `CreateTable`. Values are written as JSON, which is also valid YAML, so they need no YAML
+//! quoting.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,7 @@ pub fn template(model: &DataModel, source: &str) -> String {
 fn properties(model: &DataModel, table: &Table) -> Value {
     let mut properties = json!(table);
     let Some(members) = properties.as_object_mut() else { return properties };
-    // CloudFormation has no `StreamEnabled`: a stream is enabled where it is declared.
+    // CloudFormation has no `StreamEnabled`: declaring a stream enables it.
     let stream = table.stream_specification.as_ref().filter(|stream| stream.stream_enabled);
     members.remove("StreamSpecification");
     if let Some(view) = stream.map(|stream| stream.stream_view_type.as_deref()) {
@@ -51,7 +52,7 @@ fn properties(model: &DataModel, table: &Table) -> Value {
     properties
 }
 
-/// Returns a name for a table's resource: letters and digits alone, as CloudFormation requires.
+/// Returns a name for a table's resource: only letters and digits, as CloudFormation requires.
 fn logical_id(table: &str, taken: &mut BTreeSet<String>) -> String {
     let words = table.split(|letter: char| !letter.is_ascii_alphanumeric());
     let name: String = words
@@ -68,7 +69,7 @@ fn logical_id(table: &str, taken: &mut BTreeSet<String>) -> String {
     free
 }
 
-/// Writes an object as YAML: its members in blocks, what is within lists as JSON on one line.
+/// Writes an object as YAML, with a line for each member, and for each element of a list.
 fn write(text: &mut String, value: &Value, indent: usize) {
     let Some(members) = value.as_object() else { return };
     let margin = " ".repeat(indent);
@@ -85,7 +86,7 @@ fn write(text: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Returns a value as YAML on one line. Text is in quotes, unless it is a plain word.
+/// Formats a value as YAML on one line. A string is quoted, except if it is a plain word.
 fn flow(value: &Value) -> String {
     let is_word = |text: &str| {
         text.starts_with(|first: char| first.is_ascii_alphabetic())

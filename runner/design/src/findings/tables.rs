@@ -15,13 +15,13 @@ use crate::findings::{
 };
 use crate::report::{dollars, number};
 
-/// Maximum size of an item. Source: DynamoDB developer guide, "Quotas".
+/// The maximum size of an item in bytes. Source: DynamoDB developer guide, "Quotas".
 const ITEM_BYTES_MAX: f64 = 409_600.0;
-/// The share of the maximum from which an item is near it.
+/// The share of the maximum size above which an item is reported.
 const NEAR: f64 = 0.75;
-/// A partition key with fewer values has few.
+/// The number of distinct values below which a partition key is reported.
 const FEW: f64 = 20.0;
-/// Attributes by whose name a time to live is recognised, in lower case and without separators.
+/// The names by which a TTL attribute is recognised, in lower case and without separators.
 const TIMES_TO_LIVE: [&str; 8] = [
     "ttl",
     "timetolive",
@@ -32,7 +32,8 @@ const TIMES_TO_LIVE: [&str; 8] = [
     "expiration",
     "expirationtime",
 ];
-/// The largest time in seconds, in the year 2286. A larger number is a time in milliseconds.
+/// The largest time in seconds, in the year 2286. A larger number is probably a time in
+/// milliseconds.
 const SECONDS_MAX: f64 = 9_999_999_999.0;
 
 /// Checks each table.
@@ -99,7 +100,8 @@ impl Checked<'_> {
         }
     }
 
-    /// Reports a partition key that gets more than a partition serves. `key` names it.
+    /// Reports a partition key that receives more load than a partition can serve. `key` is its
+    /// name in the message.
     fn hot_partition(&self, index: Option<&Index>, part: &Part, key: &str) {
         let (reads, writes) = (part.busiest.reads, part.busiest.writes);
         let is_write = writes / PARTITION_WRITE_UNITS >= reads / PARTITION_READ_UNITS;
@@ -140,7 +142,7 @@ impl Checked<'_> {
         );
     }
 
-    /// Reports an index that is unused, or wider than what is read.
+    /// Reports an index that is unused, or contains attributes that no pattern reads.
     fn index(&self, index: &Index) {
         let (model, name) = (self.context.model, &index.index_name);
         let is_named = model.patterns.iter().any(|pattern| {
@@ -156,7 +158,7 @@ impl Checked<'_> {
                     && command.tables().first() == Some(&self.table.table_name.as_str())
             })
             .collect();
-        // An exported model has no patterns yet.
+        // Without any patterns, as in an exported model, every index would be reported.
         if users.is_empty() && !is_named && !model.patterns.is_empty() {
             let price = self
                 .part(Some(index))
@@ -206,7 +208,7 @@ impl Checked<'_> {
         }
     }
 
-    /// Reports item collections that outgrow a local index.
+    /// Reports partition keys whose items exceed the limit of a local index.
     fn collections(&self) {
         if self.table.local_secondary_indexes.is_empty() {
             return;
@@ -234,7 +236,7 @@ impl Checked<'_> {
         }
     }
 
-    /// Reports large items, and times to live that are none.
+    /// Reports large items, and invalid values of TTL attributes.
     fn items(&self) {
         let (name, workload) =
             (&self.table.table_name, self.context.model.workload.get(&self.table.table_name));
@@ -279,7 +281,7 @@ impl Checked<'_> {
     }
 }
 
-/// Returns the attributes of an item that should be a time to live and are none, each with what it is.
+/// Returns the TTL attributes of an item with invalid values, each with a description of the value.
 fn wrong_times(item: &Item, stated: Option<&str>) -> Vec<(String, &'static str)> {
     let is_time = |name: &str| match stated {
         Some(stated) => name == stated,

@@ -1,4 +1,4 @@
-//! Reads access patterns: their commands, and what these say about tables and indexes.
+//! Parsing of access patterns, and checks of their commands against tables and indexes.
 
 use serde_json::{Map, Value};
 use template::Span;
@@ -12,20 +12,21 @@ use crate::reader::{items, list, text};
 /// A command in a model file.
 #[derive(Clone, Copy)]
 struct Written<'c> {
-    /// Its text.
+    /// The text of the command.
     text: &'c str,
-    /// Its place.
+    /// The position of the command in the file.
     at: Span,
     findings: &'c Findings<'c>,
 }
 
 impl Written<'_> {
-    /// Returns the place of a word.
+    /// Returns the position of a word of the command.
     fn place(&self, word: &str) -> Span {
         place_of(self.findings, self.at, self.text, word)
     }
 
-    /// Reports a mistake at a member of a JSON object. In a model file in JSON its quotes are escaped.
+    /// Reports a mistake at a member of a JSON object in the command. In a JSON model file, the
+    /// quotes of the member are escaped.
     fn error_at_member(&self, name: &str, message: String, help: String) {
         let quoted = self.place(&format!("\"{name}\""));
         let at = if quoted == self.at { self.place(name) } else { quoted };
@@ -38,7 +39,7 @@ impl Written<'_> {
     }
 }
 
-/// Reads an access pattern into the model.
+/// Parses an access pattern, and adds it to the model.
 pub(super) fn read(model: &mut DataModel, node: &Node, findings: &Findings<'_>) {
     let name_at = node.get("pattern").map_or(node.at, |name| name.at);
     let number = |key: &str| text(node, key).parse::<f64>().ok();
@@ -155,11 +156,11 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
     Some(command)
 }
 
-/// Reports a table of the model that a pattern states and its command does not use.
+/// Reports a table that a pattern states, but its command does not use.
 fn check_table(model: &DataModel, command: &Command, node: &Node, findings: &Findings<'_>) {
     let Some(node) = node.get("table") else { return };
     let (tables, stated) = (command.tables(), node.as_text().unwrap_or_default());
-    // A table that the model does not have is reported by itself.
+    // A table that does not exist in the model is reported elsewhere.
     let is_unknown = |table: &&str| model.table(table).is_none();
     let is_used = tables.is_empty() || tables.contains(&stated);
     if is_used || is_unknown(&stated) || tables.iter().any(is_unknown) {
@@ -170,7 +171,7 @@ fn check_table(model: &DataModel, command: &Command, node: &Node, findings: &Fin
     findings.error(node.at, message, "correct `table`, or the command");
 }
 
-/// Reports mistakes of the parts of a command: tables, indexes, keys, types and placeholders.
+/// Reports mistakes in the tables, indexes, keys, types and placeholders of a command.
 fn check_actions(model: &DataModel, command: &Command, written: Written<'_>) {
     let actions = command.actions();
     if actions.is_empty() {
@@ -225,7 +226,8 @@ fn check_types<'v>(values: impl Iterator<Item = (&'v String, &'v Value)>, writte
     }
 }
 
-/// Reports key attributes that are missing, have another type, or are no key attributes.
+/// Reports key attributes that are missing or have the wrong type, and attributes that do not
+/// belong to the key.
 fn check_key(table: &Table, key: &Map<String, Value>, is_key_alone: bool, written: Written<'_>) {
     let names = table.key();
     for name in &names {

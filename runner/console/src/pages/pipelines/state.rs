@@ -26,7 +26,7 @@ pub(crate) enum State {
     Discarded,
     /// A batch fails, a shard cannot be read, or the stream cannot be listed.
     Blocked,
-    /// The mapping has stopped because of an error.
+    /// The mapping has stopped, and stays stopped until `weir up` is restarted.
     Ended,
     /// The mapping is disabled in the template.
     Disabled,

@@ -8,9 +8,9 @@ use super::view::{Difference, Version, View};
 use crate::parts::{cell, form, message, table, time};
 use crate::query::href;
 
-/// The maximum number of tables that the form offers. A query may name another one.
+/// The maximum number of tables that the form offers. A query may name any table.
 const TABLES_MAX: usize = 100;
-/// The longest key whose rows have links, which contain the key.
+/// The maximum length in bytes of a key whose rows have links. Each link contains the key.
 const LINKED_KEY_MAX: usize = 200;
 
 /// Returns the HTML of the page's content.
@@ -39,7 +39,7 @@ pub(crate) fn html(view: &View) -> Markup {
     }
 }
 
-/// Offers some items that have a history.
+/// Returns links to some items that have a history.
 fn items(view: &View) -> Markup {
     let table = view.table.as_deref().unwrap_or_default();
     html! {

@@ -10,9 +10,9 @@ pub(crate) struct View {
     pub(crate) schema: &'static str,
     /// The tables that have histories.
     pub(crate) tables: Vec<String>,
-    /// The table of the query.
+    /// The table that the query names.
     pub(crate) table: Option<String>,
-    /// The key of the query.
+    /// The key that the query contains.
     pub(crate) key: Option<String>,
     /// The keys of some items that have a history, if the query has no key.
     pub(crate) items: Vec<String>,
@@ -22,7 +22,7 @@ pub(crate) struct View {
     pub(crate) skipped: usize,
     /// The number of older versions that are not shown.
     pub(crate) left_out: usize,
-    /// The places at which a change is missing.
+    /// Descriptions of the places at which a change is missing.
     pub(crate) missing: Vec<String>,
     /// The difference between two versions.
     pub(crate) difference: Option<Difference>,
@@ -46,7 +46,7 @@ pub(crate) struct Version {
     pub(crate) item: Option<Value>,
 }
 
-/// What changed between two versions.
+/// The difference between two versions of an item.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Difference {
     /// The number of the earlier version.
@@ -60,7 +60,7 @@ pub(crate) struct Difference {
 /// A changed attribute.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Attribute {
-    /// The names on the way to it, separated by dots.
+    /// The path to the attribute: names separated by dots.
     pub(crate) path: String,
     /// `added`, `removed` or `changed`.
     pub(crate) change: &'static str,

@@ -77,7 +77,7 @@ fn literal(value: &AttributeValue) -> String {
             format!("AttributeValue::B(Blob::new(vec![{}]))", bytes.join(", "))
         }
         AttributeValue::Bool(flag) => format!("AttributeValue::Bool({flag})"),
-        // No operand and no key has another type.
+        // Operands and keys have no other types.
         _ => "AttributeValue::Null(true)".to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! The HTML of the page of a table: facts, form, result and code. `rows` has the items.
+//! The HTML of the page of a table: facts, form, result and code. The module `rows` renders the
+//! items.
 
 use client::output::counted;
 use maud::{Markup, html};
@@ -13,13 +14,13 @@ use crate::parts::{keys, message, preview};
 use crate::query::href;
 use crate::table_shape::{Keys, TableShape};
 
-/// The most bytes of the content. With the frame the page stays below 60 KB.
+/// The maximum size of the content in bytes. With the frame, the page stays below 60 KB.
 const BYTES_MAX: usize = 54 * 1024;
-/// How often the frame has the address of the page: once in each of its forms.
+/// The number of times that the frame contains the address of the page: once in each of its forms.
 const FRAME_ADDRESSES: usize = 3;
-/// The most bytes of the four programs. Beyond that, only the JSON twin has them.
+/// The maximum total size of the four programs in bytes. Larger programs are only in the JSON twin.
 const CODE_BYTES_MAX: usize = 14 * 1024;
-/// The most characters of a name.
+/// The maximum number of characters of a name.
 const NAME_CHARACTERS_MAX: usize = 60;
 
 /// Returns the HTML of the page's content.
@@ -129,7 +130,7 @@ fn form(form: &Form, table: &TableShape) -> Markup {
     }
 }
 
-/// Returns an option whose text is its value.
+/// Returns an option with the same value and label.
 fn same(text: &'static str) -> (&'static str, &'static str) {
     (text, text)
 }

@@ -1,4 +1,4 @@
-//! Forms, and the request or the problem that each is.
+//! Tests of forms, with the request or the problem that results from each.
 
 use model::KeyAttributeType;
 
@@ -39,12 +39,14 @@ pub(in crate::pages::table) fn films() -> TableShape {
     }
 }
 
-/// Returns the form of a query string in which `'` stands for what a browser encodes.
+/// Returns the form of a query string. In the string, `'` stands for characters that a browser
+/// encodes.
 pub(in crate::pages::table) fn form(query: &str) -> Form {
     Form::of(&Query::parse(query).unwrap())
 }
 
-/// Returns the body of the request of a query string, without the parts that all requests have.
+/// Returns the body of the request of a query string, without the parts that are common to all
+/// requests.
 fn body(query: &str) -> String {
     match Request::of(&form(query), &films()) {
         Err(problem) => format!("{}: {} -> {}", problem.place, problem.what, problem.instead),
@@ -176,7 +178,7 @@ fn every_operator_of_a_filter_has_its_expression() {
     }
 }
 
-/// Query strings, and how the problem of each begins.
+/// Query strings, with the beginning of the problem of each.
 const WRONG: [(&str, &str); 25] = [
     (
         "index=by-name",
