@@ -28,15 +28,15 @@ const SAMPLES_PER_CLOCK: u32 = 2;
 /// The number of samples without a change after which an event shows that the connection works.
 const SAMPLES_PER_SIGN: u32 = 20;
 
-/// The maximum number of event streams at a time. Each open tab has one.
+/// The maximum number of event streams at a time. Each open tab has one stream.
 pub(crate) const STREAMS_MAX: usize = 16;
 
 /// The capacity of the queue of events for a slow browser. While the queue is full, sampling
 /// pauses.
 const QUEUE: usize = 4;
 
-/// Starts a stream of events that make the browser reload the page. It ends when the browser or the
-/// console ends.
+/// Starts a stream of events that make the browser reload the page. The stream ends when the
+/// browser disconnects or the console ends.
 pub(crate) fn reload(permit: OwnedSemaphorePermit, mut stopped: watch::Receiver<bool>) -> Body {
     let (events, body) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
@@ -54,8 +54,8 @@ pub(crate) fn reload(permit: OwnedSemaphorePermit, mut stopped: watch::Receiver<
     Body::Events(body)
 }
 
-/// Starts a stream of events with the figures of the page Pipelines. It ends when the browser or
-/// the console ends.
+/// Starts a stream of events with the figures of the page Pipelines. The stream ends when the
+/// browser disconnects or the console ends.
 pub(crate) fn figures(
     context: Arc<Context>,
     permit: OwnedSemaphorePermit,
@@ -113,7 +113,8 @@ async fn sample(
     Some((event, sampler))
 }
 
-/// Starts a stream of events about new records. It ends when the browser or the console ends.
+/// Starts a stream of events about new records. The stream ends when the browser disconnects or the
+/// console ends.
 pub(crate) fn records(
     context: Arc<Context>,
     permit: OwnedSemaphorePermit,

@@ -1,8 +1,8 @@
 //! The console: web pages about tables, streams, mappings and migrations, for a browser on this
 //! machine.
 //!
-//! Every page is built on the server from a plain `View`, works without JavaScript, and has the
-//! same data as JSON at its path plus `.json`. `service` routes a request, `pages` contains the
+//! The server renders every page from a plain `View`, and serves the same data as JSON at its path
+//! plus `.json`. Pages work without JavaScript. `service` routes a request, `pages` contains the
 //! pages, and `actions` contains the actions of buttons. The console scans no table, stores
 //! nothing, and sends requests only to its store.
 

@@ -29,7 +29,7 @@ const BAND_BITS: u32 = u64::BITS - BANDS.trailing_zeros();
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Partition {
     pub(crate) number: u32,
-    /// Its first token, in decimal digits.
+    /// The first token of the partition, in decimal digits.
     pub(crate) first_token: String,
     pub(crate) last_token: String,
     pub(crate) items: u64,

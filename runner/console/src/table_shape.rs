@@ -46,7 +46,7 @@ pub(crate) struct IndexShape {
     pub(crate) projection: String,
 }
 
-/// A table.
+/// The description of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct TableShape {
     pub(crate) name: String,

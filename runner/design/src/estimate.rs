@@ -426,8 +426,8 @@ const FEW_VALUES: [&str; 9] =
 /// The minimum number of example items for the conclusion that an attribute has few values.
 const EXAMPLES_MIN: usize = 4;
 
-/// Returns the number of distinct partition keys in the examples, if both the name of the key and
-/// the examples suggest that there are few.
+/// Returns the number of distinct partition keys in the examples. Returns `None` if the name of the
+/// key or the examples do not suggest that there are few.
 fn few_values(model: &DataModel, table: &Table, index: Option<&Index>) -> Option<usize> {
     let key = partition_key(index.map_or(&table.key_schema, |index| &index.key_schema));
     let [name] = key.as_slice() else { return None };

@@ -14,16 +14,16 @@ const PAGE_BYTES_MAX: f64 = 1_048_576.0;
 /// The number of items that a request reads in production.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Extent {
-    /// This number of items, or fewer if the command limits them.
+    /// At most this number of items; the command may limit it further.
     Items(f64),
-    /// The same number as in the trial.
+    /// The number of items that the request read in the trial.
     AsTried,
     /// The number is unknown.
     Unknown,
 }
 
-/// Returns the extent of a request on a table or an index with this key, this number of items, and
-/// this number of partition keys.
+/// Returns the extent of a request on a table or an index. `key`, `items` and `partition_keys`
+/// describe this table or index.
 pub(crate) fn extent(
     command: &Command,
     key: &[KeyElement],

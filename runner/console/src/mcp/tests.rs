@@ -1,5 +1,5 @@
-//! Tests that the catalog has all pages and safe actions, that calls become the right requests, and
-//! that a complete exchange with a client works.
+//! Tests of the catalog's completeness, of the conversion of calls to requests, and of a complete
+//! exchange with a client.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -71,7 +71,7 @@ fn result(task: &Task) -> Markup {
     }
 }
 
-/// Returns the address of this page with more fields.
+/// Returns the address of this page with additional query fields.
 fn at(view: &View, fields: &[(&str, &str)]) -> String {
     let bucket = view.bucket.as_deref().unwrap_or_default();
     href(&["archive"], &[&[("bucket", bucket)], fields].concat())

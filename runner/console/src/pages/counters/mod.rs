@@ -42,7 +42,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
             let counters = counters.map(|(name, counter)| shown(name, counter)).collect();
             View { counters, next: page.next, ..view }
         }
-        // This includes a store without counters, which has no such tables.
+        // A store without counters has no such tables, so the page shows the error instead of
+        // failing.
         Err(problem) => View { problem: Some(problem.to_string()), ..view },
     })
 }

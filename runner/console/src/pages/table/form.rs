@@ -24,9 +24,9 @@ pub(crate) struct Form {
     pub(crate) pk4: String,
     /// The operator of the sort key.
     pub(crate) sk_op: String,
-    /// The operand of this operator, or the lower bound of `between`.
+    /// The operand of the sort key, or the lower bound of `between`.
     pub(crate) sk: String,
-    /// The upper bound of `between`.
+    /// The upper bound of `between` for the sort key.
     pub(crate) sk_to: String,
     /// The document path that the filter reads.
     pub(crate) filter: String,
@@ -34,9 +34,9 @@ pub(crate) struct Form {
     pub(crate) filter_op: String,
     /// The type of the filter's operand.
     pub(crate) filter_type: String,
-    /// The operand of this operator, or the lower bound of `between`.
+    /// The operand of the filter, or the lower bound of `between`.
     pub(crate) filter_value: String,
-    /// The upper bound of `between`.
+    /// The upper bound of `between` for the filter.
     pub(crate) filter_to: String,
     /// The document paths of the projection.
     pub(crate) project: String,

@@ -56,7 +56,7 @@ fn items(view: &View) -> Markup {
     }
 }
 
-/// Returns the address of the history of the item, with more fields.
+/// Returns the address of the item's history, with additional query fields.
 fn at(view: &View, fields: &[(&str, &str)]) -> String {
     let item = [
         ("table", view.table.as_deref().unwrap_or_default()),
