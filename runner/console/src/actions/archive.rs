@@ -76,5 +76,9 @@ pub(crate) fn erase(context: &Context, fields: &Query) -> Result<Done, PageError
 /// Returns the location of the archive.
 fn of(context: &Context, fields: &Query) -> Result<ArchivePlace, PageError> {
     let place = archive::place(context, fields.get("bucket").map(str::to_owned));
-    place.ok_or_else(|| PageError::Refused("this console has no endpoint of S3".to_owned()))
+    place.ok_or_else(|| {
+        PageError::Refused(
+            "this console has no S3 endpoint: start it with --s3-endpoint".to_owned(),
+        )
+    })
 }

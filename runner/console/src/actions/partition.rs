@@ -33,11 +33,7 @@ pub(crate) async fn split(
         let token = text.trim().parse::<u64>();
         token.map_err(|_| {
             let what = format!("`{text}` is not a token");
-            PageError::bad_input(
-                "at",
-                what,
-                "a number below 2^64, or nothing for equal halves",
-            )
+            PageError::bad_input("at", what, "a number below 2^64, or nothing for equal halves")
         })
     });
     let request = match (partition.transpose()?, at.transpose()?) {
@@ -45,12 +41,12 @@ pub(crate) async fn split(
         (Some(partition), None) => json!({ "partition": partition }),
         (Some(partition), Some(at)) => json!({ "partition": partition, "at": at.to_string() }),
         (None, Some(_)) => {
-            let what = "a split at a token needs its partition";
+            let what = "it is required with a token";
             return Err(PageError::bad_input("partition", what, "a number in the list"));
         }
     };
     if context.is_on_aws() {
-        return Err(PageError::Refused("DynamoDB on AWS splits partitions itself".to_owned()));
+        return Err(PageError::Refused("DynamoDB splits partitions automatically".to_owned()));
     }
     let split = client::partitions::split(context.endpoint(), table, &request).await;
     split?;

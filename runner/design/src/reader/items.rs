@@ -89,7 +89,7 @@ fn item(node: &Node, findings: &Findings<'_>) -> Result<Item, Reported> {
     match item_from_str(&Value::Object(values.clone()).to_string()) {
         Ok(item) if item.size() > ITEM_BYTES_MAX => {
             let message = format!(
-                "this item has {} bytes, at most {ITEM_BYTES_MAX} are allowed",
+                "this item has {} bytes, but at most {ITEM_BYTES_MAX} are allowed",
                 item.size()
             );
             let help = "keep large values in S3, or split the item";
@@ -194,7 +194,9 @@ fn check_key(table: &Table, item: &Item, node: &Node, findings: &Findings<'_>) {
         let found = item.get(name).map(|value| value.attribute_type().descriptor());
         let message = match found {
             Some(found) if found == wanted => continue,
-            Some(found) => format!("the key attribute `{name}` is {found}, the table has {wanted}"),
+            Some(found) => format!(
+                "the key attribute `{name}` has the type {found}, but the table has {wanted}"
+            ),
             None => format!("the key attribute `{name}` is missing"),
         };
         let at = super::entry(node, name).map_or(node.at, |entry| entry.value.at);

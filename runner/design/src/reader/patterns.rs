@@ -79,7 +79,7 @@ fn check_rates(pattern: &AccessPattern, node: &Node, findings: &Findings<'_>) {
         let at = node.get("peak_per_second").map_or(node.at, |peak| peak.at);
         let message =
             format!("`peak_per_second` is {peak}, below `average_per_second`, which is {average}");
-        findings.error(at, message, format!("write at least {average}, or exchange the two"));
+        findings.error(at, message, format!("write at least {average}, or swap the two rates"));
     }
 }
 
@@ -137,7 +137,7 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
         let found = command.operation.name();
         written.error(
             command.operation.command(),
-            format!("`dynamodb_operation` is {stated}, the command runs {found}"),
+            format!("`dynamodb_operation` is {stated}, but the command runs {found}"),
             format!("write `{found}`, or correct the command"),
         );
     }
@@ -148,7 +148,7 @@ fn command(model: &DataModel, node: &Node, written: Written<'_>) -> Option<Comma
         let found = command.index().map_or("no index".to_owned(), |index| format!("`{index}`"));
         written.error(
             command.index().unwrap_or_default(),
-            format!("`index` is `{stated}`, the command uses {found}"),
+            format!("`index` is `{stated}`, but the command uses {found}"),
             format!("add `--index-name {stated}`, or correct `index`"),
         );
     }
@@ -167,7 +167,7 @@ fn check_table(model: &DataModel, command: &Command, node: &Node, findings: &Fin
         return;
     }
     let used = listed(tables).replace(" or ", " and ");
-    let message = format!("`table` is `{stated}`, the command uses {used}");
+    let message = format!("`table` is `{stated}`, but the command uses {used}");
     findings.error(node.at, message, "correct `table`, or the command");
 }
 
@@ -175,7 +175,7 @@ fn check_table(model: &DataModel, command: &Command, node: &Node, findings: &Fin
 fn check_actions(model: &DataModel, command: &Command, written: Written<'_>) {
     let actions = command.actions();
     if actions.is_empty() {
-        let message = "this command names no table";
+        let message = "the command names no table";
         written.findings.error(written.at, message, "name a table in each member of its JSON");
     }
     for Action { table, parameters } in actions {

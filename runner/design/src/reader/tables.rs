@@ -107,7 +107,8 @@ fn check_key(key: &[Node], many: usize, owner: &Node, findings: &Findings<'_>) {
     }
     for kind in ["HASH", "RANGE"] {
         if count(kind) > many {
-            let message = format!("this key has {} parts {kind}, at most {many} here", count(kind));
+            let message =
+                format!("this key has {} `{kind}` attributes, the maximum is {many}", count(kind));
             let help = "remove the others; only a global index may have more than one, up to four";
             findings.error(at, message, help);
         }
@@ -190,7 +191,7 @@ pub(super) fn read_workload(model: &mut DataModel, entry: &Entry, findings: &Fin
                 super::entry(&entry.value, "time_to_live").map_or(entry.key_at, |it| it.value.at);
             findings.error(
                 at,
-                format!("`time_to_live` is `{here}`, `TimeToLiveSpecification` of the table has `{of_table}`"),
+                format!("`time_to_live` is `{here}`, but `TimeToLiveSpecification` of the table has `{of_table}`"),
                 "remove one of the two",
             );
         }

@@ -68,7 +68,8 @@ pub(crate) async fn view(context: &Context, query: &Query) -> Result<View, PageE
         }
     };
     let Some(place) = place(context, view.bucket.clone()) else {
-        let nothing = Some("this console has no endpoint of S3".to_owned());
+        let nothing =
+            Some("this console has no S3 endpoint: start it with --s3-endpoint".to_owned());
         return Ok(View { nothing, ..view });
     };
     if place.bucket.is_none() && place.running.is_none() && aws_host::is_on_aws(&place.s3) {

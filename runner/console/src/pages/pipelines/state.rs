@@ -106,7 +106,7 @@ pub(super) fn of(mapping: &MappingStatus, failing: Option<&Failing>) -> (State, 
         return (State::Starting, "starting: its shards are not known yet".to_owned());
     }
     if mapping.unsaved {
-        let why = "starting: reading begins once the starting positions are on disk";
+        let why = "starting: reading begins when the starting positions are on disk";
         return (State::Starting, why.to_owned());
     }
     if let Some(blocked) = blocked(mapping, failing, waiting) {

@@ -58,7 +58,7 @@ fn replicas(view: &View) -> Markup {
         h2 { "Replicas" }
         (table::table("A row for each arc and node", &HEADINGS, &rows))
         (table::pager(before.as_deref(), after.as_deref()))
-        (message::note("Verified is the part of a node's files whose checksums were checked in the current or last pass. Lag counts committed entries that are not applied."))
+        (message::note("Verified is the percentage of a node's files whose checksums were checked in the current or last pass. Lag counts committed entries that are not applied."))
     }
 }
 

@@ -66,7 +66,7 @@ fn records(view: &View, writes: Writes<'_>) -> Markup {
             a href=(view.address) data-figure="new-records" { "Read again" }
         }
         @if view.is_cut {
-            (message::note("The stream has more records than this page reads, so newer ones may exist: choose a table, or use `weir streams tail`."))
+            (message::note("The stream has more records than this page reads, so newer records may exist: choose a table, or use `weir streams tail`."))
         }
         ol.records { @for row in &rows { @for cell in row { (cell) } } }
         @if more > 0 {

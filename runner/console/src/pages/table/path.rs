@@ -28,10 +28,10 @@ pub(crate) enum PathError {
     #[error("a quoted name is not a JSON string")]
     Quote,
     /// Brackets that do not contain a whole number.
-    #[error("`[` is not followed by a whole number and `]`")]
+    #[error("`[` must be followed by a whole number and `]`")]
     Index,
     /// A missing separator between two steps.
-    #[error("a quoted name or `]` is not followed by `.` or `[`")]
+    #[error("a quoted name or `]` must be followed by `.` or `[`")]
     Separator,
 }
 
@@ -150,11 +150,11 @@ mod tests {
             (".a", "a name is missing"),
             ("\"a", "a quoted name is not a JSON string"),
             ("\"\"", "a name is missing"),
-            ("a[x]", "`[` is not followed by a whole number and `]`"),
-            ("a[1", "`[` is not followed by a whole number and `]`"),
-            ("a[-1]", "`[` is not followed by a whole number and `]`"),
-            ("a[1]b", "a quoted name or `]` is not followed by `.` or `[`"),
-            ("\"a\"b", "a quoted name or `]` is not followed by `.` or `[`"),
+            ("a[x]", "`[` must be followed by a whole number and `]`"),
+            ("a[1", "`[` must be followed by a whole number and `]`"),
+            ("a[-1]", "`[` must be followed by a whole number and `]`"),
+            ("a[1]b", "a quoted name or `]` must be followed by `.` or `[`"),
+            ("\"a\"b", "a quoted name or `]` must be followed by `.` or `[`"),
         ] {
             let found = match DocumentPath::parse_list(text) {
                 Err(error) => error.to_string(),

@@ -196,7 +196,7 @@ impl Request {
 /// Parses the key after which a page begins.
 fn start_key(text: &str) -> Result<Item, Problem> {
     let wrong = |what: String| {
-        let instead = "the key of an item as DynamoDB JSON, as the link to the next page has it";
+        let instead = "the key in the link to the next page, as DynamoDB JSON";
         problem(what, "after", instead)
     };
     let key = json::item_from_str(text).map_err(|error| wrong(error.to_string()))?;
