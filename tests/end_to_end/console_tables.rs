@@ -269,7 +269,7 @@ fn changes(up: &Up, console: &Console) {
     assert_eq!(answer["message"], said);
     let (status, answer) = save(&token, read, &edited_text.replace("Rush", "Other"));
     assert_eq!(
-        (status, answer["message"].as_str().unwrap().contains("the key differs")),
+        (status, answer["message"].as_str().unwrap().contains("cannot be changed")),
         (400, true)
     );
     assert_eq!(item(&key), found["item"], "nothing was written yet");

@@ -229,6 +229,6 @@ mod tests {
     #[test]
     fn a_store_without_weir_up_says_how_to_know_more() {
         let html = html(&View::default()).into_string();
-        assert!(html.contains("cannot know") && html.contains("weir up --store aws"), "{html}");
+        assert!(html.contains("cannot show") && html.contains("weir up --store aws"), "{html}");
     }
 }
