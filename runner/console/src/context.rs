@@ -70,7 +70,7 @@ type StackOrigin = (PathBuf, BTreeMap<String, String>, Vec<u8>);
 /// The default control table of migrations, if the running template names none.
 const CONTROL_TABLE: &str = "weir-migrations";
 
-/// The system cannot generate random numbers for the token.
+/// The error of a system that cannot generate random numbers for the token.
 #[derive(Debug, thiserror::Error)]
 #[error("console: cannot generate the token for buttons: {0}")]
 pub struct NoToken(getrandom::Error);

@@ -11,7 +11,7 @@ use locks::Mutex;
 /// right after its action.
 const KEPT: usize = 32;
 
-/// The last results, with their numbers.
+/// The last results of actions, each with its number.
 #[derive(Debug, Default)]
 pub(crate) struct Notices(Mutex<Kept>);
 

@@ -64,7 +64,7 @@ const MISNAMED: [(&str, &str); 9] = [
     ("ttl", "`TimeToLiveSpecification`, or `time_to_live` in `workload` `tables`"),
 ];
 
-/// A model file.
+/// The shape of a model file.
 pub(super) static MODEL: Shape = Shape::Object(&[
     needed("tables", &Shape::List(&TABLE), "[]"),
     needed("items", &Shape::Named(&Shape::List(&WRITE)), "{}"),
@@ -76,7 +76,7 @@ pub(super) static MODEL: Shape = Shape::Object(&[
     ),
 ]);
 
-/// A table.
+/// The shape of a table.
 pub(super) static TABLE: Shape = Shape::Object(&[
     needed("TableName", &Shape::Text, "\"orders\""),
     needed("AttributeDefinitions", &Shape::List(&ATTRIBUTE), ONE_ATTRIBUTE),
@@ -178,7 +178,7 @@ static WRITE: Shape = Shape::Object(&[needed(
 static OF_PATTERN: Shape = Shape::List(&Shape::Accepted(Owner::Pattern));
 static OF_TABLE: Shape = Shape::List(&Shape::Accepted(Owner::Table));
 
-/// An access pattern.
+/// The shape of an access pattern.
 pub(super) static PATTERN: Shape = Shape::Object(&[
     needed("pattern", &Shape::Text, "\"1\""),
     needed("description", &Shape::Text, "\"Get an order\""),
@@ -194,7 +194,7 @@ pub(super) static PATTERN: Shape = Shape::Object(&[
     optional("accept", &OF_PATTERN, "[\"scan\"]"),
 ]);
 
-/// The expected workload of a table.
+/// The shape of the expected workload of a table.
 pub(super) static WORKLOAD: Shape = Shape::Object(&[
     optional("items", &Shape::Count, "1000000"),
     optional("item_bytes", &Shape::Count, "600"),

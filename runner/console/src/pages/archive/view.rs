@@ -104,7 +104,7 @@ pub(crate) struct Restore {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct RestoreForm {
     pub(crate) table: String,
-    /// The key of the items.
+    /// The key of the items to restore.
     pub(crate) key: Option<String>,
     pub(crate) condition: Option<String>,
     /// The UTC day of the deletes.
@@ -137,8 +137,8 @@ pub(crate) struct Erasure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct EraseForm {
     pub(crate) table: String,
-    /// Attributes with their values.
+    /// The attributes and values that select the rows.
     pub(crate) equals: Option<String>,
-    /// A string attribute and its prefix.
+    /// The string attribute and the prefix that select the rows.
     pub(crate) begins_with: Option<String>,
 }

@@ -15,7 +15,7 @@ use crate::query::Query;
 
 /// The number of jobs that a page reads. Each origin that ever changed has a job.
 const READ: u16 = 500;
-/// The number of the read jobs that a page shows.
+/// The maximum number of jobs that a page shows.
 const SHOWN: usize = 30;
 
 /// Collects the data that the page shows.

@@ -15,7 +15,7 @@ const ITEMS: u64 = 3;
 /// The timeout of reading the samples. On a table with many deleted items, a scan may be slow.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Reads the samples. If there are none, also returns the reason.
+/// Reads the samples. If they cannot be read, returns no samples and the reason.
 pub(super) async fn read(migrate: &Migrate, plan: &Plan) -> (Vec<Sample>, Option<String>) {
     let read = tokio::time::timeout(LIMIT, api::samples(migrate, plan, ITEMS)).await;
     match read {

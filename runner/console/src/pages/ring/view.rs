@@ -21,7 +21,7 @@ pub(crate) struct View {
 pub(crate) struct Node {
     /// The number of the node.
     pub(crate) node: u64,
-    /// The directories that were set aside because they were damaged.
+    /// The damaged directories that the node has set aside.
     pub(crate) set_aside: Vec<String>,
     /// The reason why the node does not respond; `None` if it does.
     pub(crate) unreachable: Option<String>,
