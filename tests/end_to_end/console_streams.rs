@@ -292,7 +292,7 @@ fn a_console_of_another_store_only_reads() {
     });
     let console = Console::at(&address);
     let page = console.page("/pipelines");
-    for part in ["cannot know", "flows", "weir up --store aws", "read-only"] {
+    for part in ["cannot show", "flows", "weir up --store aws", "read-only"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("name=\"token\"") && !page.contains(">still<"), "{page}");
