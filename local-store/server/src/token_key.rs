@@ -33,7 +33,7 @@ impl TokenKey {
     /// The problem with the file, and what to do.
     pub fn open(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
-        let remove = "remove it; existing shard iterators then become invalid";
+        let remove = "remove the file; existing shard iterators then become invalid";
         match Self::read(&path, remove)? {
             Some(key) => Ok(key),
             None => Self::create(directory, &path)

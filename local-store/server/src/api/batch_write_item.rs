@@ -352,7 +352,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         }
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
         Request::Invalid(_) => {
-            Err(ApiError::defect("an invalid request of a batch passed validation"))
+            Err(ApiError::defect("an invalid batch request passed validation"))
         }
     }
 }

@@ -295,7 +295,7 @@ impl ApiError {
             ErrorType::ExpiredIterator,
             format!(
                 "The provided iterator exceeds the maximum age allowed: it was created {age_ms} \
-                 milliseconds ago, the maximum is {life_ms}; request a new one"
+                 milliseconds ago, the maximum is {life_ms}; request a new iterator"
             ),
         )
     }

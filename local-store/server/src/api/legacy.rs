@@ -235,7 +235,7 @@ impl<'j> ConditionsParameters<'j> {
         // Bounds the work for each item. A condition without values counts as one value.
         if conditions.iter().map(|c| c.values.len().max(1)).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
-                "The conditions and their values are more than {LEGACY_VALUES_MAX}"
+                "The conditions have more than {LEGACY_VALUES_MAX} values in total"
             )));
         }
         Ok(conditions)

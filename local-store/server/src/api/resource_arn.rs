@@ -34,7 +34,7 @@ pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, 
         return Err(not_ours());
     }
     if resource.contains("/stream/") {
-        return Err(ApiError::unsupported("A stream in ResourceArn", "name its table"));
+        return Err(ApiError::unsupported("A stream in ResourceArn", "use the ARN of its table"));
     }
     let name = resource.strip_prefix("table/").filter(|name| !name.contains('/'));
     let Some(name) = name.filter(|name| is_name(name)) else {

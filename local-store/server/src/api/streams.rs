@@ -91,7 +91,7 @@ impl FoundStream {
     pub(crate) fn stream(&self) -> Result<&Stream, ApiError> {
         self.table
             .stream(&self.label)
-            .ok_or_else(|| ApiError::defect("the table lacks the stream that was found before"))
+            .ok_or_else(|| ApiError::defect("the table lost its stream during the request"))
     }
 
     /// Returns the stream and one of its shards.

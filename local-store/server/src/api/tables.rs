@@ -23,7 +23,7 @@ pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiE
     };
     let neither = || {
         ApiError::invalid_parameter(format!(
-            "TableName is neither a name nor the ARN of a table: {given}"
+            "TableName is neither a table name nor a table ARN: {given}"
         ))
     };
     let mut parts = given.splitn(6, ':').skip(1);

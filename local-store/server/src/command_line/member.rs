@@ -42,7 +42,7 @@ fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
         return Err(format!("the number of a node must be from 1 to {SLOT_MAX}"));
     }
     if address.port() == 0 {
-        return Err("port 0 is not possible: peers need a fixed port".to_owned());
+        return Err("port 0 is not allowed: peers need a fixed port".to_owned());
     }
     Ok((slot, address))
 }
@@ -57,7 +57,7 @@ impl Flags {
         let own = addresses
             .get(&slot)
             .copied()
-            .ok_or("this node has no address; give its address with --peer")?;
+            .ok_or("this node has no address; give it with --peer")?;
         let listener =
             gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))

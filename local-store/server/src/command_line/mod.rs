@@ -171,7 +171,7 @@ fn unused_arcs(asked: u32, found: usize) -> Option<String> {
     let is_unused = asked > 1 && usize::try_from(asked) != Ok(found);
     is_unused.then(|| {
         format!(
-            "--arcs {asked} has no effect: the ring of the data directory keeps its {found} arcs"
+            "--arcs {asked} has no effect: the existing data directory keeps its {found} arcs"
         )
     })
 }

@@ -216,7 +216,7 @@ fn render(status: &Value) -> String {
             let name = name.as_str().unwrap_or_default();
             let _ = writeln!(
                 text,
-                "damaged directory, set aside: {name}; its file `reason` states the damage"
+                "damaged directory, set aside: {name}; its file `reason` describes the damage"
             );
         }
     }
@@ -350,7 +350,7 @@ NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    VERIFIED  NOTE
 1     0    leader       3     120      0    48 MB  100 %
 2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; disk damaged: the node is rebuilt once its peers allow it
 3     -    unreachable  -     -        -    -      -         connection refused
-damaged directory, set aside: node-2.set-aside-1; its file `reason` states the damage
+damaged directory, set aside: node-2.set-aside-1; its file `reason` describes the damage
 ";
         assert_eq!(render(&status), expected);
     }

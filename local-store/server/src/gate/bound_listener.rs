@@ -31,7 +31,7 @@ pub enum BindError {
     },
     /// Other machines can reach the address, but the service does not require signed requests.
     #[error(
-        "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; write 127.0.0.1"
+        "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; use 127.0.0.1"
     )]
     NotLoopback {
         /// The name of the service.

@@ -51,7 +51,7 @@ impl<S: Service> Guarded<S> {
         let (head, body) = request.into_parts();
         let answered = match self.guard.check(&head, own) {
             Err(refusal) => {
-                tracing::debug!(%refusal, "a request was refused");
+                tracing::debug!(%refusal, "refused a request");
                 Ok(refusal.response(self.service.dialect()))
             }
             Ok(Admitted::Preflight(origin)) => {
@@ -141,7 +141,7 @@ pub(crate) async fn serve<S: Service>(
                     Ok(ended) => ended,
                     Err(_) if progress.is_arrived() => connection.await,
                     Err(_) => {
-                        tracing::debug!("aborted a connection to make room for a new one, because its request did not arrive in time");
+                        tracing::debug!("aborted a connection whose request did not arrive in time, to make room for a new connection");
                         return;
                     }
                 }

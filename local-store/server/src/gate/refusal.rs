@@ -20,7 +20,9 @@ pub enum Refusal {
     )]
     Host(String),
     /// The host in the request line differs from `Host`.
-    #[error("the request line names `{target}` and `Host` names `{host}`; they must be the same")]
+    #[error(
+        "the request line has the host `{target}`, but the `Host` header has `{host}`; send the same host in both"
+    )]
     HostsDiffer {
         /// The host in the request line.
         target: String,

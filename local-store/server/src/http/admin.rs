@@ -39,7 +39,7 @@ const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\
 
 /// Returns the error for a body that could not be read.
 pub(super) fn refuse_body(status: StatusCode) -> Answer {
-    refusal(status, "the body could not be read", "the request's body", CLOCK_CHANGES)
+    refusal(status, "cannot read the request's body", "the request's body", CLOCK_CHANGES)
 }
 
 /// Answers the request for `path`, the text after [`PREFIX`].
@@ -47,7 +47,7 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
     if head.headers.contains_key(ORIGIN) {
         return refusal(
             StatusCode::FORBIDDEN,
-            "requests of web pages are refused",
+            "requests from web pages are refused",
             "the header `Origin`",
             "the same request from a program, such as curl",
         );
@@ -99,7 +99,7 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
     };
     let change = match tree.as_object() {
         Some([(name, value)]) => (&**name, value),
-        _ => return refuse("expected exactly one change"),
+        _ => return refuse("expected an object with exactly one change"),
     };
     match change {
         ("freeze", Json::Bool(true)) => store.clock().freeze(),
@@ -113,7 +113,7 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
                 return refuse("the clock cannot be set back: `advance_ms` must be 0 or more");
             }
         },
-        (name, _) => return refuse(&format!("unknown change, or invalid value for it: `{name}`")),
+        (name, _) => return refuse(&format!("unknown change or invalid value: `{name}`")),
     };
     let unreached = store.spread_clock().await;
     // The other nodes get the time before the entry is logged, because the entry carries the
@@ -124,13 +124,13 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
             StatusCode::SERVICE_UNAVAILABLE,
             &format!("the clock was changed, but nodes {unreached:?} could not be reached"),
             "POST /_weir/clock",
-            "nothing if these nodes are down: they receive the time with the first write after their restart",
+            "no request if these nodes are down: they receive the time with the first write after their restart",
         );
     }
     if let Err(error) = kept {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
-            &format!("the clock was changed, but a restart may undo it: {error}"),
+            &format!("the clock was changed, but a restart may revert the change: {error}"),
             "POST /_weir/clock",
             "{\"advance_ms\":0} once the store accepts writes again",
         );
@@ -146,7 +146,7 @@ async fn sweep(store: &Store) -> Answer {
         Ok(SweepResult { expired, blocked }) => {
             let tables: Vec<String> = blocked.iter().map(|name| format!("`{name}`")).collect();
             let what = format!(
-                "deleted items: {expired}; further deletions are blocked, because too many index entries of {} wait for an unreachable arc",
+                "deleted {expired} expired items; further deletions are blocked, because an arc is unreachable and too many index entries of {} wait for it",
                 tables.join(", ")
             );
             let instead = "the same request once all arcs are available (GET /_weir/status)";

@@ -39,7 +39,7 @@ pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<T
         let own = catalogue.by_name().filter(|table| store.owns(table));
         let names: Vec<&str> = own.map(|table| table.name.as_str()).collect();
         let instead = format!("the name of an existing table: {}", names.join(", "));
-        refusal(StatusCode::NOT_FOUND, "there is no such table", place, &instead)
+        refusal(StatusCode::NOT_FOUND, "the table does not exist", place, &instead)
     })
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn show(store: &Store, name: &str, body: &[u8]) -> Answer {
 
 fn read_request(body: &[u8]) -> Result<Wanted, String> {
     let tree = json::parse(body).map_err(|error| error.to_string())?;
-    let members = tree.as_object().ok_or("expected an object")?;
+    let members = tree.as_object().ok_or("expected a JSON object")?;
     let (mut limit, mut key) = (None, None);
     for (name, value) in members {
         match (&**name, value) {
@@ -84,11 +84,11 @@ fn read_request(body: &[u8]) -> Result<Wanted, String> {
                 let item = json::decode_item(item).map_err(|error| format!("`key`: {error}"))?;
                 key = Some(item);
             }
-            (name, _) => return Err(format!("unknown member, or invalid value for it: `{name}`")),
+            (name, _) => return Err(format!("unknown member or invalid value: `{name}`")),
         }
     }
     let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
-    Ok(Wanted { limit: limit.ok_or("`limit` is missing, or not from 1 to 1000")?, key })
+    Ok(Wanted { limit: limit.ok_or("`limit` must be from 1 to 1000")?, key })
 }
 
 impl Wanted {

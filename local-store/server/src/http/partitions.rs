@@ -81,7 +81,7 @@ async fn carry_out(
     match store.submit(vec![begin]).await?.into_iter().next() {
         Some(Reply::Done { .. }) => {}
         Some(Reply::Invalid(refused)) => return Ok(Err(refused)),
-        _ => return Ok(Err("the table was deleted in the meantime".to_owned())),
+        _ => return Ok(Err("the table was deleted during the request".to_owned())),
     }
     for _ in 0..STEPS_MAX {
         let replies = store.submit(vec![Command::StepSplits { table }]).await?;
@@ -108,23 +108,23 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
     } else {
         json::parse(body).map_err(|error| error.to_string())?
     };
-    let members = tree.as_object().ok_or("expected an object")?;
+    let members = tree.as_object().ok_or("expected a JSON object")?;
     let (mut partition, mut at) = (None, SplitPoint::Half);
     for (name, value) in members {
         match (&**name, value) {
             ("partition", Json::Integer(number)) => {
-                let number = u32::try_from(*number).map_err(|_| "there is no such partition")?;
+                let number = u32::try_from(*number).map_err(|_| "the partition does not exist")?;
                 partition = Some(PartitionNumber(number));
             }
             ("at", Json::String(token)) => {
                 let token = token.parse().map_err(|_| format!("`{token}` is not a token"))?;
                 at = SplitPoint::Token(Token(token));
             }
-            (name, _) => return Err(format!("unknown member, or invalid value for it: `{name}`")),
+            (name, _) => return Err(format!("unknown member or invalid value: `{name}`")),
         }
     }
     if partition.is_none() && at != SplitPoint::Half {
-        return Err("`at` needs the partition of the token: `partition` is missing".to_owned());
+        return Err("`at` requires `partition`, the partition that contains the token".to_owned());
     }
     Ok((partition, at))
 }

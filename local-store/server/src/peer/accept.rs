@@ -179,7 +179,7 @@ fn decode(payload: &Bytes, identity: Option<&PeerIdentity>) -> io::Result<Questi
     if let Question::Node(message) = &question
         && identity.is_none_or(|identity| identity.node != message.from)
     {
-        return Err(io::Error::other("the sender of a message is not the node of the connection"));
+        return Err(io::Error::other("a message names a sender that is not the connected node"));
     }
     Ok(question)
 }

@@ -143,7 +143,7 @@ impl Pending {
         }
         if pending.len() >= PENDING_MAX {
             let _ = outcome.send(Err(CallError::Unreachable(
-                "too many messages on the connection are unanswered".to_owned(),
+                "too many messages on the connection wait for an answer".to_owned(),
             )));
             return false;
         }

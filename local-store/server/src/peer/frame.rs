@@ -141,8 +141,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     && let Some(payload) = rest.get(..length)
                 {
                     if !self.seal.verify(head, check, payload) {
-                        let text = "a message is damaged, or its sender does not know the \
-                            cluster's secret";
+                        let text = "a message is damaged, or its sender has a different \
+                            cluster secret";
                         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                     }
                     let id = u64::from_le_bytes(id);
@@ -163,7 +163,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         match self.stream.read_buf(&mut self.buffer).await? {
             0 => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the other side closed the connection",
+                "the peer closed the connection",
             )),
             _ => Ok(()),
         }

@@ -136,7 +136,7 @@ async fn greet(
         let key = secret.derive("welcome", &[&hello.nonce, &nonce]);
         if !proof.is_some_and(|proof| key.verify(&[], &proof)) {
             return Err(Failure::Refused(format!(
-                "{address} does not know the cluster's secret: give every node the same --cluster-secret"
+                "{address} has a different cluster secret: give every node the same --cluster-secret"
             )));
         }
         let key = |direction| secret.derive(direction, &[&sent, &answer]);
@@ -152,7 +152,7 @@ async fn greet(
 
 /// Answers the handshake of an accepted connection.
 pub(super) async fn accept(local: &Local, stream: TcpStream) -> Result<OpenConnection, Failure> {
-    let slow = |_| Failure::Io("the other side did not identify itself in time".to_owned());
+    let slow = |_| Failure::Io("the peer did not identify itself in time".to_owned());
     tokio::time::timeout(TIMEOUT, answer(local, stream)).await.map_err(slow)?
 }
 
@@ -199,7 +199,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     };
     if !secret {
         return Some(
-            "the cluster's secret differs: give every node the same --cluster-secret".to_owned(),
+            "the cluster secrets differ: give every node the same --cluster-secret".to_owned(),
         );
     }
     let (other, own) = (hello.slot, local.slot);

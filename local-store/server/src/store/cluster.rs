@@ -163,7 +163,7 @@ fn one_cluster<'a>(
     match files.find(|files| of(files) != cluster) {
         None => Ok(cluster),
         Some(stranger) => Err(format!(
-            "node {} belongs to a different cluster: use node directories of only one cluster",
+            "node {} belongs to a different cluster: use node directories of the same cluster",
             slot_of(stranger.identity.node)
         )),
     }
@@ -204,7 +204,7 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
         (here, voters.len())
     };
     Err(format!(
-        "only {left} of {all} replicas are left; they are no majority and may lack acknowledged writes: restore the missing `node-N` directories from a copy"
+        "only {left} of {all} replicas are left; without a majority, acknowledged writes may be missing: restore the missing `node-N` directories from a copy"
     ))
 }
 
@@ -444,10 +444,10 @@ pub(super) async fn repair_membership(nodes: Vec<node::WeakNode>, members: BTree
                 return;
             }
             let nodes = rebuilt_slots(&members, &voters);
-            tracing::info!(?nodes, "rebuilt nodes receive their data");
+            tracing::info!(?nodes, "copying data to rebuilt nodes");
             match leader.change_members(&members).await {
                 Ok(()) => tracing::info!("all replicas are complete again"),
-                Err(error) => tracing::warn!(error, "a rebuilt node does not have its data yet"),
+                Err(error) => tracing::warn!(error, "cannot copy data to a rebuilt node yet"),
             }
         }
         drop(nodes);

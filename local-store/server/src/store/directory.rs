@@ -193,7 +193,7 @@ impl From<log::Error> for Problem {
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
                 Self::Other(format!(
-                    "cannot {} `{}`, a log: {}; free {} MB disk space for each node",
+                    "cannot {} the log file `{}`: {}; free {} MB of disk space for each node",
                     disk.operation,
                     disk.file,
                     disk.source,

@@ -65,8 +65,8 @@ impl Store {
         let node = nodes.get(place).and_then(|node| node.get(index)).cloned();
         #[expect(
             clippy::expect_used,
-            reason = "nodes are rebuilt one at a time, and only if there are others; each has \
-                      every arc"
+            reason = "the store rebuilds one node at a time, and only if another node remains; \
+                      each node has every arc"
         )]
         node.expect("a store has at least one node")
     }

@@ -108,7 +108,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (from, to) = (replica.arc().0, to.0);
         let error = match outcome {
             Err(error) => error.to_string(),
-            Ok(_) => "the receiving arc does not know the index yet".to_owned(),
+            Ok(_) => "the receiving arc does not have the index yet".to_owned(),
         };
         if last_progress.elapsed() >= LOG_INTERVAL {
             tracing::warn!(from, to, error, "index entries for another arc are not delivered yet");
@@ -147,7 +147,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     let upto = *upto;
     if upto.saturating_add(1) < first {
         let what = format!(
-            "the receiving arc has only the changes up to {upto}, but this arc has trimmed the changes before {first}"
+            "the receiving arc has the changes up to {upto}, but this arc has already deleted the changes before {first}"
         );
         return Err(Unavailable::NotDone(what));
     }

@@ -116,12 +116,12 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
     let Some(Reply::Table(table)) = reply else {
-        let unanswered = || Unavailable::Unknown("a command got no reply".to_owned());
+        let unanswered = || Unavailable::Unknown("a command had no reply".to_owned());
         return reply.ok_or_else(unanswered);
     };
     // The change is decided, so an error is only logged: the next tick updates the remaining arcs.
     if let Err(error) = bring_along(store).await {
-        tracing::debug!(%error, "a change of a table has not reached every arc yet");
+        tracing::debug!(%error, "a table change has not reached every arc yet");
     }
     let whole = store.catalogue().get(table.id).map(|whole| Box::new(Table::clone(whole)));
     Ok(Reply::Table(whole.unwrap_or(table)))

@@ -209,7 +209,7 @@ impl ScrubbedReplica {
         let node = self.node().ok_or(Interruption::Ended)?;
         node.scrub().update(|shown| *shown = noted.progress.clone());
         if is_due && let Err(error) = write(&self.file, noted) {
-            tracing::debug!(%error, "could not write the progress of the verification");
+            tracing::debug!(%error, "cannot save the progress of the verification");
         }
         Ok(())
     }

@@ -48,16 +48,16 @@ pub(crate) async fn run(store: WeakStore) {
         // Hot partitions are found in every process, because each process counts only the requests
         // that it serves.
         if let Err(error) = split_hot(&store).await {
-            tracing::debug!(%error, "a tick failed; the next tick retries its work");
+            tracing::debug!(%error, "cannot split hot partitions; the next tick retries");
         }
         // Only the leader of an arc does the arc's work, because it is the first to see it.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
             // If this fails, the next tick finds the same work again.
             if let Err(error) = tick_arc(&store, arc).await {
-                tracing::debug!(%error, "a tick failed; the next tick retries its work");
+                tracing::debug!(%error, "the periodic work failed; the next tick retries it");
             }
             if let Err(error) = transaction_recovery.finish(&store, arc).await {
-                tracing::debug!(%error, "an unfinished transaction is not recovered yet");
+                tracing::debug!(%error, "cannot recover an unfinished transaction yet");
             }
         }
     }
@@ -84,7 +84,7 @@ async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await
     {
-        tracing::debug!(%error, "changes of tables have not reached every arc yet");
+        tracing::debug!(%error, "table changes have not reached every arc yet");
     }
     outcome
 }

@@ -54,7 +54,7 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
     let lost = |error| {
         Err(Unavailable::Unknown(format!(
-            "the task of the transaction's coordinator failed: {error}"
+            "the transaction coordinator failed: {error}"
         )))
     };
     to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
@@ -453,7 +453,7 @@ pub(super) async fn read_with_locks(
         began: store.now(),
     };
     let lost =
-        |error| Err(Unavailable::NotDone(format!("the task of the locking read failed: {error}")));
+        |error| Err(Unavailable::NotDone(format!("the locking read failed: {error}")));
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
@@ -526,7 +526,7 @@ impl LockingReader {
 /// Returns the reason why an arc did not lock the items, other than a conflict.
 fn why_not_locked(reply: &Reply) -> Unavailable {
     let why = match reply {
-        Reply::TableNotFound => "a table no longer exists",
+        Reply::TableNotFound => "a table of the request was deleted",
         Reply::TransactionOver => "the transaction timed out",
         _ => "unexpected reply to a command",
     };
@@ -540,7 +540,7 @@ mod tests {
     #[test]
     fn a_read_that_cannot_lock_its_items_returns_the_reason() {
         for (reply, why) in [
-            (Reply::TableNotFound, "a table no longer exists"),
+            (Reply::TableNotFound, "a table of the request was deleted"),
             (Reply::TransactionOver, "the transaction timed out"),
             (Reply::TableExists, "unexpected reply to a command"),
         ] {

@@ -260,7 +260,7 @@ async fn the_admin_endpoint_moves_the_clock() {
     assert_eq!(resumed["frozen"], false);
     for (head, body, status, part) in [
         ("POST /_weir/clock HTTP/1.1", "", 400, "not JSON"),
-        ("POST /_weir/clock HTTP/1.1", "{}", 400, "expected exactly one change"),
+        ("POST /_weir/clock HTTP/1.1", "{}", 400, "with exactly one change"),
         ("POST /_weir/clock HTTP/1.1", r#"{"freeze":false}"#, 400, "`freeze`"),
         ("POST /_weir/clock HTTP/1.1", r#"{"rewind":true}"#, 400, "`rewind`"),
         ("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":-1}"#, 400, "cannot be set back"),

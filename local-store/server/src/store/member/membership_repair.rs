@@ -41,10 +41,10 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
             continue;
         }
         let nodes = rebuilt_slots(&members, &voters);
-        tracing::info!(?nodes, "rebuilt nodes receive their data");
+        tracing::info!(?nodes, "copying data to rebuilt nodes");
         match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
             Ok(Ok(())) => tracing::info!("all replicas are complete again"),
-            Ok(Err(error)) => tracing::warn!(error, "a rebuilt node does not have its data yet"),
+            Ok(Err(error)) => tracing::warn!(error, "cannot copy data to a rebuilt node yet"),
             Err(_) => tracing::warn!("a rebuilt node did not receive its data within {CHANGE:?}"),
         }
     }

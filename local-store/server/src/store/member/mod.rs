@@ -454,7 +454,7 @@ impl StartingMember<'_> {
             let answers = self.identify_all().await;
             if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
-                    "this directory belongs to incarnation {} of node {}, which incarnation {} has replaced: move `node-{}` away so that the node is rebuilt",
+                    "this directory belongs to incarnation {} of node {}, but incarnation {} has replaced it: move `node-{}` away so that the node is rebuilt",
                     incarnation_of(id),
                     self.local.slot,
                     incarnation_of(other),

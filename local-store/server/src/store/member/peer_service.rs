@@ -118,7 +118,7 @@ impl PeerService {
         if self.invitations.try_send((invitation, answer)).is_err() {
             return Answer::Refused(format!("node {} already has an invitation", self.local.slot));
         }
-        let failed = |_| Answer::Refused(format!("node {} could not join", self.local.slot));
+        let failed = |_| Answer::Refused(format!("node {} failed to join", self.local.slot));
         answered.await.unwrap_or_else(failed)
     }
 
@@ -154,7 +154,7 @@ impl PeerService {
         match tokio::time::timeout(JOINING / 2, admitted).await {
             Ok(Ok(id)) => self.invitation(id),
             Ok(Err(reason)) => Answer::Refused(reason),
-            Err(_) => Answer::Refused("another change of the membership is in progress".to_owned()),
+            Err(_) => Answer::Refused("another membership change is in progress".to_owned()),
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) async fn refuse_older_copy(
             None => "before the first entry".to_owned(),
         };
         return Err(format!(
-            "the directory of node {slot} lacks entries that the node acknowledged: the leader, node {}, has an acknowledgement of entry {acknowledged} of {}, but the log in the directory ends {end}. The directory was restored from an older copy, so the node's vote could lose writes: move `node-{slot}` away so that the node is rebuilt",
+            "the directory of node {slot} lacks entries that the node acknowledged: the leader, node {}, has an acknowledgement of entry {acknowledged} of {}, but the log in the directory ends {end}. The directory was restored from an older copy, and a vote of this node could lose acknowledged writes: move `node-{slot}` away so that the node is rebuilt",
             slot_of(leader.node),
             leader.arc,
         ));

@@ -156,7 +156,7 @@ async fn survive(trio: Trio) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(voters(&third), expected, "it has a new identity, and its votes again");
+    assert_eq!(voters(&third), expected, "the node is a voter with a new identity");
     let reports = third.nodes().await;
     let slots: Vec<u64> = reports.iter().map(|report| report.slot).collect();
     assert_eq!(slots, [1, 2, 3]);
@@ -274,9 +274,9 @@ async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
     close(Some(follower)).await;
     std::fs::remove_dir_all(trio.data(slot)).unwrap();
     copy_all(copy.path(), &trio.data(slot));
-    let refused = trio.open(slot).await.err().expect("it lacks what it acknowledged");
+    let refused = trio.open(slot).await.err().expect("the copy lacks acknowledged entries");
     assert!(refused.contains(&format!("move `node-{slot}` away")), "{refused}");
-    assert!(sees(&stores[&leader], "acknowledged").await, "the leader is as it was");
+    assert!(sees(&stores[&leader], "acknowledged").await, "the leader has not changed");
 
     let directory = trio.data(slot).join(format!("node-{slot}"));
     std::fs::rename(directory, copy.path().join("away")).unwrap();

@@ -137,7 +137,7 @@ impl Rebuild {
         while !directory::is_free(&path) {
             if begun.elapsed() > RELEASE {
                 (self.host.on_fatal)(&format!(
-                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} after the node stopped: the next start sets the directory aside"
+                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} after the node stopped: restart the store, which then sets the directory aside"
                 ));
                 return;
             }
@@ -153,7 +153,7 @@ impl Rebuild {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
                 Ok(replicas) => return self.repair_groups(&store, &replicas),
-                Err(reason) => tracing::error!(reason, "node {slot} cannot be recreated yet"),
+                Err(reason) => tracing::error!(reason, "cannot start a new node {slot} yet"),
             }
             drop(store);
             tokio::time::sleep(RETRY).await;

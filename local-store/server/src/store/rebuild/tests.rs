@@ -160,7 +160,7 @@ async fn a_node_is_kept_if_the_others_cannot_do_without_it() {
         fixture.put(&store).await;
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    assert_eq!(fixture.aside(), [0, 0, 0], "no sound node is left");
+    assert_eq!(fixture.aside(), [0, 0, 0], "every node is damaged, so none is set aside");
     fixture.check(&store).await;
     drop(store);
 
@@ -176,6 +176,6 @@ async fn a_node_is_kept_if_the_others_cannot_do_without_it() {
         fixture.put(&store).await;
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    assert_eq!(fixture.aside(), [0, 3, 0], "its disk damages what it holds again and again");
+    assert_eq!(fixture.aside(), [0, 3, 0], "three set-aside directories are the maximum");
     fixture.check(&store).await;
 }
