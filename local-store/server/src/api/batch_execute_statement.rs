@@ -189,7 +189,7 @@ fn answer_members(
                 let sum = consumed.refused.entry(table.to_owned()).or_default();
                 *sum = sum.plus(capacity);
             }
-            // Only the error of an executed statement names the table.
+            // Only the errors of executed statements contain the table name.
             text_member(out, "TableName", table);
         }
     }

@@ -1,6 +1,6 @@
 //! `ResourceArn`: the table whose tags or policy a request concerns.
 //!
-//! Error messages are DynamoDB's own.
+//! The error messages are those of DynamoDB.
 
 use super::constraints::is_name;
 use super::error::ApiError;
@@ -8,7 +8,7 @@ use crate::store::Store;
 
 /// The resource of an ARN.
 pub(crate) enum ResourceArn<'a> {
-    /// A table of this Region and account, by its name. The table may not exist.
+    /// The name of a table of this Region and account. The table may not exist.
     Table(&'a str),
     /// A resource of another Region.
     Elsewhere,

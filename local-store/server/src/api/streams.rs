@@ -1,4 +1,4 @@
-//! Look-up of the stream and the shard that a request names.
+//! Finds the stream and the shard that a request names.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl StreamName {
     /// Parses an ARN.
     ///
     /// # Errors
-    /// The text is not the ARN of a stream, or the stream is in another account or Region.
+    /// `given` is not the ARN of a stream, or the stream is in another account or Region.
     pub(crate) fn read(store: &Store, given: &str) -> Result<Self, ApiError> {
         let arn: StreamArn = given
             .parse()

@@ -1,4 +1,4 @@
-//! The API's tests: recorded answers, and what needs more than one request and its answer.
+//! Tests of the API: a test against recorded responses, and tests that need several requests.
 
 mod limits;
 mod recorded;
