@@ -80,7 +80,7 @@ pub(super) async fn execute_transaction(
     }
 }
 
-/// Adds the position of the statement, counted from 1, to an error.
+/// Adds the position of the statement, counted from 0, to an error.
 fn in_statement(position: usize, error: ApiError) -> ApiError {
     error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
 }

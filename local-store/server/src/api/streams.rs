@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
-/// The minimum and maximum lengths of ARNs, sequence numbers and shard ids that DynamoDB accepts.
+/// The minimum and maximum length of the ARN of a stream, as in DynamoDB.
 const STREAM_ARN_LENGTH: (usize, usize) = (37, 1024);
 const SHARD_ID_LENGTH: (usize, usize) = (28, 65);
 

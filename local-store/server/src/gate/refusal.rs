@@ -5,13 +5,13 @@ use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use model::json;
 
-/// The maximum number of characters that are quoted from a client's text.
+/// The maximum number of characters of a client's header that an error message quotes.
 const QUOTED_CHARACTERS: usize = 80;
 
 /// The reason why the gate refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The request does not have exactly one `Host`.
+    /// The request does not have exactly one `Host` header.
     #[error("a request must have exactly one `Host` header, with a name or an address")]
     NoHost,
     /// The `Host` is not a name of this listener.
@@ -34,7 +34,7 @@ pub enum Refusal {
         "web pages of the origin `{0}` must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
     Origin(String),
-    /// According to its `Sec-Fetch-Site`, a page of another site sent the request.
+    /// A web page of another site sent the request, according to the header `Sec-Fetch-Site`.
     #[error(
         "`Sec-Fetch-Site: {0}`: web pages of other sites must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
@@ -55,7 +55,8 @@ pub enum Dialect {
     Xml,
 }
 
-/// Returns a client's text for an error message, shortened and without control characters.
+/// Returns the value of a client's header for an error message, shortened and without control
+/// characters.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()

@@ -32,7 +32,7 @@ pub(super) fn refusal(status: StatusCode, what: &str, place: &str, instead: &str
     Answer { status, body }
 }
 
-/// Finds the table with a name. The refusal lists the existing tables.
+/// Finds the table with a name. The error for an unknown name lists the existing tables.
 pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<Table>, Answer> {
     let catalogue = store.catalogue();
     store.find_table(name).ok_or_else(|| {
