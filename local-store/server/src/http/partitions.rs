@@ -1,4 +1,4 @@
-//! The partitions of a table on the admin endpoint: their contents, their traffic, and splits on
+//! The partitions of a table on the admin endpoint: shows their size and traffic, and splits them on
 //! request.
 //!
 //! | request | response |
@@ -22,7 +22,7 @@ use super::admin_answer::{Answer, find_table, refusal, success};
 use crate::store::{Store, Unavailable};
 use crate::traffic::HotKey;
 
-/// The maximum number of steps of a split for which a request waits. Further steps run in the
+/// The maximum number of steps of a split that a request waits for. Further steps run in the
 /// background. Each step counts some thousand items.
 const STEPS_MAX: usize = 10_000;
 const SPLITS: &str = "{}, {\"partition\":N} or {\"partition\":N,\"at\":\"token\"}";
@@ -36,7 +36,7 @@ pub(super) fn show(store: &Store, name: &str) -> Answer {
     }
 }
 
-/// Splits the requested partition, or the largest one if the request names none.
+/// Splits the requested partition, or the largest partition if the request names none.
 pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
     let place = format!("POST /_weir/partitions/{name}/split");
     let table = match find_table(store, name, &place) {
@@ -129,7 +129,8 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
     Ok((partition, at))
 }
 
-/// Returns the partition with the most bytes; among equal ones, the one with the most tokens.
+/// Returns the partition with the largest size in bytes. Among partitions of equal size, returns the
+/// partition with the largest range of tokens.
 fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
     let view = store.view();
     let mut found = (PartitionNumber(0), (0, 0));

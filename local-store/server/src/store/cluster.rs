@@ -1,5 +1,5 @@
-//! The nodes of one process. This module starts them from their directories, creates a cluster, and gives a
-//! new identity to a node that lost its data.
+//! The nodes of one process. This module starts the nodes from their directories, creates a cluster, and
+//! gives a new identity to a node that lost its data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -17,19 +17,19 @@ use node::transport::Transport;
 use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
 use storage::disk::{ErrorKind, FileDisk};
 
-/// The pause between two attempts to give a rebuilt node its data and make it a voter.
+/// The pause between two attempts to copy the data to a rebuilt node and make it a voter.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
 
-/// The number of attempts to open a directory that a stopping node has not closed yet. With the
-/// pauses in between, they take 5 s.
+/// The number of attempts to open a directory that a stopping node has not closed yet. The attempts and
+/// the pauses between them take 5 s.
 const CLOSING_TRIES: u32 = 100;
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
 /// A node of this process: its replica of each arc, in the order of the arcs; never empty.
 pub(super) type Replicas = Vec<Node>;
 
-/// Starts the nodes of a data directory, and creates the cluster if there is none yet. A new
-/// cluster has a ring of `arcs` arcs; an existing one keeps its number. After an error, no node runs.
+/// Starts the nodes of a data directory, and creates the cluster if it does not exist. A new cluster has
+/// a ring of `arcs` arcs; an existing cluster keeps its number of arcs. After an error, no node runs.
 pub(super) async fn start(
     data: &Path,
     replicas: u64,
@@ -43,8 +43,8 @@ pub(super) async fn start(
     Ok((nodes, rebuild))
 }
 
-/// Returns a result. If it is an error of the start, first stops the replicas that were started before: left
-/// alone, they would go on to vote and to lead.
+/// Returns `result`. If it is an error, first stops the replicas that were already started. Otherwise they
+/// would continue to vote and to lead.
 pub(super) async fn stop_on_error<'n, T>(
     started: impl IntoIterator<Item = &'n Node>,
     result: Result<T, String>,
@@ -57,7 +57,7 @@ pub(super) async fn stop_on_error<'n, T>(
     result
 }
 
-/// Does the work of [`start`]. Adds each node to `nodes` as soon as it is started.
+/// Does the work of [`start`]. Adds each node to `nodes` when it is started.
 async fn start_nodes(
     data: &Path,
     replicas: u64,
@@ -97,8 +97,7 @@ async fn start_nodes(
     }
     for (slot, files) in fresh {
         if voters.contains(&files.identity.node) && !has_died_early {
-            // Without its log, the node does not know how it voted, so it must not vote under this
-            // identity again.
+            // Without its log, the node has lost its votes, so it must not vote with this identity again.
             drop(files);
             set_aside(data, slot, "the node's log is missing")?;
         } else {
