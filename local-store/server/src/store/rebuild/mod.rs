@@ -1,9 +1,9 @@
-//! The rebuild of a damaged node of this process while the store runs: the node is stopped, its directory is
-//! set aside, and the node receives its data from its peers with a new identity.
+//! Rebuilds a damaged node of this process while the store runs: stops the node, sets its directory aside, and
+//! starts a node with a new identity, which receives the data from its peers.
 //!
 //! Nodes are rebuilt one at a time, and only if the other nodes can continue without the node
 //! (`node::redundancy`). The process may end at any moment. The next start finds a directory with recorded
-//! damage, no directory, or a new one, and continues from there.
+//! damage, no directory, or a new directory, and resumes the rebuild.
 
 #[cfg(test)]
 mod tests;
@@ -24,12 +24,12 @@ use node::status::Status;
 use node::{Node, NodeId, check_redundancy, slot_of};
 use storage::disk::Damage;
 
-/// The interval between two checks of a damaged node that cannot be set aside yet. Reads use another node at
-/// once, but a write may wait for this interval.
+/// The interval between two checks of a damaged node that cannot be set aside yet. Reads use another node
+/// immediately, but a write may wait for this interval.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between two log lines about a damaged node that cannot be set aside yet.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
-/// The time that requests on a stopped node have to end: twice the maximum duration of a request.
+/// The time in which requests on a stopped node must end: twice the maximum duration of a request.
 const RELEASE: Duration = Duration::from_secs(20);
 /// The pause between two attempts to create the new directory.
 const RETRY: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(super) struct Rebuild {
     pub(super) host: Host,
 }
 
-/// Watches the nodes as long as the store exists.
+/// Rebuilds damaged nodes while the store exists.
 pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
     let mut logged_at: Option<Instant> = None;
     loop {
@@ -98,8 +98,8 @@ impl Rebuild {
     /// Stops a damaged node and sets its directory aside. Returns the new identity of the node.
     ///
     /// # Errors
-    /// The reason why the node cannot be set aside yet. Nothing has changed, except that a new
-    /// identity may have been assigned.
+    /// The reason why the node cannot be set aside yet. The node is unchanged, but a new identity may
+    /// have been assigned.
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
@@ -129,8 +129,8 @@ impl Rebuild {
         Ok(Identity::new(self.cluster.clone(), admitted, arcs))
     }
 
-    /// Waits until a stopped node has closed all files of its directory. Otherwise a reader that
-    /// opens files by path could read those of the new node.
+    /// Waits until a stopped node has closed all files of its directory. Otherwise a reader that opens
+    /// files by path could read the files of the new node.
     async fn wait_for_release(&self, slot: u64) {
         let path = directory::path(&self.data, slot);
         let begun = Instant::now();
@@ -165,7 +165,7 @@ impl Rebuild {
         cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await
     }
 
-    /// Adds a new node to the store, and makes it a voter of each group once it has its data.
+    /// Adds a new node to the store. Makes it a voter of each group after it has received the data.
     fn repair_groups(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());

@@ -1,4 +1,4 @@
-//! The effect of damage on the nodes and on writes, while a store of three nodes runs.
+//! Tests of damage to the disks of a running store of three nodes: rebuilt nodes, and the effect on writes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::api;
 use crate::store::Config;
 use node::incarnation_of;
 
-/// The time-out of all waits. It is long, because the machine may be busy with other tests.
+/// The time-out of every wait in these tests. It is long, because the machine may be busy with other tests.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The maximum number of attempts of one request, as in an SDK.
 const TRIES: u64 = 8;
