@@ -24,7 +24,7 @@ pub(crate) const SHORT_READ_KEYS: usize = 4;
 /// smaller. Parsing a request of 16 MB with many small values takes half a second.
 pub(crate) const SHORT_PARSE_BYTES: usize = 1024 * 1024;
 
-/// The limit of concurrent long reads.
+/// A limit on the number of concurrent long reads.
 #[derive(Debug)]
 pub(crate) struct LongReads {
     /// One permit for each processor. More concurrent reads would not increase throughput, but would

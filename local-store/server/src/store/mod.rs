@@ -575,7 +575,7 @@ impl Store {
     /// commands for one arc are in one log entry, in order.
     ///
     /// # Errors
-    /// See [`Unavailable`]. If one of several arcs fails, the commands in the other arcs may have been executed.
+    /// See [`Unavailable`]. If one of several arcs fails, the other arcs may have executed their commands.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);

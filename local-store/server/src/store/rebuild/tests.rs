@@ -39,7 +39,7 @@ impl Fixture {
         loop {
             match Store::open(config(), Box::new(|reason| panic!("{reason}"))).await {
                 Ok(store) => return store,
-                // The threads of the previous store may still be closing its files.
+                // The previous store may not have closed its files yet.
                 Err(error) if error.reason.contains("other process") => {
                     assert!(begun.elapsed() < LIMIT, "{error}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -49,7 +49,7 @@ impl Fixture {
         }
     }
 
-    /// Puts an item with the next number.
+    /// Puts an item with the next number as its key.
     async fn put(&mut self, store: &Store) {
         let item = json!({"p": {"S": format!("k{}", self.written)}});
         call(store, "PutItem", &json!({"TableName": "table", "Item": item})).await;
