@@ -97,8 +97,8 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
-/// Finishes all prepared transactions with this token in an arc. Also applies earlier decisions about
-/// transactions with this token.
+/// Finishes all prepared attempts of the request with this token in an arc, including attempts that are
+/// already decided.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,
