@@ -1,4 +1,4 @@
-//! Message authentication codes (MAC). A MAC proves that the sender of a message knows a key.
+//! Message authentication codes (MAC). A MAC proves that the sender of a message has the key.
 //!
 //! A MAC is the first half of an HMAC-SHA-256 over a list of parts. Each part is preceded by its length
 //! (8 bytes, big-endian), so that different lists never result in the same input. A MAC does not encrypt

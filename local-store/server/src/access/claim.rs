@@ -57,7 +57,7 @@ fn parse_date(text: &str) -> Option<Timestamp> {
     basic.and_then(|date| date.to_zoned(TimeZone::UTC).ok()).map(|zoned: Zoned| zoned.timestamp())
 }
 
-/// Returns the value of a header as text; `None` if the header is missing.
+/// Returns the value of a header as a string; `None` if the header is missing.
 pub(super) fn header<'h>(head: &'h Parts, name: &str) -> Option<&'h str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
 }

@@ -35,8 +35,8 @@ type HmacSha256 = Hmac<Sha256>;
 
 /// Verifies the signature of a request. `body` is the body as it was sent, before decompression.
 ///
-/// The time of the signature must be close to `now`, the wall clock, or to `shown`, the time in the
-/// `Date` header of responses: some SDKs correct their clock with this header.
+/// The time of the signature must be close to `now` or `shown`. `now` is the wall clock; `shown` is
+/// the time in the `Date` header of responses, with which some SDKs correct their clock.
 ///
 /// # Errors
 /// `MissingAuthenticationTokenException`, `IncompleteSignatureException`, `UnrecognizedClientException` or

@@ -1,4 +1,4 @@
-//! `BatchGetItem`: up to 100 items of several tables, by their keys.
+//! `BatchGetItem`: reads up to 100 items of several tables by their keys.
 //!
 //! Each item is read as `GetItem` reads it. Once the response would exceed 16 MB, the remaining
 //! keys are returned as unprocessed.
@@ -224,8 +224,8 @@ fn answer_table<'j>(
     let mut capacity = Capacity::default();
     let mut unprocessed = Vec::new();
     for key in ordered {
-        // The response would exceed 16 MB with this item. The client must request this item and all
-        // later items again.
+        // The response would exceed 16 MB with this item. This key and all later keys are returned as
+        // unprocessed.
         if progress.bytes >= BATCH_GET_BYTES_MAX {
             unprocessed.push(key);
             continue;

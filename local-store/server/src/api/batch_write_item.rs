@@ -1,4 +1,4 @@
-//! `BatchWriteItem`: up to 25 puts and deletes in several tables.
+//! `BatchWriteItem`: executes up to 25 puts and deletes in several tables.
 //!
 //! All requests for one arc are in one log entry, so they need only one sync of the disk. Requests of
 //! a batch have no conditions. A request is returned as unprocessed if a transaction has locked the
@@ -142,8 +142,8 @@ struct Admission<'j> {
     throttled: BTreeSet<usize>,
 }
 
-/// Removes the commands that exceed the throughput of their table. Refuses the batch if no command
-/// is left.
+/// Removes the commands that exceed the throughput of their table. Refuses the batch if all commands
+/// exceed it.
 fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
         commands: Vec::with_capacity(plan.commands.len()),
@@ -253,8 +253,8 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     })
 }
 
-/// Adds the failures of the map of tables: invalid names, a wrong number of requests for a table (1
-/// to 25 are allowed), and requests that are not exactly one put or delete.
+/// Adds the failures of the map of tables: an invalid name, a number of requests for a table that is
+/// not from 1 to 25, or a request that is not exactly one put or delete.
 fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     let names = writes.iter().map(|write| write.name);
     batch::constrain_names(constraints, names, || shown(writes));
@@ -290,7 +290,7 @@ fn shown(writes: &[TableWrites<'_>]) -> String {
     )
 }
 
-/// Checks values first, then tables, then keys. One invalid request fails the whole batch.
+/// Checks the values, then the tables, and then the keys. One invalid request fails the entire batch.
 fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, ApiError> {
     writes.iter().flat_map(|table| &table.requests).try_for_each(check_values)?;
     let count = writes.iter().map(|table| table.requests.len()).sum();
@@ -338,7 +338,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Put(Ok(item)) => {
             let key = item.primary_key(&table.key_schema).map_err(damaged)?;
             let key = key.map_err(|error| match error {
-                // For the items of a batch, DynamoDB uses the error text that other operations use
+                // For the items of a batch, DynamoDB uses the error message that other operations use
                 // for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,

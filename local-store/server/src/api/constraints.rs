@@ -151,8 +151,8 @@ impl Constraints {
         self.not_the_pattern(at, name);
     }
 
-    /// Checks a name that is reported before a list. The two failures of an empty name then have
-    /// the reverse order.
+    /// Checks a name in an operation that reports the name before a list. In such an operation, the
+    /// two failures of an empty name are in reverse order.
     pub(crate) fn name_before(&mut self, at: &str, name: &str) {
         if !name.is_empty() {
             return self.name(at, name);

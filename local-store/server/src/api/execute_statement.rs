@@ -1,4 +1,4 @@
-//! `ExecuteStatement`: one PartiQL statement. The result of a `SELECT` is returned page by page.
+//! `ExecuteStatement`: executes one PartiQL statement. The result of a `SELECT` is returned in pages.
 //!
 //! `statements` plans a statement, and `page` reads a page.
 
@@ -100,7 +100,7 @@ async fn answer_select(
     check_key_sizes(&select.condition, partition, sort)?;
     let reads = select.condition.reads(partition, sort);
     let reads = reads.map_err(|error| ApiError::validation(error.to_string()))?;
-    // A statement without conditions on partition keys reads the whole index, as a Scan does.
+    // A statement without conditions on partition keys reads the entire index, as a Scan does.
     source.refuse_filter(&reads.missing(|name| source.holds(name)))?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
     let collections = reads.collections();

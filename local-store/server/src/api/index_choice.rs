@@ -1,5 +1,5 @@
-//! The index that a Query or Scan reads. Checks that the index supports the consistency and `Select`
-//! of the request, and finds the attributes that must be fetched from the table.
+//! Finds the index that a Query or Scan reads. Checks that the index supports the consistency and
+//! `Select` of the request, and whether items must be fetched from the table.
 //!
 //! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
 

@@ -1,7 +1,7 @@
 //! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them
 //! and creates index definitions. The order of checks is DynamoDB's.
 //!
-//! The error texts are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks the
+//! The error messages are DynamoDB's for `CreateTable` and `UpdateTable`. `index_updates` checks the
 //! parameters against the existing indexes of a table.
 
 use std::collections::BTreeSet;

@@ -76,8 +76,8 @@ impl<'j> WriteParameters<'j> {
     }
 
     /// Adds failures with the current messages. Returns false if the remaining checks must be
-    /// skipped, because DynamoDB reports the failure of an empty table name, or of an invalid
-    /// `ReturnValues` of an update, without any other failure.
+    /// skipped. DynamoDB reports an empty table name without any other failure, and also an invalid
+    /// `ReturnValues` of an update.
     fn constrain_whole(&self, constraints: &mut Constraints, operation: WriteOperation) -> bool {
         if self.table == Some("") {
             constraints.empty_name("TableName");

@@ -45,7 +45,7 @@ pub(crate) fn read_elements<'j>(
     elements.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// Adds the failures of `AttributeDefinitions`. `is_required` says whether the parameter must be
+/// Adds the failures of `AttributeDefinitions`. If `is_required` is true, the parameter must be
 /// present.
 pub(crate) fn constrain_definitions(
     constraints: &mut Constraints,

@@ -82,8 +82,8 @@ pub use self::response::Response;
 use crate::store::Store;
 use crate::store::long_reads::SHORT_PARSE_BYTES;
 
-/// The maximum number of times that a read is retried on another node after it failed on a damaged
-/// disk: a store has at most two other nodes.
+/// The maximum number of retries on another node after a read failed on a damaged disk: a store has
+/// at most two other nodes.
 const DAMAGE_MET_MAX: usize = 2;
 
 /// Executes one request. `target` is `<API version>.<operation>`, the value of the header
@@ -127,8 +127,8 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     };
     loop {
         match call(&store, operation, parameters).await {
-            // A follower may not yet know a resource that another node has just created. The failed
-            // look-up changed nothing, so the request can be retried with the latest state.
+            // A follower may not have applied the creation of a resource yet. The failed look-up changed
+            // nothing, so the request is retried with the latest state.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
                 store = store.up_to_date().await?;
                 is_up_to_date = true;

@@ -27,7 +27,7 @@ use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 /// The error for a `Select` of specific attributes that names no attributes.
 const NOTHING_SPECIFIED: &str = "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES";
 
-/// The operation of a page. Some error texts depend on the operation.
+/// The operation of a page. Some error messages depend on the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageOperation {
     Query,
@@ -107,7 +107,7 @@ impl<'j> PageParameters<'j> {
     }
 
     /// Checks that `Select` is consistent with the other parameters. For a Scan, DynamoDB uses the
-    /// error texts of a Query.
+    /// error messages of a Query.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),

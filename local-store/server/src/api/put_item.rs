@@ -1,4 +1,4 @@
-//! `PutItem`: replaces the item with a key.
+//! `PutItem`: creates an item, or replaces the existing item with the same key.
 //!
 //! The condition is evaluated when the command is applied.
 

@@ -1,4 +1,4 @@
-//! `Query`: the items with one partition key, in the order of their sort keys.
+//! `Query`: returns the items with one partition key, in the order of their sort keys.
 //!
 //! `page` reads pages and writes responses; this file decides which items are selected.
 

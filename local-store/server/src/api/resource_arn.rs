@@ -1,4 +1,4 @@
-//! `ResourceArn`: the table whose tags or policy a request concerns.
+//! Parses `ResourceArn`, the ARN of the table whose tags or policy a request reads or changes.
 //!
 //! The error messages are those of DynamoDB.
 

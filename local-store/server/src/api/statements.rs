@@ -1,4 +1,4 @@
-//! One PartiQL statement: parses it from a request, and plans a read or a write.
+//! Parses the PartiQL statement of a request, and plans its read or write.
 //!
 //! The crate `expression` has the grammar. `ExecuteStatement`, `BatchExecuteStatement` and
 //! `ExecuteTransaction` execute the plans.

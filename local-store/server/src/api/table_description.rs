@@ -1,4 +1,4 @@
-//! `TableDescription`: DynamoDB's description of a table.
+//! Writes `TableDescription`, DynamoDB's description of a table, to a response.
 //!
 //! Item counts and sizes are exact. In DynamoDB they are updated only every six hours.
 
@@ -47,7 +47,8 @@ pub(crate) struct Status<'t> {
     /// The encryption key before a change of the encryption. The inner `None` means the default
     /// key.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
-    /// Whether this request has removed the limit of on-demand reads, and that of on-demand writes.
+    /// Two flags: whether this request has removed the limit of on-demand reads, and whether it has
+    /// removed the limit of on-demand writes.
     pub(crate) ended_limits: (bool, bool),
 }
 

@@ -1,4 +1,4 @@
-//! `TagResource`, `UntagResource` and `ListTagsOfResource`: the tags of a table.
+//! `TagResource`, `UntagResource` and `ListTagsOfResource`: add, remove and return the tags of a table.
 //!
 //! Error messages and limits are those of DynamoDB. Source: AWS, "Tagging restrictions in DynamoDB".
 

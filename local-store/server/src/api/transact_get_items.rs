@@ -150,7 +150,7 @@ fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {
     }))
 }
 
-/// Checks expressions first, then tables, then keys.
+/// Checks the expressions, then the tables, and then the keys.
 fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError> {
     let mut parsed = Vec::with_capacity(gets.len());
     for get in gets {

@@ -23,8 +23,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
     node: Option<u64>,
-    /// Address at which the node with this number listens for its peers; repeat it for each of the
-    /// three nodes, including this one, with the same values on every node
+    /// Address at which the node with this number listens for its peers; repeat the flag for each of
+    /// the three nodes, including this node, with the same values on every node
     #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
     peer: Vec<(u64, SocketAddr)>,
     /// File with a secret that all nodes share; required if a peer does not have a loopback address;

@@ -86,9 +86,9 @@ async fn accept<S: Service>(
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // Finished connections are removed here and not in a branch of the `select!`: if such a
-        // branch finished first, `select!` would drop an accepted connection that waits for a
-        // place.
+        // Removes finished connections outside of the `select!`. If a branch of the `select!`
+        // removed them and finished first, an accepted connection that waits for a place would be
+        // dropped.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => break,

@@ -2,9 +2,9 @@
 //!
 //! A [`Listener`] applies two checks before a [`Service`] gets a request:
 //!
-//! - the [`guard`](Guard): the `Host` of a request must be a name of this machine or a name that the
-//!   operator allows. A web page may send requests only if the operator allows its origin;
-//! - the [budget of connections](Connections), which all listeners of the process share.
+//! - The [`guard`](Guard): the `Host` of a request must be a name of this machine or a name that the
+//!   operator allows. A web page may send requests only if the operator allows its origin.
+//! - The [budget of connections](Connections), which all listeners of the process share.
 //!
 //! The gate does not interpret requests or verify signatures.
 

@@ -294,7 +294,7 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
-/// Reads a body. `is_large` says whether memory was reserved for it.
+/// Reads a body. `is_large` is true if memory was reserved for the body.
 async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {

@@ -312,10 +312,10 @@ mod tests {
             (0, Some(0), 3, Some(1)),
             (0, Some(0), 4, None),
             (0, Some(0), 5, None),
-            // Another message was answered in between.
+            // Another message was answered after this message was sent.
             (2, Some(0), 5, Some(1)),
             (2, Some(0), 6, None),
-            // The message was sent or answered just now.
+            // The message was sent, or other data arrived, in this moment.
             (9, Some(9), 8, Some(4)),
         ] {
             let silence = Duration::from_secs(4);

@@ -87,8 +87,8 @@ impl Store {
         store
     }
 
-    /// Starts the background work of a node, which runs until the node ends: the delivery of its
-    /// index entries to their arcs, and the verification of its files in the directory `data`.
+    /// Starts the background work of a node: the delivery of its index entries to their arcs, and the
+    /// verification of its files in the directory `data`. The work runs until the node ends.
     pub(super) fn start_work_of(&self, replicas: &[Node], data: &Path) {
         self.start_outbox_relays(replicas);
         scrub::start(replicas, data);

@@ -37,8 +37,8 @@ const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
 /// The minimum number of tables (files) that the trees of a process keep open. With fewer open tables, most
 /// reads would have to open a table first.
 const OPEN_TABLES_MIN: usize = 16;
-/// The number of open files of a node's log: the segments of its maximum size of 256 MB, the smaller
-/// segments at its beginning, its spares, the segment that is being created, and its lock.
+/// The number of open files of a node's log. The log has at most 256 MB of segments, some smaller
+/// segments at its beginning, spare segments, the segment that is being created, and a lock.
 const OPEN_LOG_FILES: usize = 24;
 const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGMENT_BYTES);
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
@@ -182,7 +182,7 @@ pub(crate) enum Problem {
     /// The files of the directory are damaged. The directory must be set aside.
     Damaged(String),
     /// A stopping node of this process still has the directory open. No other process can have it open,
-    /// because this process holds the lock of the whole data directory.
+    /// because this process has locked the data directory.
     InUse(String),
     /// Any other problem. The store must not start.
     Other(String),

@@ -54,8 +54,8 @@ impl Heat {
     ) {
         let slot = now.0 / slot_ms(sustained_ms);
         match self.slots.back_mut() {
-            // The clock may be frozen, and requests may be counted slightly out of order, so a
-            // request is never counted in a slot before the newest one.
+            // The clock may be frozen, and requests may be counted slightly out of order. A late
+            // request is counted in the newest slot.
             Some((newest, sum)) if *newest >= slot => add(sum, units),
             _ => self.slots.push_back((slot, units)),
         }

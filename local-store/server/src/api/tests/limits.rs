@@ -35,8 +35,8 @@ const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum all
 async fn items_end_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
-    // With a long key, the charge of the update is smaller than the item, so it does not matter here.
-    // The next test is about the charge.
+    // With a long key, the charge of the update is smaller than the item, so that the update reaches
+    // only the limit of the item's size. The next test is about the charge.
     let key = r#""pk":{"S":"a partition of a long name"},"sk":{"S":"b"}"#;
     // The bytes of the key's names and values, and of the name `v`.
     let overhead =

@@ -17,7 +17,7 @@ use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 /// The interval between two checks of the group's members.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The time-out of a membership change, in which a rebuilt node receives its data and becomes a
-/// voter. After a time-out, the members are checked again.
+/// voter. After a time-out, the next check retries the change.
 const CHANGE: Duration = Duration::from_secs(60);
 
 /// Repairs the membership of a group while the node runs.

@@ -55,7 +55,7 @@ pub(super) async fn run(
 /// Checks whether this node's peers can continue without it.
 ///
 /// # Errors
-/// The reason why the node is still needed.
+/// The reason why the peers cannot continue without the node.
 async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     let ask = async |slot| (slot, peers.ask(slot, &Question::Status, QUESTION).await);
     let mut others = Vec::new();

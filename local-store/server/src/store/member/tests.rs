@@ -37,7 +37,7 @@ impl Trio {
     }
 
     async fn open(&self, slot: u64) -> Result<Store, String> {
-        // The previous store may still be closing its files.
+        // The previous store may not have closed its files yet.
         for _ in 0..400 {
             match self.open_once(slot).await {
                 Err(reason) if reason.contains("other process") => {

@@ -1,5 +1,5 @@
-//! Rebuilds a damaged node of this process while the store runs: stops the node, sets its directory aside, and
-//! starts a node with a new identity, which receives the data from its peers.
+//! Rebuilds a damaged node of this process while the store runs. The module stops the node, sets its directory
+//! aside, and starts a node with a new identity, which receives the data from its peers.
 //!
 //! Nodes are rebuilt one at a time, and only if the other nodes can continue without the node
 //! (`node::redundancy`). The process may end at any moment. The next start finds a directory with recorded
@@ -114,7 +114,7 @@ impl Rebuild {
         let leader =
             of_first_arc.find(|replica| replica.leads()).ok_or("the first arc has no leader")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
-        // From now on, requests no longer use the damaged node.
+        // Removes the damaged node from the node set, so that requests do not use it.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();
         store.shared.nodes.send_replace(Arc::new(members));
         for replica in damaged {

@@ -1,5 +1,5 @@
-//! Tests of a store with three nodes and three arcs on a real directory: tables and indexes over several
-//! arcs, restarts, transactions that must preserve a sum, and transactions whose coordinator is lost.
+//! Tests of a store with three nodes and three arcs on a real directory. They cover tables and indexes over
+//! several arcs, restarts, transactions that must preserve a sum, and transactions that lose their coordinator.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -471,8 +471,8 @@ async fn unfinished_transactions_are_recovered() {
     }
 }
 
-/// Goal: after a repeated request has got the result of its earlier execution, every strongly consistent read
-/// sees the writes, even if the first coordinator was lost or is slow.
+/// Goal: after a repeated request has returned the result of its earlier execution, every strongly
+/// consistent read sees the writes. This also applies if the first coordinator was lost or is slow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_transaction_is_readable_once_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();

@@ -56,8 +56,8 @@ fn the_store_behaves_as_documented() {
     check_store(1, setting("OPERATIONS", OPERATIONS));
 }
 
-/// Goal: the store also behaves as documented with several arcs, over which tables, indexes and transactions are
-/// distributed.
+/// Goal: the store also behaves as documented if its tables, indexes and transactions are distributed over
+/// several arcs.
 #[test]
 fn a_ring_of_three_arcs_behaves_as_documented() {
     check_store(3, setting("OPERATIONS", OPERATIONS) / 5);
