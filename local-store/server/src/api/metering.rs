@@ -160,8 +160,8 @@ pub(crate) fn admit_write(
 /// Admits the operations of a transaction as one request, and returns the admitted capacity of each.
 ///
 /// # Errors
-/// `TransactionCanceledException` with a reason for each operation, or the error of an operation for which the
-/// client is not the cause. No capacity is taken.
+/// `TransactionCanceledException` with a reason for each operation, or an error of an operation that the client
+/// did not cause. No capacity is taken.
 pub(crate) fn admit_transaction<'t>(
     store: &Store,
     operations: impl Iterator<Item = (&'t Table, Result<Vec<Demand>, ApiError>)>,

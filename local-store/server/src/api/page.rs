@@ -95,8 +95,8 @@ impl<'j> PageParameters<'j> {
         self.to_get.constrain(constraints, "attributesToGet");
     }
 
-    /// Takes the exclusive start key out of the request and checks its values. The check of its
-    /// attributes needs the table and comes later.
+    /// Takes the exclusive start key out of the request and checks its values. Its attributes are
+    /// checked later, because that check needs the table.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {

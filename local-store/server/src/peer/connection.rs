@@ -315,7 +315,7 @@ mod tests {
             // Another message was answered after this message was sent.
             (2, Some(0), 5, Some(1)),
             (2, Some(0), 6, None),
-            // The message was sent, or other data arrived, in this moment.
+            // The message was sent a moment ago, or data arrived a moment ago.
             (9, Some(9), 8, Some(4)),
         ] {
             let silence = Duration::from_secs(4);
