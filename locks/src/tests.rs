@@ -67,7 +67,7 @@ fn locks_lock_and_conditions_wake() {
         while *value == 0 {
             value = condition.wait(value);
         }
-        assert!(mutex.try_lock().is_none(), "another guard is alive");
+        assert!(mutex.try_lock().is_none(), "another guard holds the lock");
     });
     assert_eq!(mutex.into_inner(), 1);
 }

@@ -347,13 +347,13 @@ mod tests {
         let (clock, pass) = with_settable_wall(3 * year, year);
         assert_eq!(clock.now().0, 3 * year, "time does not go back");
         assert_eq!(pass(5_000, 0), 3 * year + 5_000);
-        assert_eq!(pass(1_000, 2 * year as i64), 3 * year + 6_000, "and not forward either");
+        assert_eq!(pass(1_000, 2 * year as i64), 3 * year + 6_000, "time does not jump forward");
         assert_eq!(pass(1_000, 0), 3 * year + 7_000);
-        assert_eq!(clock.advance(DAY).0, 3 * year + 7_000 + DAY, "an operator's advance stays");
+        assert_eq!(clock.advance(DAY).0, 3 * year + 7_000 + DAY, "the operator's advance is kept");
         assert_eq!(
             pass(1_000, 20_000),
             3 * year + 28_000 + DAY,
-            "a wall clock that is set is followed"
+            "the clock follows a corrected wall clock"
         );
     }
 
@@ -369,7 +369,7 @@ mod tests {
             pass(1_000, 0);
             clock.reach(EpochMillis(10 * hour + second * 1_000));
         }
-        assert_eq!(clock.now().0, 10 * hour + 25_000, "it runs with the others");
+        assert_eq!(clock.now().0, 10 * hour + 25_000, "the clock advances with the other nodes");
         assert_eq!(pass(1_000, hour as i64), 10 * hour + 26_000);
         // The clock still follows an advance of another node.
         clock.reach(EpochMillis(10 * hour + 26_000 + DAY));
@@ -386,16 +386,16 @@ mod tests {
         assert_eq!(clock.moved(), None);
         for ahead in [1_005_000, 1_006_000] {
             clock.reach(EpochMillis(ahead));
-            assert_eq!(clock.now().0, ahead, "it shows the time of the other node");
+            assert_eq!(clock.now().0, ahead, "the clock adopts the other node's time");
         }
-        assert_eq!(at(1_002_000), 1_006_000, "it waits");
-        assert_eq!(at(1_007_000), 1_007_000, "and then runs as before");
+        assert_eq!(at(1_002_000), 1_006_000, "the clock waits for the wall clock");
+        assert_eq!(at(1_007_000), 1_007_000, "the clock follows the wall clock");
         clock.reach(EpochMillis(1_007_000 + DAY));
-        assert_eq!(at(1_008_000), 1_008_000 + DAY, "an advance stays");
+        assert_eq!(at(1_008_000), 1_008_000 + DAY, "an advance is kept");
         clock.follow(EpochMillis(1_009_000 + DAY), true);
-        assert_eq!(at(2_000_000), 1_009_000 + DAY, "it stands still with the other");
+        assert_eq!(at(2_000_000), 1_009_000 + DAY, "the clock stops like the leader's");
         clock.follow(EpochMillis(1_009_500 + DAY), false);
-        assert_eq!(at(2_000_100), 1_009_600 + DAY, "and continues with it");
+        assert_eq!(at(2_000_100), 1_009_600 + DAY, "the clock advances like the leader's");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
         match state {
             Ok(()) => {}
             Err(Fatal::Stopped) => return,
-            Err(error) => return on_failure.report(&format!("the consensus stopped: {error}")),
+            Err(error) => return on_failure.report(&format!("Raft stopped: {error}")),
         }
         tokio::select! {
             biased;
@@ -69,7 +69,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
                 // If the consensus ends without a panic, the consensus reports a state, which is
                 // checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
-                    return on_failure.report("the consensus panicked, which is a defect of this program");
+                    return on_failure.report("Raft panicked; this is a defect of this program");
                 }
             }
             () = damage.found(), if hand_over.is_none() && damage.has_peers() => {

@@ -69,7 +69,7 @@ impl Connection {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let transfer = self.network.transfers.fetch_add(1, Ordering::Relaxed);
         let SnapshotData::View(view) = snapshot.snapshot else {
-            return Err(unexpected("a received snapshot is not forwarded").into());
+            return Err(unexpected("a received snapshot cannot be sent to another node").into());
         };
         let mut from = vec![0];
         for sequence in 0.. {
@@ -96,7 +96,7 @@ impl Connection {
             }
             from = next.unwrap_or_default();
         }
-        Err(unexpected("the snapshot has no last part").into())
+        Err(unexpected("the snapshot ended before its last part").into())
     }
 }
 

@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(found.replies(true), None, "replies can be taken once");
         follower.forget_decoded();
         leader.keep_outcome(outcome(7));
-        assert!(leader.outcome(place(7)).is_none(), "the entry is not new any more");
+        assert!(leader.outcome(place(7)).is_none(), "the entry was already applied");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
     };
     if let Some(status) = others.iter().find(goes_first) {
         return Err(format!(
-            "node {} has failed, or is damaged and has to be rebuilt first",
+            "node {} has failed, or is damaged and must be rebuilt first",
             slot_of(status.node)
         ));
     }
@@ -91,7 +91,7 @@ mod tests {
         (own[0].role, own[0].term) = (Role::Leader, 1);
         assert!(
             check_redundancy(&own, &others(), 2).is_err(),
-            "the damaged node leads, and node 2 did before"
+            "the damaged node leads the first arc now"
         );
         let refused: [(&str, Spoil); 9] = [
             ("another node may lead since", |all| all[1].term = 1),
@@ -104,7 +104,7 @@ mod tests {
             ("another node is being rebuilt", |all| {
                 all[0].learners.push(super::super::node_id(3, 1));
             }),
-            ("it is not a member any more", |all| all[0].voters[0] = super::super::node_id(1, 1)),
+            ("the node is no member", |all| all[0].voters[0] = super::super::node_id(1, 1)),
         ];
         for (what, spoil) in refused {
             let mut all = others();
@@ -119,7 +119,7 @@ mod tests {
         for status in all.iter_mut().filter(|status| status.node == 3) {
             status.is_damaged = true;
         }
-        assert_eq!(check_redundancy(&damaged(1), &all, 2), Ok(()), "node 2 is sound and leads");
+        assert_eq!(check_redundancy(&damaged(1), &all, 2), Ok(()), "node 2 is undamaged and leads");
         let mut all = others();
         for status in &mut all {
             status.node = if status.node == 2 { 2 } else { 1 };
@@ -127,14 +127,14 @@ mod tests {
         }
         assert!(
             check_redundancy(&damaged(3), &all, 2).is_err(),
-            "node 1 is damaged, too, and has the lower slot"
+            "node 1 is also damaged and has the lower slot"
         );
         let mut own = damaged(3);
         own[1].role = Role::Stopped;
         assert_eq!(
             check_redundancy(&own, &all, 2),
             Ok(()),
-            "node 1 still votes, and node 3 no longer does"
+            "node 1 votes, but node 3 does not"
         );
     }
 }

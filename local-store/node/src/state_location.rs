@@ -161,7 +161,7 @@ impl DirectoryLocation {
                 if let Some(found) = self.find_storages()?.first() {
                     let found = found.display();
                     return Err(damaged(format!(
-                        "`{found}` exists, but not `{CURRENT}`, which names the directory of the state"
+                        "`{CURRENT}`, which names the directory of the state, does not exist, but `{found}` does"
                     )));
                 }
                 let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
@@ -417,7 +417,7 @@ mod tests {
         drop((state, staged));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
         let folders = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(folders, 2, "the state and the file that names it");
+        assert_eq!(folders, 2, "only the state and the file that names it remain");
     }
 
     #[test]
@@ -443,7 +443,7 @@ mod tests {
         drop((view, staged));
         assert!(!is_there(1) && is_there(3));
         assert_eq!(keys(&*location.open().unwrap()), [b"new"]);
-        assert!(is_there(3), "the state stays, even if it is not open");
+        assert!(is_there(3), "a state that is not open is kept");
     }
 
     #[test]

@@ -231,7 +231,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     }
     writeln!(
         output,
-        "{} runs, {} failed, {:.0} s simulated in {:.1} s",
+        "{} runs, {} of them failed; simulated {:.0} s in {:.1} s",
         summary.runs,
         summary.failed,
         summary.simulated.as_secs_f64(),

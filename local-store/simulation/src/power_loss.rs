@@ -194,7 +194,7 @@ impl History {
         }
         if found > self.entries.len() as u64 || log.last_index() != found {
             return Err(format!(
-                "{} entries were written, the log ends at {}, the state at {found}",
+                "{} entries were written, but the log ends at {} and the state at {found}",
                 self.entries.len(),
                 log.last_index()
             ));

@@ -126,7 +126,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         environment.coverage.hit("several arcs");
     }
     if let Err(what) = begin_groups(&cluster).await {
-        return failed(plan, format!("cannot begin the groups: {what}"));
+        return failed(plan, format!("cannot form the Raft groups: {what}"));
     }
     let mut crowd = ClientTasks {
         history: Arc::new(History::default()),
@@ -328,7 +328,7 @@ async fn wait_until_equal(cluster: &Cluster) -> Vec<Violation> {
                 .filter_map(|node| Some(cluster.replica(node)?.describe()))
                 .collect();
             let what = format!(
-                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is left over ({left:?}): {}",
+                "after {EQUAL_AFTER:?}, the replicas have not applied the same log, a replica is not a member ({:?}), or work is unfinished ({left:?}): {}",
                 cluster.ids(),
                 replicas.join("; ")
             );

@@ -363,7 +363,7 @@ fn a_power_cut_loses_only_some_of_the_last_batches() {
         let left = scan_text(&*storage.view(), "a", "z", false);
         assert_eq!(left, states[3 - forgotten], "seed {seed}");
         assert_eq!(scan_text(&*view, "a", "z", false), states[0]);
-        assert_eq!(storage.lose_memory(seed), 0, "batches that survived a cut are durable");
+        assert_eq!(storage.lose_memory(seed), 0, "batches that survived a power cut are durable");
     }
     assert_eq!(seen.len(), 4);
 }

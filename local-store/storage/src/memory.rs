@@ -227,7 +227,7 @@ impl Storage for MemoryStorage {
         if let Some(op) = batch.ops.iter().find(is_wrong) {
             let shown = op.key().escape_ascii();
             return Err(Error::Batch(format!(
-                "the key `{shown}` was inserted, but exists already"
+                "an inserted key already exists: `{shown}`"
             )));
         }
         let undo = state.invert(batch);

@@ -259,7 +259,7 @@ mod tests {
         };
         let (first, second, third) = (said("1"), said("2"), said("3"));
         let is_shared = |one: &Update, other: &Update| std::ptr::eq(one.actions(), other.actions());
-        assert!(!is_shared(&first.0, &second.0), "a text that occurs once is not cached");
+        assert!(!is_shared(&first.0, &second.0), "a statement that occurs once is not cached");
         assert!(is_shared(&second.0, &third.0));
         assert!(Arc::ptr_eq(&second.1.all, &third.1.all));
     }

@@ -209,7 +209,7 @@ async fn recovery_finds_the_result_of_a_prefix_of_the_history() {
             let possible = &history.states[history.durable..];
             assert!(
                 possible.contains(&found),
-                "seed {seed}, cut {cut}: found {found:#?}, of {} possible states the last is {:#?}",
+                "seed {seed}, cut {cut}: found {found:#?}; the last of {} possible states is {:#?}",
                 possible.len(),
                 possible.last()
             );

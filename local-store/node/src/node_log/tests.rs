@@ -149,7 +149,7 @@ async fn the_vote_survives_a_truncation_of_the_log() {
     log.purge(log_id(1, 54)).await.unwrap();
     append(&mut log, vec![entry(60, 10)]).await;
     let (_, after) = node.usage();
-    assert!(after < before, "{after} of {before} bytes are left");
+    assert!(after < before, "{after} of {before} bytes remain on disk");
     drop((node, log, other));
     disk.power_cut(1);
     let node = open(&disk, 16 * 1024);

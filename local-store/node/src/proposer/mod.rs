@@ -165,7 +165,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             Err(error) => {
                 // Encoding failed because of a defect. Nothing was proposed, and dropping the
                 // waiters reports that.
-                tracing::error!(%error, "cannot encode commands, which is a defect of this program");
+                tracing::error!(%error, "cannot encode commands; this is a defect of this program");
                 continue;
             }
         };

@@ -441,7 +441,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
 fn differs(at: LogId) -> io::Error {
     io::Error::other(format!(
-        "entry {at} changes this node's state differently than the state of another node in this process: one of the two states is damaged"
+        "entry {at} has different effects on two nodes of this process: the state of one of them is damaged"
     ))
 }
 
@@ -478,7 +478,7 @@ pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<()
         return Ok(());
     }
     Err(format!(
-        "the state of {arc} lacks the entries {next} to {purged}, which its log no longer has"
+        "the state of {arc} lacks the entries {next} to {purged}, which were purged from its log"
     ))
 }
 

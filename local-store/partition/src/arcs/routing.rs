@@ -116,7 +116,7 @@ fn token(bytes: &[u8]) -> Option<Token> {
 /// # Errors
 /// When keys of this family are not read across arcs.
 pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> {
-    let unknown = || ReadError(format!("no arc can be found for the key: {key:02x?}"));
+    let unknown = || ReadError(format!("the key belongs to no arc: {key:02x?}"));
     let (family, table, rest) = split_key(key).ok_or_else(unknown)?;
     // A table that was deleted in the meantime has no data in any arc, so any arc gives the right
     // answer.
@@ -167,7 +167,7 @@ pub struct ArcRange {
 /// # Errors
 /// When ranges of this family are not read across arcs.
 pub fn cut(catalogue: &Catalogue, from: &[u8], to: &[u8]) -> Result<Vec<ArcRange>, ReadError> {
-    let unknown = || ReadError(format!("no arcs can be found for the range from: {from:02x?}"));
+    let unknown = || ReadError(format!("the key range belongs to no arc; its first key: {from:02x?}"));
     let (family, table, rest) = split_key(from).ok_or_else(unknown)?;
     let whole = |arc| vec![ArcRange { arc, from: from.to_vec(), to: to.to_vec() }];
     let prefix_bytes = if family == Family::Item as u8 {

@@ -259,7 +259,7 @@ fn add_to_hash(hash: &mut xxhash_rust::xxh3::Xxh3, op: &Op) {
 fn a_kind_of_command_keeps_its_number_in_the_log() {
     let commands = one_of_each(&replica().table().definition());
     for (place, command) in (0u8..).zip(&commands) {
-        assert_eq!(number(command), place, "{command:?} is not in its place");
+        assert_eq!(number(command), place, "the position of {command:?} differs from its number");
         let encoded: Vec<u8> = postcard::to_extend(command, Vec::new()).unwrap();
         assert_eq!(encoded.first(), Some(&place), "{command:?}");
     }

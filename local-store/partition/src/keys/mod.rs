@@ -119,7 +119,7 @@ pub(crate) fn decode_value<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Resu
     match bytes.split_first() {
         Some((&VALUE_VERSION, rest)) => postcard::from_bytes(rest)
             .map_err(|error| ReadError(format!("damaged stored value: {error}"))),
-        _ => Err(ReadError(format!("stored value of an unknown version: {:?}", bytes.first()))),
+        _ => Err(ReadError(format!("stored value has an unknown version: {:?}", bytes.first()))),
     }
 }
 

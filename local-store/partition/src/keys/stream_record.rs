@@ -108,7 +108,7 @@ pub(crate) fn visit_row(
         match (rest.is_empty(), sequence == last) {
             (true, true) => return Ok(ControlFlow::Continue(())),
             (false, false) => {}
-            _ => return Err(unreadable("the last record of its row is not the record in the key")),
+            _ => return Err(unreadable("the position in the key is not that of the row's last record")),
         }
     }
 }
@@ -126,7 +126,7 @@ fn split_row(row: &[u8]) -> Result<(u64, &[u8]), ReadError> {
             .map(|(seconds, records)| (u64::from_be_bytes(seconds), records))
             .ok_or_else(|| unreadable("its row has no time")),
         first => Err(ReadError(format!(
-            "stream records of an unknown version: {:?}",
+            "stream records have an unknown version: {:?}",
             first.map(|f| f.0)
         ))),
     }
@@ -140,7 +140,7 @@ fn split_record(records: &[u8]) -> Result<(u32, &[u8], &[u8]), ReadError> {
         let (record, behind) = rest.split_at_checked(length)?;
         Some((u32::from_be_bytes(position), record, behind))
     });
-    head.ok_or_else(|| unreadable("its row ends too early"))
+    head.ok_or_else(|| unreadable("the row ends too early"))
 }
 
 fn unreadable(what: &str) -> ReadError {

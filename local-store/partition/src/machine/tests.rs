@@ -261,8 +261,8 @@ fn replay_stream(replica: &Replica) -> BTreeMap<PrimaryKey, Item> {
     for record in all {
         let key = schema().key_of_parameter(&record.keys).unwrap();
         let before = table.remove(&key);
-        assert_eq!(before, record.old_image, "the old image is the item before");
-        assert_ne!(record.old_image, record.new_image, "a record has a change");
+        assert_eq!(before, record.old_image, "the old image equals the item before the write");
+        assert_ne!(record.old_image, record.new_image, "the two images of a record differ");
         let expected = match (&record.old_image, &record.new_image) {
             (None, Some(_)) => EventName::Insert,
             (Some(_), Some(_)) => EventName::Modify,
@@ -375,7 +375,7 @@ proptest! {
             first.storage.apply(batch.clone());
             if other.machine.take_over(index, entry) {
                 other.storage.apply(batch);
-                prop_assert!(!other.machine.take_over(index, entry), "an entry is taken over once");
+                prop_assert!(!other.machine.take_over(index, entry), "a replica takes over an entry only once");
             } else {
                 other.apply(index, entry);
             }
@@ -460,7 +460,7 @@ fn shards_rotate_with_lineage_and_are_trimmed_after_a_day() {
     let next = u64::try_from(log.len()).unwrap() + 1;
     replica.apply(next, &entry(later, vec![Command::TrimStreams { table: TableId(1) }]));
     assert_eq!(count(&replica), 0);
-    assert_eq!(replica.table().shards().count(), 4, "closed shards are gone, open ones stay");
+    assert_eq!(replica.table().shards().count(), 4, "closed shards are removed, open shards are kept");
 }
 
 #[test]
@@ -491,7 +491,7 @@ fn a_stream_that_is_enabled_again_is_another_stream() {
     );
     assert!(table.stream("label-1").unwrap().shards.iter().all(|shard| shard.last.is_some()));
     let records: Vec<_> = replica.records().into_iter().flat_map(|(_, r)| r).collect();
-    assert_eq!(records.len(), 2, "the write in between is in no stream");
+    assert_eq!(records.len(), 2, "no stream contains the write between the two streams");
     assert!(
         records.iter().any(|r| r.view_type == StreamViewType::KeysOnly && r.new_image.is_none())
     );
@@ -535,7 +535,7 @@ fn a_deleted_table_leaves_nothing() {
     let (mut replica, log) = run(&[vec![Step::Put(1, 1, Some(5)), Step::Put(2, 1, None)]]);
     let next = u64::try_from(log.len()).unwrap() + 1;
     replica.apply(next, &entry(0, vec![Command::DeleteTable { table: TableId(1) }, create()]));
-    assert_eq!(replica.table().id, TableId(2), "the new table is another table");
+    assert_eq!(replica.table().id, TableId(2), "the new table has a new id");
     assert_eq!(replica.items(), Vec::<Item>::new());
     assert_eq!(find_deleted_table(&replica.storage), Ok(Some(TableId(1))));
     let reply = replica.apply(next + 1, &entry(0, vec![Command::PurgeTable { table: TableId(1) }]));

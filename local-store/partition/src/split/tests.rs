@@ -68,7 +68,7 @@ fn a_split_halves_the_bytes() {
     let [below, above] = bytes(&replica)[..] else { panic!("two partitions") };
     assert!(below.abs_diff(above) <= 2100, "{below} {above}");
     let numbers: Vec<u32> = replica.table().partitions.iter().map(|p| p.number.0).collect();
-    assert_eq!(numbers, [1, 2], "both numbers are new");
+    assert_eq!(numbers, [1, 2], "both children have new numbers");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_split_at_a_token_counts_concurrent_writes() {
         replica.apply(index, &entry(0, changes));
         steps += 1;
     }
-    assert!(steps > 0, "the counting took several steps");
+    assert!(steps > 0, "counting the items took several steps");
     let table = Table::clone(replica.table());
     assert_eq!(table.partitions.len(), 5);
     let items = replica.items();
@@ -214,7 +214,7 @@ fn a_table_gets_the_partitions_for_its_throughput() {
         finish(&mut replica);
     }
     let first: Vec<u64> = replica.table().partitions.iter().map(|p| p.first_token.0).collect();
-    assert_eq!(first, [0, 1 << 62, 1 << 63], "the widest one is split");
+    assert_eq!(first, [0, 1 << 62, 1 << 63], "the widest partition is split");
 }
 
 #[test]
@@ -242,5 +242,5 @@ fn two_children_continue_a_split_shard() {
         .map(|(_, records)| records.len())
         .collect();
     assert_eq!(records.iter().sum::<usize>(), 2);
-    assert_eq!(records[0], 1, "one in the parent, one in a child");
+    assert_eq!(records[0], 1, "one record in the parent, one in a child");
 }

@@ -16,7 +16,7 @@ const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };
 /// Milliseconds of a day; the days for throughput decreases begin at 00:00 UTC.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// Error text for a policy that differs from the policy that the request expected.
-pub const POLICY_CHANGED: &str = "the resource policy is not the expected one";
+pub const POLICY_CHANGED: &str = "the resource policy differs from the expected policy";
 
 /// Reads and writes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

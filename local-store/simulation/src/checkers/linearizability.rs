@@ -284,29 +284,29 @@ mod tests {
         check_all(vec![
             ("nothing", vec![], Linearizable),
             (
-                "a read sees the write before",
+                "a read sees the earlier write",
                 vec![write.clone(), read(3, 4, Some(7))],
                 Linearizable,
             ),
             ("a stale read", vec![write.clone(), read(3, 4, None)], Violated),
             (
-                "a read at the same time may see either",
+                "a concurrent read may see either value",
                 vec![done(1, 4, None, Write(7)), read(2, 3, Some(7)), read(2, 6, None)],
                 Linearizable,
             ),
             (
-                "two reads one after the other do not go back",
+                "a later read does not see an older value",
                 vec![done(1, 9, None, Write(7)), read(2, 3, Some(7)), read(4, 5, None)],
                 Violated,
             ),
             ("a value that was never stored", vec![read(1, 2, Some(9))], Violated),
             (
-                "two writers over the same value",
+                "two writes replace the same value",
                 vec![write.clone(), done(3, 4, Some(7), Write(8)), done(5, 6, Some(7), Write(9))],
                 Violated,
             ),
             (
-                "a delete sees what it removes",
+                "a delete returns the value that it removes",
                 vec![write, done(3, 4, Some(7), Delete), read(5, 6, None)],
                 Linearizable,
             ),
@@ -320,14 +320,14 @@ mod tests {
         let write = done(1, 2, None, Write(7));
         let read = |call, end, seen| done(call, end, seen, Read);
         check_all(vec![
-            ("no operation saw it", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
+            ("no operation saw the write", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
             (
-                "it takes effect late",
+                "the write takes effect late",
                 vec![unknown(1, Write(7)), read(2, 3, None), read(4, 5, Some(7))],
                 Linearizable,
             ),
             (
-                "it takes effect once",
+                "the write takes effect only once",
                 vec![unknown(1, Write(7)), done(2, 3, Some(7), Write(8)), read(4, 5, Some(7))],
                 Violated,
             ),
@@ -342,7 +342,7 @@ mod tests {
                 Linearizable,
             ),
             (
-                "one delete explains it once",
+                "one delete explains only one missing value",
                 vec![write, unknown(3, Delete), done(4, 5, None, Write(8)), read(6, 7, None)],
                 Violated,
             ),

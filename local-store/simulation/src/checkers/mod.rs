@@ -131,11 +131,11 @@ fn search(operations: &[Operation]) -> Option<String> {
                     Some((end, seen)) => {
                         format!("\n    {}..{end} {:?} saw {seen:?}", o.call, o.kind)
                     }
-                    None => format!("\n    {}.. {:?} outcome unknown", o.call, o.kind),
+                    None => format!("\n    {}.. {:?}: outcome unknown", o.call, o.kind),
                 })
                 .collect();
             Some(format!(
-                "no order explains its {} operations; the shortest prefix without an order has {} operations, the last of them:{}",
+                "no order explains the item's {} operations; the shortest prefix without an order has {} operations, the last of them:{}",
                 operations.len(),
                 short.len(),
                 lines.concat()

@@ -29,7 +29,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
         .iter()
         .filter_map(|operation| match (operation.kind, operation.seen) {
             (Kind::WriteIf(asked, value), Some((end, seen))) if asked != seen => Some(format!(
-                "condition: {value}, acknowledged at {end}, was stored over {seen:?}, but its condition was {asked:?}"
+                "condition: the write of {value}, acknowledged at {end}, replaced {seen:?}, but its condition was {asked:?}"
             )),
             _ => None,
         })
@@ -104,7 +104,7 @@ fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> V
         };
         if *call > older && *newer != seen {
             wrong.push(format!(
-                "lost write: the operation from {} to {end} saw {seen}, acknowledged at {older}, although {newer} was stored and acknowledged after that and before it began",
+                "lost write: the operation from {} to {end} saw {seen}, acknowledged at {older}, although {newer} was stored and acknowledged after {seen} and before the operation began",
                 operation.call
             ));
         }

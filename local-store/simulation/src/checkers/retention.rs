@@ -27,7 +27,7 @@ pub fn check(
     for found in still {
         if closed.contains(found.shard.id.as_str()) {
             wrong.push(format!(
-                "{}: the shard was closed a day ago, but still exists",
+                "{}: the shard was closed more than a day ago, but still exists",
                 found.shard.id
             ));
         }
@@ -38,17 +38,17 @@ pub fn check(
                 wrong.push(format!("{what}: the record is older than a day"));
             } else if !record.is_time_to_live() || record.old_image.as_ref() != table.get(key) {
                 wrong.push(format!(
-                    "{what}: the record is of a change that no client and no TTL made"
+                    "{what}: neither a client nor TTL made the record's change"
                 ));
             } else if removed.insert(key, record).is_some() {
-                wrong.push(format!("{what}: it was removed twice"));
+                wrong.push(format!("{what}: the item was removed twice"));
             }
         }
     }
     for (key, item) in table {
         match (left.get(key), removed.get(key.as_str())) {
-            (None, None) => wrong.push(format!("{key}: it was removed without a record")),
-            (Some(_), Some(_)) => wrong.push(format!("{key}: it was removed, but still exists")),
+            (None, None) => wrong.push(format!("{key}: the item was removed without a stream record")),
+            (Some(_), Some(_)) => wrong.push(format!("{key}: the item was removed, but still exists")),
             (Some(now), None) if now != item => wrong.push(format!("{key}: the item has changed")),
             _ => {}
         }
@@ -139,7 +139,7 @@ mod tests {
             (&kept, "removed, but still exists"),
             (&other, "has changed"),
             (&new, "never written"),
-            (&by_user, "no client and no TTL made"),
+            (&by_user, "neither a client nor TTL made"),
         ];
         for (plant, expected) in cases {
             let found = complaints(plant);

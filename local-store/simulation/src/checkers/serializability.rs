@@ -318,7 +318,7 @@ mod tests {
                 Some("no order"),
             ),
             (
-                "later in time, earlier in order",
+                "the later transaction is earlier in the order",
                 vec![transaction((1, 2), &[], &[("a", 1)]), transaction((3, 4), &[], &[("a", 2)])],
                 versions(&[("a", &[2, 1])]),
                 Some("no order"),

@@ -148,13 +148,13 @@ fn check_replay(
             items.get(&key).map_or((None, None), |(item, shard)| (item.as_ref(), Some(*shard)));
         if before != record.old_image.as_ref() {
             wrong.push(format!(
-                "{key} at {number}: the old image {} differs from what the previous record left, {}",
+                "{key} at {number}: the old image {} differs from the previous record's new image {}",
                 show(record.old_image.as_ref()),
                 show(before)
             ));
         }
         if record.old_image == record.new_image {
-            wrong.push(format!("{key} at {number}: a record of a write that changed nothing"));
+            wrong.push(format!("{key} at {number}: the record's write changed nothing"));
         }
         let name = match (&record.old_image, &record.new_image) {
             (None, _) => EventName::Insert,
@@ -219,7 +219,7 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
                 match known.or_else(|| asked.iter().position(|(fate, _)| *fate == WriteOutcome::Unknown)) {
                     Some(place) => drop(asked.swap_remove(place)),
                     None => wrong.push(format!(
-                        "{key} at {number}: {old:?} was removed, not by TTL, and no client deleted it"
+                        "{key} at {number}: {old:?} was removed, but neither TTL nor a client deleted it"
                     )),
                 }
             }
@@ -253,12 +253,12 @@ fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<Stri
     let created = record.approximate_creation_seconds?;
     if created > latest_seconds {
         return Some(format!(
-            "{key} at {number}: created at {created}, but the time is at most {latest_seconds}"
+            "{key} at {number}: the record was created at {created}, after the latest time {latest_seconds}"
         ));
     }
     record.user_identity.as_ref()?;
     if !record.is_time_to_live() {
-        return Some(format!("{key} at {number}: a record of TTL that is not a delete"));
+        return Some(format!("{key} at {number}: a record of TTL must be a delete"));
     }
     let expires_at =
         record.old_image.as_ref()?.get(EXPIRES_AT).and_then(|value| value.as_number()?.to_u64());
@@ -290,7 +290,7 @@ pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<Strin
         }
         Some(place) if place > 0 && reading.from_beginning => {
             return Some(format!(
-                "{}: a reader from the beginning missed {place} records",
+                "{}: a reader that started at the beginning missed {place} records",
                 reading.shard
             ));
         }
@@ -302,7 +302,7 @@ pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<Strin
             Some(there) if there == record => {}
             there => {
                 return Some(format!(
-                    "{}: a reader read {} where the shard has {:?}",
+                    "{}: a reader read {}, but the shard has {:?} at this position",
                     reading.shard,
                     record.sequence_number,
                     there.map(|record| record.sequence_number.as_str())

@@ -48,7 +48,7 @@ pub async fn pass(
     // The iterator has expired, but the position that it stood for is still valid.
     let page = records(endpoint, shard, place.clone()).await?;
     if page.first().map(String::as_str) != Some(first) {
-        wrong.push(format!("a new iterator at {first} reads {:?}", page.first()));
+        wrong.push(format!("a new iterator at {first} first reads {:?}", page.first()));
     }
     cluster.advance_clock(RETENTION_MS).await?;
     let mut left = 0;
@@ -67,7 +67,7 @@ pub async fn pass(
         tokio::time::sleep(CHECK_PAUSE).await;
     }
     if left > 0 {
-        wrong.push(format!("at least {left} records are left after {RETENTION_MS} ms"));
+        wrong.push(format!("at least {left} records still exist after {RETENTION_MS} ms"));
     }
     Ok(wrong.into_iter().map(|what| Violation { checker: "retention", what }).collect())
 }
@@ -89,7 +89,7 @@ async fn records(
         Ok(Answer::Records(page, _)) => {
             Ok(page.iter().map(|record| record.sequence_number.as_str().to_owned()).collect())
         }
-        Ok(other) => Err(format!("a read of a shard returned {other:?}")),
+        Ok(other) => Err(format!("a read of a stream shard returned {other:?}")),
         Err(crate::request::Failure::Refused(reason))
             if reason.contains("ResourceNotFoundException") =>
         {

@@ -81,7 +81,7 @@ pub(crate) fn shard(value: &Value) -> Option<Shard> {
 
 /// Decodes a record of `GetRecords`.
 pub(crate) fn record(value: &Value) -> Result<StreamRecord, Failure> {
-    let missing = || Failure::Defect(format!("a stream record lacks a member: {value}"));
+    let missing = || Failure::Defect(format!("a stream record lacks a required field: {value}"));
     let text =
         |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let change = value.get("dynamodb").ok_or_else(missing)?;

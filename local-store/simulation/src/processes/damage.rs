@@ -255,6 +255,6 @@ fn check(item: &Value) -> Result<(), String> {
     let key = text("/p/N").and_then(|key| key.parse().ok());
     match key {
         Some(key) if text("/v/S") == Some(&*value(key)) => Ok(()),
-        _ => Err(format!("the large item {key:?} was answered with another value")),
+        _ => Err(format!("a read of the large item {key:?} returned a wrong value")),
     }
 }

@@ -69,7 +69,7 @@ impl WireEndpoint {
         let mut stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(refused(&error.to_string())),
-            Err(_) => return Err(refused("no connection in time")),
+            Err(_) => return Err(refused("connecting timed out")),
         };
         let answered = tokio::time::timeout(TIMEOUT, exchange(&mut stream, target, body)).await;
         let text = match answered {

@@ -140,7 +140,7 @@ impl Machinery {
                 .collect();
             disk.corrupt(name, offset, &mask);
             self.environment.note(&format!(
-                "node {}: {} bytes of {name} rot at {offset}",
+                "node {}: damaged {} bytes of {name} at {offset}",
                 self.node,
                 mask.len()
             ));
@@ -154,7 +154,7 @@ impl Machinery {
         let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
         let is_rotten = self.storage(*arc).damage_keys(self.dice.roll(SplitMix64::next_u64));
         if is_rotten {
-            self.environment.note(&format!("node {}: a block of {arc} rots", self.node));
+            self.environment.note(&format!("node {}: damaged a block of {arc}", self.node));
         }
         is_rotten
     }
@@ -187,7 +187,7 @@ impl Machinery {
             .sum();
         self.environment.coverage.add("lost batches", forgotten as u64);
         if forgotten > 0 {
-            self.environment.note(&format!("node {}: {forgotten} batches forgotten", self.node));
+            self.environment.note(&format!("node {}: lost {forgotten} batches that were only in memory", self.node));
         }
     }
 

@@ -92,7 +92,7 @@ fn warn() {
     let limit = Descriptors::of_process().limit;
     tracing::warn!(
         limit,
-        "no file descriptor is left; files are opened once one is free: close connections or raise the limit (`ulimit -n`, RLIMIT_NOFILE)"
+        "all file descriptors are in use, so opening a file waits; close connections or raise the limit (`ulimit -n`, RLIMIT_NOFILE)"
     );
 }
 

@@ -266,7 +266,7 @@ mod tests {
             assert!(message.contains("choose another data directory"), "{message}");
         }
         drop(first);
-        assert!(FileDisk::open(directory.path()).is_err(), "the subdirectory still holds the lock");
+        assert!(FileDisk::open(directory.path()).is_err(), "the subdirectory keeps the lock");
         drop(below);
         FileDisk::open(directory.path()).unwrap();
     }

@@ -32,7 +32,7 @@ pub enum Error {
     },
     /// The log does not contain these entries.
     #[error(
-        "the log holds the entries from=`{first}` to=`{next}` (exclusive), but not all requested entries from=`{from}` to=`{to}`"
+        "the log has the entries from=`{first}` to=`{next}` (exclusive), but the request was for from=`{from}` to=`{to}`"
     )]
     OutOfRange {
         /// The first requested index, inclusive.

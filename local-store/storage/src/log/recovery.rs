@@ -160,8 +160,8 @@ impl Log {
                 return Err(Error::Corrupt {
                     file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {missing}, which this segment continues"),
-                    found: format!("no such file, but {}, which is older", segment.name),
+                    expected: format!("the file {missing}, whose successor is this segment"),
+                    found: format!("no such file, but the older file {}", segment.name),
                 });
             }
             self.retire_file(&segment.name, segment.header.size_bytes)?;
@@ -211,7 +211,7 @@ impl Log {
                 file: segment.name.clone(),
                 offset,
                 expected: format!(
-                    "{}, which was durable when the record at offset {witness} was written",
+                    "{}, which was durable before the record at offset {witness} was written",
                     describe(index)
                 ),
                 found: scan.found,

@@ -40,7 +40,7 @@ fn readers_of_a_table_do_not_wait_for_its_flush() {
     let expected: Vec<_> = (0..200_u64).map(|key| key.to_be_bytes().to_vec()).collect();
     assert!(keys.iter().map(|key| &**key).eq(&expected));
     let again = table.versions(|_| true).map(|row| row.key.user_key);
-    assert!(again.eq(keys), "when the rows are in order");
+    assert!(again.eq(keys), "the scan returns the rows in key order");
 }
 
 #[test]

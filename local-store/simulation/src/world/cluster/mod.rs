@@ -312,7 +312,7 @@ impl Cluster {
     async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
-            environment.note(&format!("node {node} ends itself: {reason}"));
+            environment.note(&format!("node {node} stops its own process: {reason}"));
             // Sending fails only at the end of the run, when processes are no longer restarted.
             let _ = fatal.send((node, epoch));
         });

@@ -88,8 +88,9 @@ fn files_that_contradict_each_other_are_refused() {
         (
             "a middle segment is missing",
             |disk, names| disk.remove(&names[1]).unwrap(),
-            "segment-0000000000000003 24 expected the file segment-0000000000000002, which this \
-             segment continues, found no such file, but segment-0000000000000001, which is older",
+            "segment-0000000000000003 24 expected the file segment-0000000000000002, whose \
+            successor is this segment, found no such file, but the older file \
+            segment-0000000000000001",
         ),
         (
             "two segments are swapped",

@@ -210,7 +210,7 @@ fn length(bytes: u32) -> usize {
 }
 
 fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<Box<[Block]>> {
-    let other = || damaged(path, "the file differs from its listing");
+    let other = || damaged(path, "the file differs from the row that lists it");
     if file.metadata()?.len() != bytes {
         return Err(other());
     }

@@ -208,7 +208,7 @@ fn rows_of_full_tables_are_written_once() {
     for (upto, left) in [(49, 12), (50, 11), (149, 10), (150, 9), (600, 0)] {
         let rows: Vec<OwnedRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
         written.write(&rows);
-        assert_eq!(written.files().len(), left, "{upto} rows are removed");
+        assert_eq!(written.files().len(), left, "after {upto} rows were removed");
     }
 }
 
