@@ -15,8 +15,7 @@ pub enum Reply {
     ConditionFailed {
         /// The item, if it was requested and exists.
         item: Option<Item>,
-        /// The write is invalid for this item or table, for the reason in DynamoDB's error text;
-        /// nothing changed.
+        /// The size of the item in bytes, whether it was requested or not; 0 if it does not exist.
         bytes: usize,
     },
     /// The write is invalid for this item or table; nothing changed. Contains DynamoDB's error
@@ -35,7 +34,7 @@ pub enum Reply {
     TableExists,
     /// Every operation of the transaction was applied.
     Transacted {
-        /// The change that each operation made, in order.
+        /// The result of each operation, in order.
         writes: Vec<Written>,
         /// Whether an earlier command with the same token applied the transaction, so that this
         /// command changed nothing.
@@ -47,19 +46,19 @@ pub enum Reply {
     TokenMismatch,
     /// The command was applied; while `more` is true, the caller must send the command again.
     Done {
-        /// Whether work is left for another such command.
+        /// Whether another command of this kind must be sent to finish the work.
         more: bool,
     },
     /// A transaction has locked the item; nothing changed.
     Conflict,
     /// The operations of a transaction over several arcs can be applied, and their items are locked.
     Prepared {
-        /// The change that each operation will make, in order.
+        /// The result that each operation will have, in order.
         writes: Vec<Written>,
     },
     /// An earlier attempt at the transaction with this token has not finished; nothing changed.
     TransactionInProgress,
-    /// The transaction has already ended in this arc, or began too long ago; no item changed.
+    /// The transaction has already ended in this arc, or is too old; no item changed.
     TransactionOver,
     /// The decision about the transaction.
     Decided {
@@ -91,7 +90,7 @@ pub enum CancellationReason {
     ItemCollectionTooLarge,
 }
 
-/// All items with one partition key, of a table with local indexes.
+/// All items with one partition key in a table with local indexes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemCollection {
     /// The partition key.

@@ -59,7 +59,7 @@ enum Content<'a> {
     Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 
-/// Appends a record to those of its shard; calls `keys` only if the record has no image.
+/// Appends a record to its shard. Calls `keys` only if the record has no image.
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     (table, shard, sequence): (TableId, ShardNumber, Sequence),
@@ -210,7 +210,7 @@ mod tests {
 
     type Images<'a> = (Option<&'a Item>, Option<&'a Item>);
 
-    /// Returns the rows of an entry's records with these images, at these positions.
+    /// Returns the rows that contain the records with these positions and images.
     fn written(records: &[(u32, Images<'_>)]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let nothing = MapStorage::default();
         let mut overlay = Overlay::new(&nothing);

@@ -1,6 +1,7 @@
-//! The machine against a plain map: random histories, and the invariants after each of them.
+//! Tests that compare the machine with a plain map after random histories, and check its
+//! invariants.
 //!
-//! Expressions have tests in their own crate; here an update is always `ADD n :v`.
+//! Expressions are tested in their own crate, so every update in these tests is `ADD n :v`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -136,7 +137,7 @@ enum Step {
     Put(u8, u8, Option<u8>),
     Add(u8, u8),
     Delete(u8),
-    /// A transaction that adds to items and deletes others, if the last item exists.
+    /// A transaction that adds to some items and deletes others, if another item exists.
     Transact(Vec<(u8, u8)>, u8),
     Wait(u16),
     Sweep,
@@ -188,7 +189,8 @@ fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
         })
         .collect();
     operations.last_mut().unwrap().condition = Some(Box::new(exists.unwrap()));
-    // Histories repeat the same token: only the first transaction within ten minutes counts.
+    // Histories repeat the same token: of the transactions within ten minutes, only the first is
+    // applied.
     let token = (checked == 0).then(|| "token".to_owned());
     Command::Transaction(Box::new(Transaction { token, operations }))
 }
@@ -358,8 +360,8 @@ proptest! {
         let found = find_expired(&replica.storage, replica.table(), far, 1000, None).unwrap();
         prop_assert_eq!((found.commands.len(), found.next_position), (expiring, None));
 
-        // The log alone gives the same bytes again, entry by entry or decoded from its payloads,
-        // and applying an entry twice changes nothing.
+        // Replaying the log gives the same bytes, with the entries themselves or with entries
+        // decoded from their payloads. Applying an entry twice changes nothing.
         let mut twin = Replica::new();
         for (index, entry) in (1u64..).zip(&log) {
             let decoded = decode_entry(&encode_entry(entry).unwrap()).unwrap();
@@ -368,7 +370,7 @@ proptest! {
         }
         prop_assert_eq!(&twin.storage.0, &replica.storage.0);
 
-        // A machine that takes over the batches of another one gives the same bytes, too.
+        // A machine that takes over the batches of another machine also gives the same bytes.
         let (mut first, mut other) = (Replica::new(), Replica::new());
         for (index, entry) in (1u64..).zip(&log) {
             let (batch, _) = first.machine.apply(&first.storage, index, entry).unwrap();
@@ -580,8 +582,8 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
     }
 }
 
-/// Goal: later labels of a table's streams sort after earlier ones, whichever process enables a
-/// stream and whatever its clock shows.
+/// Goal: each new stream of a table has a label that sorts after the earlier labels. This holds for
+/// any process that enables a stream, with any clock.
 #[test]
 fn labels_of_streams_grow_across_clocks() {
     let mut replica = Replica::new();
