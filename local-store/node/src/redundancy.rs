@@ -1,8 +1,8 @@
-//! Checks whether a store can continue without a damaged node, which is to be set aside and
+//! Check whether a store can continue without a damaged node, so that the node can be set aside and
 //! rebuilt.
 //!
-//! Until then, the damaged node still votes and keeps its log. Two damaged nodes are rebuilt one
-//! after the other, so that no acknowledged write is lost. A leader with an undamaged disk has
+//! Until it is set aside, the damaged node votes and keeps its log. Two damaged nodes are rebuilt
+//! one after the other, so that no acknowledged write is lost. A leader with an undamaged disk has
 //! every acknowledged write, and the other nodes can be rebuilt from it.
 
 use std::collections::BTreeSet;
@@ -11,13 +11,13 @@ use crate::ring::ArcId;
 use crate::status::{Role, Status};
 use crate::types::{NodeId, slot_of};
 
-/// Compares the replicas of a damaged node with those of all others. Another node must lead each
-/// arc. That leader must have an undamaged disk and the newest term, and all nodes must be its
-/// voters. Among several damaged nodes, one that no longer votes is set aside first, otherwise the
-/// one in the lowest slot.
+/// Checks whether a damaged node can be set aside, by comparing its replicas with the replicas of
+/// all other nodes. Each arc must be led by another node with an undamaged disk and the newest
+/// term, and all nodes must be voters of that leader. If several nodes are damaged, a node that no
+/// longer votes is set aside first; otherwise the node in the lowest slot.
 ///
 /// # Errors
-/// The condition that has to be met before the node can be set aside.
+/// The unmet condition, which must be met before the node can be set aside.
 pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<(), String> {
     let id = own.first().ok_or("the node has no replicas")?.node;
     let votes = !own.iter().any(|status| status.role == Role::Stopped);
@@ -35,7 +35,8 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
         let of_arc = || others.iter().filter(|status| status.arc == arc);
         let known = own.iter().filter(|status| status.arc == arc).chain(of_arc());
         let newest = known.map(|status| status.term).max();
-        // A partitioned leader still believes that it leads, and may lack later writes.
+        // A leader that is cut off by a network partition may believe that it leads, but lack later
+        // writes.
         let leads = |status: &&Status| {
             status.role == Role::Leader && !status.is_damaged && Some(status.term) == newest
         };

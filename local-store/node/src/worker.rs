@@ -27,7 +27,8 @@ enum Work {
     Wait(Duration),
 }
 
-/// A dedicated thread. It ends when the last handle is dropped and its jobs are done.
+/// A worker with a dedicated thread. The thread ends when the last handle is dropped and its jobs
+/// are done.
 #[derive(Debug, Clone)]
 pub struct ThreadWorker {
     jobs: Sender<Work>,
@@ -70,9 +71,9 @@ impl Worker for ThreadWorker {
     }
 }
 
-/// Runs a job on a worker. The returned future waits for the job's result, `None` if the worker
-/// lost the job. The job is in the worker's queue when this function returns, even before the
-/// future is polled.
+/// Runs a job on a worker. The returned future resolves to the job's result, or to `None` if the
+/// worker lost the job. The job is in the worker's queue when this function returns, even before
+/// the future is polled.
 pub fn run_on<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
     worker: &dyn Worker,
     job: J,

@@ -572,7 +572,7 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
                 }
             };
             let bytes = encode_entry(&entry).unwrap().len();
-            assert!(bytes < 16 * 1024, "{bytes}: stretches, but no arc's own shards");
+            assert!(bytes < 16 * 1024, "{bytes}: only the definition, without the arcs' shards");
             machine.apply(&storage, 1, &entry).unwrap();
             of_arcs.push(machine.catalogue().find("t").map(|table| Table::clone(table)).unwrap());
         }
