@@ -360,7 +360,7 @@ async fn a_leader_that_sees_the_votes_of_others_sends_no_message() {
     assert!(shows_all(&cluster).is_empty());
     cluster.wires.hides_votes.store(false, Ordering::SeqCst);
 
-    // No other node leads yet, so the proof does not depend on messages.
+    // A disconnected leader can prove its leadership as long as no other node leads.
     cluster.wires.cut_off.lock().insert(old);
     assert_eq!(shows_all(&cluster), [old]);
     let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();

@@ -1,9 +1,10 @@
-//! Damage to durable bytes is detected: a wrong payload is never returned, a lost file never
-//! overlooked.
+//! Tests that damage to durable bytes is detected: a wrong payload is never returned, and a lost
+//! file is always reported.
 
 use super::*;
 
-/// Returns a log of two full segments, and a third with three synced groups of two entries.
+/// Returns a log with two full segments, and a third segment with three synced groups of two
+/// entries.
 fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
