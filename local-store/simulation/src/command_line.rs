@@ -139,7 +139,7 @@ pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
     }
 }
 
-/// Shows progress on standard error, at most twice a second.
+/// A progress display on standard error, which is updated at most twice a second.
 struct Progress {
     shown: Instant,
     total: u64,

@@ -1,7 +1,8 @@
-//! TTL for clients: no item is removed before its time, and expired items are removed.
+//! The checker of TTL, as clients see it: no item is removed before its expiry time, and expired
+//! items are removed.
 //!
 //! The checker `stream` verifies that each delete by TTL concerns an expired item and is marked as
-//! such.
+//! a delete by TTL.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ pub fn check_gone(gone: &[(String, u64, u64)], skew_seconds: u64) -> Vec<String>
         .collect()
 }
 
-/// Checks that no item is left that expired before `before`, in epoch seconds.
+/// Checks that the table contains no item that expired before `before`, in epoch seconds.
 #[must_use]
 pub fn check_left(table: &BTreeMap<String, Item>, before: u64) -> Vec<String> {
     let expires_at = |item: &Item| item.get(EXPIRES_AT)?.as_number()?.to_u64();

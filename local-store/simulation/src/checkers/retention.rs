@@ -1,5 +1,6 @@
-//! Checks retention. After a day without requests, the stream has discarded its records and closed shards,
-//! and TTL has removed expired items and recorded this. Nothing else has changed.
+//! Checks retention. After a day without requests, the stream must have discarded its records and
+//! closed shards. TTL must have removed expired items, with stream records of the deletes. Nothing
+//! else may have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use model::{Item, StreamRecord};
 use super::stream::ShardRecords;
 use crate::request::KEY;
 
-/// Compares a table and its stream before and after more than a day.
+/// Compares the states of a table and its stream before and after more than a day.
 #[must_use]
 pub fn check(
     before: (&BTreeMap<String, Item>, &[ShardRecords]),

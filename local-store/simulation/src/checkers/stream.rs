@@ -1,8 +1,8 @@
-//! The promise of the stream. It contains each committed change of an item exactly once, in the order of the
-//! item's changes, with the right images. A write that changes nothing has no record. A delete by TTL is
-//! marked as such and concerns an expired item.
+//! The checker of the stream. The stream must contain each committed change of an item exactly
+//! once, in the order of the item's changes, with the right images. A write that changes nothing
+//! has no record. A delete by TTL is marked as a delete by TTL and concerns an expired item.
 //!
-//! The checker verifies the whole final stream, and the records that readers saw during the run.
+//! The checker verifies the entire final stream, and the records that readers saw during the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::serializability::Versions;
 use crate::history::{Reading, WriteOutcome, state_of};
 use crate::request::{EXPIRES_AT, KEY, Shard};
 
-/// A shard with all its records, including those that were trimmed.
+/// A shard with all its records, including trimmed records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardRecords {
     /// The shard.
@@ -38,7 +38,8 @@ pub struct Facts<'a> {
     pub has_one_log: bool,
 }
 
-/// Checks the whole stream of a table. The stream was enabled from the beginning, and nothing was trimmed.
+/// Checks the entire stream of a table. The stream must have been enabled from the beginning, and
+/// no record may have been trimmed.
 #[must_use]
 pub fn check(shards: &[ShardRecords], facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = check_shards(shards);
@@ -80,7 +81,7 @@ pub fn versions(shards: &[ShardRecords]) -> Versions {
     versions
 }
 
-/// Checks each shard by itself, and that it continues its parent.
+/// Checks each shard, and that the shard continues its parent.
 fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut seen: BTreeMap<&str, &Shard> = BTreeMap::new();
@@ -129,7 +130,7 @@ fn check_replay(
         shards.iter().map(|s| (s.shard.id.as_str(), s.shard.parent.as_deref())).collect();
     let descends = |from: &str, to: &str| {
         let mut place = Some(to);
-        // Bounds the loop: a chain of parents is not longer than the number of shards.
+        // The loop is bounded, because a chain of parents is not longer than the number of shards.
         for _ in 0..=shards.len() {
             match place {
                 Some(id) if id == from => return true,

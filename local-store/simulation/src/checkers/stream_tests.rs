@@ -1,4 +1,4 @@
-//! Tests of the stream's checker. It must accept a correct stream, and name each planted defect.
+//! Tests of the stream's checker. It must accept a correct stream, and report each planted defect.
 
 use std::collections::BTreeMap;
 

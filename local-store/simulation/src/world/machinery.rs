@@ -22,7 +22,7 @@ const SEGMENT_NAMES: &str = "segment-";
 /// The size of a log segment in bytes. The size is small, so that logs often switch segments and truncate.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
-/// A callback for a node that cannot continue. It gets the reason and ends the process.
+/// A callback for a node that cannot continue. It receives the reason and ends the process.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The storage media of a node. Clones share the same media.
@@ -47,14 +47,14 @@ impl Medium {
 pub struct Machinery {
     /// The node's number, from 1.
     pub node: usize,
-    /// The number of arcs. The node has a replica of each.
+    /// The number of arcs. The node has a replica of each arc.
     pub arcs: u32,
     medium: Mutex<Medium>,
     /// The node's clock.
     pub clock: Arc<NodeClock>,
     /// The layout of the log.
     pub log_options: log::Options,
-    /// The world.
+    /// The environment of the world.
     pub environment: Arc<Environment>,
     dice: Dice,
     slow_ms: AtomicU64,
@@ -96,8 +96,8 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Returns the location of an arc's state. When its process ends, the state loses batches that
-    /// were not persisted.
+    /// Returns the location of an arc's state. When the node's process ends, the state loses
+    /// batches that were not persisted.
     #[must_use]
     pub fn home(&self, arc: ArcId) -> MemoryLocation {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -110,12 +110,12 @@ impl Machinery {
         self.home(arc).storage()
     }
 
-    /// Returns the arcs. The node has a replica of each.
+    /// Returns the arcs. The node has a replica of each arc.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         (0..self.arcs).map(ArcId)
     }
 
-    /// Replaces the media by empty ones. The node must not be running.
+    /// Replaces the media with empty media. The node must not be running.
     pub fn replace_medium(&self) {
         *self.medium() = Medium::new(self.arcs);
     }
