@@ -17,8 +17,8 @@ const JOINS: [&str; 6] = ["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"];
 /// The keywords that end an expression, because they begin a clause.
 const CLAUSES: [&str; 6] = ["FROM", "WHERE", "ORDER", "GROUP", "HAVING", "LIMIT"];
 
-/// The refusals found so far in a statement, which is parsed to its end before one is reported.
-/// Only the first refusal of each kind is kept.
+/// The refusals that were found in a statement. The statement is parsed to its end before a refusal
+/// is reported. Only the first refusal of each kind is kept.
 #[derive(Default)]
 struct Refusals {
     clause: Option<PartiqlError>,

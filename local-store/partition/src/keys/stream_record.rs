@@ -108,7 +108,7 @@ pub(crate) fn visit_row(
         match (rest.is_empty(), sequence == last) {
             (true, true) => return Ok(ControlFlow::Continue(())),
             (false, false) => {}
-            _ => return Err(unreadable("the position in the key is not that of the row's last record")),
+            _ => return Err(unreadable("the key does not match the row's last record")),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Tests that compare the machine with a plain map after random histories, and check its
-//! invariants.
+//! Tests that compare the machine with a plain map, and check its invariants.
 //!
 //! Expressions are tested in their own crate, so every update in these tests is `ADD n :v`.
 
@@ -189,8 +188,7 @@ fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
         })
         .collect();
     operations.last_mut().unwrap().condition = Some(Box::new(exists.unwrap()));
-    // Histories repeat the same token: of the transactions within ten minutes, only the first is
-    // applied.
+    // Histories repeat the same token: within ten minutes, only the first transaction is applied.
     let token = (checked == 0).then(|| "token".to_owned());
     Command::Transaction(Box::new(Transaction { token, operations }))
 }
@@ -377,7 +375,7 @@ proptest! {
             first.storage.apply(batch.clone());
             if other.machine.take_over(index, entry) {
                 other.storage.apply(batch);
-                prop_assert!(!other.machine.take_over(index, entry), "a replica takes over an entry only once");
+                prop_assert!(!other.machine.take_over(index, entry), "an entry is taken over twice");
             } else {
                 other.apply(index, entry);
             }
@@ -462,7 +460,7 @@ fn shards_rotate_with_lineage_and_are_trimmed_after_a_day() {
     let next = u64::try_from(log.len()).unwrap() + 1;
     replica.apply(next, &entry(later, vec![Command::TrimStreams { table: TableId(1) }]));
     assert_eq!(count(&replica), 0);
-    assert_eq!(replica.table().shards().count(), 4, "closed shards are removed, open shards are kept");
+    assert_eq!(replica.table().shards().count(), 4, "only closed shards are removed");
 }
 
 #[test]

@@ -322,7 +322,7 @@ mod tests {
         let write = done(1, 2, None, Write(7));
         let read = |call, end, seen| done(call, end, seen, Read);
         check_all(vec![
-            ("no operation saw the write", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
+            ("no read sees the write", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
             (
                 "the write takes effect late",
                 vec![unknown(1, Write(7)), read(2, 3, None), read(4, 5, Some(7))],

@@ -48,8 +48,8 @@ pub fn check(
     }
     for (key, item) in table {
         match (left.get(key), removed.get(key.as_str())) {
-            (None, None) => wrong.push(format!("{key}: the item was removed without a stream record")),
-            (Some(_), Some(_)) => wrong.push(format!("{key}: the item was removed, but still exists")),
+            (None, None) => wrong.push(format!("{key}: removed without a stream record")),
+            (Some(_), Some(_)) => wrong.push(format!("{key}: removed, but still exists")),
             (Some(now), None) if now != item => wrong.push(format!("{key}: the item has changed")),
             _ => {}
         }

@@ -63,7 +63,7 @@ impl Process {
             if ended.is_some() || self.begun.elapsed() > START_MAX {
                 self.kill();
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(format!("the store does not accept connections ({ended:?}); its output: {said}"));
+                return Err(format!("the store does not start ({ended:?}); its output: {said}"));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -123,7 +123,7 @@ impl Drop for MaintenanceThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the maintenance thread of a storage panicked; this is a defect of this program");
+            tracing::error!("the maintenance thread of a storage panicked, which is a defect");
         }
     }
 }
@@ -275,7 +275,7 @@ impl Work {
         }
         // No small merge is possible, but writers wait: merge all tables into one run.
         let (tables, path) = (state.tree.table_count(), state.path.display());
-        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until the merge ends");
+        tracing::info!(tables, %path, "merging all tables; writes and shutdown wait until this ends");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
             // Without this error, writers would wait forever.
