@@ -132,10 +132,6 @@ mod tests {
         );
         let mut own = damaged(3);
         own[1].role = Role::Stopped;
-        assert_eq!(
-            check_redundancy(&own, &all, 2),
-            Ok(()),
-            "node 1 votes, but node 3 does not"
-        );
+        assert_eq!(check_redundancy(&own, &all, 2), Ok(()), "node 1 votes, but node 3 does not");
     }
 }

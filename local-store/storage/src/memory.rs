@@ -226,9 +226,7 @@ impl Storage for MemoryStorage {
         let is_wrong = |op: &&Op| matches!(op, Op::Insert(key, _) if state.current(key).is_some());
         if let Some(op) = batch.ops.iter().find(is_wrong) {
             let shown = op.key().escape_ascii();
-            return Err(Error::Batch(format!(
-                "an inserted key already exists: `{shown}`"
-            )));
+            return Err(Error::Batch(format!("an inserted key already exists: `{shown}`")));
         }
         let undo = state.invert(batch);
         if state.unpersisted.len() == UNPERSISTED_MAX {

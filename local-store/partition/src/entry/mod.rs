@@ -149,8 +149,7 @@ impl EntryEncoder {
         let Self { mut bytes, count, counted: counts } = self;
         let head = postcard::to_extend(&(counts, now, count), vec![ENTRY_VERSION])
             .map_err(EntryError::encoding)?;
-        let too_long =
-            || EntryError(format!("the head is too long: {} bytes", head.len()));
+        let too_long = || EntryError(format!("the head is too long: {} bytes", head.len()));
         let begins_at = ENTRY_HEAD_BYTES_MAX.checked_sub(head.len()).ok_or_else(too_long)?;
         let room = bytes.get_mut(begins_at..ENTRY_HEAD_BYTES_MAX).ok_or_else(too_long)?;
         room.copy_from_slice(&head);

@@ -38,9 +38,7 @@ pub fn check(
             if old.contains(&place) {
                 wrong.push(format!("{what}: the record is older than a day"));
             } else if !record.is_time_to_live() || record.old_image.as_ref() != table.get(key) {
-                wrong.push(format!(
-                    "{what}: neither a client nor TTL made the record's change"
-                ));
+                wrong.push(format!("{what}: neither a client nor TTL made the record's change"));
             } else if removed.insert(key, record).is_some() {
                 wrong.push(format!("{what}: the item was removed twice"));
             }
