@@ -129,7 +129,7 @@ fn commands_sign_with_own_keys_where_a_store_verifies_them() {
     let own = |arguments: &[&str]| ended(folder.path(), &store.endpoint, arguments);
     let generate = ["counters", "generate", "--votes", "50", "--counters", "1", "--slots", "3"];
     let read = ["counters", "read", "g-1-0", "--how", "exact", "--slots", "3"];
-    // Missing keys and wrong keys are both refused.
+    // Missing keys and wrong keys are both rejected.
     let address = store.endpoint.address();
     let nobodys = Endpoint::new(address);
     let (code, said) = ended(folder.path(), &nobodys, &read);

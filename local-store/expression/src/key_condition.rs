@@ -185,7 +185,7 @@ impl KeyExpression {
         self.clauses.iter().map(|clause| clause.attribute.as_str())
     }
 
-    /// Checks the conditions against a key schema: the partition key must be equal to a value.
+    /// Validates the conditions against a key schema: the partition key must be equal to a value.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its message.
@@ -221,9 +221,9 @@ impl KeyExpression {
         }
     }
 
-    /// Checks the conditions against the key schema of an index. Every attribute of the partition
-    /// key must be equal to a value. All attributes of the sort key with conditions, except the
-    /// last one, must also be equal to a value.
+    /// Validates the conditions against the key schema of an index. Every attribute of the
+    /// partition key must be equal to a value. All attributes of the sort key with conditions,
+    /// except the last one, must also be equal to a value.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its message.

@@ -167,7 +167,7 @@ impl Update {
     }
 }
 
-/// Returns the action for `ADD` of a list, which appends the elements to the existing ones.
+/// Returns the action for `ADD` of a list, which appends the elements to the existing list.
 fn append(path: Path, value: AttributeValue, values: &mut Values) -> Action {
     let empty = SetOperand::Value(values.keep(AttributeValue::L(Vec::new())));
     let first = SetOperand::IfNotExists { path: path.clone(), default: Box::new(empty) };

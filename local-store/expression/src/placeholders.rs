@@ -30,8 +30,8 @@ struct Substitution<T> {
 }
 
 impl Placeholders {
-    /// Creates the substitutions from the two maps, and checks the maps, names first. `None` stands
-    /// for an absent parameter.
+    /// Creates the substitutions from the two maps, and checks the maps, names first. `None` means
+    /// an absent parameter.
     ///
     /// # Errors
     /// An empty map, a key that is not a placeholder, an empty or too long attribute name, or more than

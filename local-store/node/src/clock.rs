@@ -112,7 +112,7 @@ impl Clock {
     }
 
     /// Advances the clock to at least `now`, the time of another node whose clock an operator has
-    /// changed. Also adopts whether that clock is frozen.
+    /// changed. Freezes this clock if that clock is frozen, and resumes it otherwise.
     pub fn follow(&self, now: EpochMillis, is_frozen: bool) {
         self.update(|state, wall| {
             let shown = state.now(wall).max(now);

@@ -43,7 +43,7 @@ pub(super) struct Outcome {
     pub(super) place: (ArcId, LogId),
     /// The changes of the entry.
     pub(super) batch: Arc<Batch>,
-    /// The replies to the entry's commands. The one node that needs them takes them out.
+    /// The replies to the entry's commands. Only one node needs them, and takes them.
     pub(super) replies: Mutex<Option<Vec<Reply>>>,
 }
 

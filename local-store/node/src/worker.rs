@@ -14,10 +14,10 @@ pub type Job = Box<dyn FnOnce() + Send>;
 
 /// A worker that runs jobs one after another, in the order of submission.
 pub trait Worker: Send + Sync + 'static {
-    /// Runs a job after all earlier ones.
+    /// Runs a job after all earlier jobs.
     fn run(&self, job: Job);
 
-    /// Runs a job after all earlier ones, but not before `delay` has passed. Later jobs wait until
+    /// Runs a job after all earlier jobs, but not before `delay` has passed. Later jobs wait until
     /// this job has run.
     fn run_later(&self, delay: Duration, job: Job);
 }

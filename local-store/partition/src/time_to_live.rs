@@ -24,7 +24,7 @@ use crate::table::time_to_live::TimeToLive;
 /// The maximum number of expiry entries that one step adds or removes, so that no batch becomes too
 /// large.
 const STEP_ENTRIES_MAX: usize = 1000;
-/// The maximum number of items that one indexing step reads; a step reads fewer large items.
+/// The maximum number of items that one indexing step reads; fewer if the items are large.
 const STEP_ITEMS_MAX: usize = 4000;
 
 /// Returns an item's expiry time in epoch seconds; `None` if the attribute is missing, not a

@@ -15,8 +15,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The minimum limit for a store of three nodes, which opens about 60 files at its start.
 const LIMIT_MIN: usize = 128;
-/// The soft limit to set if the system refuses to raise it to the hard limit. macOS refuses values
-/// above this one. Source: `OPEN_MAX` in its `sys/syslimits.h`.
+/// The soft limit to set if the system refuses to raise it to the hard limit. macOS rejects higher
+/// values. Source: `OPEN_MAX` in its `sys/syslimits.h`.
 const LIMIT_FALLBACK: u64 = 10_240;
 /// The limit to assume on a system without a limit.
 const LIMIT_ASSUMED: usize = 1_048_576;

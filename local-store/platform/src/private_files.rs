@@ -29,7 +29,7 @@ pub fn begin() {
 /// prevents access by other users.
 ///
 /// # Errors
-/// Those of `spawn`.
+/// The errors of `spawn`.
 pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let Some(of_user) = OF_USER.get() else { return spawn() };
     umask(*of_user);

@@ -58,8 +58,8 @@ pub fn answered(status: u16, body: &serde_json::Value) -> Answer {
     Some(Response::builder().status(status).body(body).unwrap())
 }
 
-/// Starts a proxy of a store and returns its address. `script` gets the operation and the body of
-/// each request. The proxy ends with the test's runtime.
+/// Starts a proxy of a store and returns its address. `script` receives the operation and the body
+/// of each request. The proxy ends with the test's runtime.
 pub async fn before(
     store: &str,
     script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,

@@ -258,7 +258,7 @@ fn equality<'a>(
     }
 }
 
-/// Parses a statement. Each `?` stands for the next parameter.
+/// Parses a statement. Replaces each `?` with the next parameter.
 ///
 /// # Errors
 /// The first error that DynamoDB would report, with its message.

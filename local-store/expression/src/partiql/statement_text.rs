@@ -29,7 +29,8 @@ pub struct StatementText<'t> {
 enum CachedParse {
     /// No statement is cached yet, because most texts occur only once.
     Nothing,
-    /// The text was parsed once, so it is repeated. The next parsed statement is cached.
+    /// The text was already parsed once, so the request repeats it. The next parsed statement is
+    /// cached.
     CacheNext,
     /// A cached statement.
     Cached(Box<CachedStatement>),
@@ -85,7 +86,7 @@ fn condition_of(statement: &mut Statement) -> Option<&mut Where> {
 }
 
 impl<'t> StatementText<'t> {
-    /// Tokenizes a text.
+    /// Tokenizes the text of a statement.
     ///
     /// # Errors
     /// When the text contains an invalid token. The error has DynamoDB's message.
@@ -113,7 +114,7 @@ impl<'t> StatementText<'t> {
         self.text == text
     }
 
-    /// Returns the statement. Each `?` stands for the next parameter.
+    /// Returns the parsed statement. Replaces each `?` with the next parameter.
     ///
     /// # Errors
     /// The first error that DynamoDB would report, with its message.

@@ -3,7 +3,7 @@
 //! A file consists of blocks that are separated by empty lines. Lines that begin with `#` are
 //! comments. A block with `----` is a case: fields above, the recorded outcome below. A block of
 //! only fields sets the names, values, items and schema of the following cases. A case receives
-//! only the names and values that its expressions use, because unused ones are an error.
+//! only the names and values that its expressions use, because an unused name or value is an error.
 //!
 //! Fields: `condition`, `filter`, `key`, `projection`, `update` (expressions, parsed in the given
 //! order), `names`, `values`, `schema` (`pk S, sk N`), `item` (may occur several times), and `show`

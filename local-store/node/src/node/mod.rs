@@ -99,7 +99,7 @@ impl Node {
     /// or lead.
     ///
     /// # Errors
-    /// Those of [`Node::start`] for the first replica that cannot be started.
+    /// The error of [`Node::start`] for the first replica that cannot be started.
     pub async fn start_all(parts: Vec<Parts>) -> Result<Vec<Self>, String> {
         let mut started = Vec::new();
         for parts in parts {
@@ -275,7 +275,7 @@ impl Node {
                 return Err(SubmitError::NotDone("the node has stopped".to_owned()));
             }
             leader = self.leader();
-            // The client still waits, so the next attempt counts as a new submission.
+            // The client is still waiting, so the next attempt counts as a new submission.
             submission.asked_at = self.inner.clock.now();
         }
     }
@@ -449,7 +449,7 @@ impl Node {
         }
     }
 
-    /// Waits until this node's leader is no longer `leader`. `None` stands for no leader.
+    /// Waits until this node's leader is no longer `leader`. `None` means no leader.
     async fn leader_changes(&self, leader: Option<NodeId>) {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.borrow_watched().current_leader == leader {

@@ -82,7 +82,7 @@ struct State {
     /// in the meantime.
     running: bool,
     next_position: u64,
-    /// The reason of the first failure. Once set, the log accepts nothing more.
+    /// The reason of the first failure. When it is set, the log accepts no further records.
     failed: Option<String>,
     syncs: u64,
     log_bytes: u64,

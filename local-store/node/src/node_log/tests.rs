@@ -337,7 +337,7 @@ async fn a_failed_sync_is_final() {
     let on_fatal: OnFatal = Arc::new(move |reason| sender.send(reason.to_owned()).unwrap());
     let worker = Arc::new(TaskWorker::start(Duration::ZERO));
     let mut log = NodeLog::open(log, worker, on_fatal).unwrap().group(ARC);
-    // The next operation is the write, and the one after it is the sync.
+    // The next operation is the write, and the following operation is the sync.
     disk.fail_at(disk.operations() + 1, storage::disk::Fault::Io);
     assert!(log.save_vote(&vote(1)).await.is_err());
     assert!(died.recv().unwrap().contains("cannot be synced"));

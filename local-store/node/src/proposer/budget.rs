@@ -73,7 +73,7 @@ fn reply_bytes(reply: &Reply) -> usize {
         Reply::Transacted { writes, repeated: false } | Reply::Prepared { writes } => {
             writes.iter().map(of_write).sum()
         }
-        // These commands changed nothing, but have read the items in their replies.
+        // These commands changed nothing, but their replies contain items that they have read.
         Reply::ConditionFailed { bytes, .. } => *bytes,
         Reply::TransactionCancelled(reasons) => reasons.iter().map(reason_bytes).sum(),
         _ => 0,

@@ -148,7 +148,7 @@ struct EntryDraft {
     entry: Arc<Entry>,
     bytes: Bytes,
     waiters: Vec<Waiter>,
-    /// The most items that the entry's commands may write.
+    /// The maximum number of items that the entry's commands may write.
     writes: usize,
 }
 
@@ -164,8 +164,8 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         let EntryDraft { entry, bytes, waiters, writes } = match gathered {
             Ok(gathered) => gathered,
             Err(error) => {
-                // Encoding failed because of a defect. Nothing was proposed, and dropping the
-                // waiters reports that.
+                // Encoding failed because of a defect. No entry was proposed. Dropping the waiters
+                // reports this to the requests.
                 tracing::error!(%error, "cannot encode commands; this is a defect of this program");
                 continue;
             }
@@ -326,7 +326,8 @@ mod tests {
         }
     }
 
-    /// Goal: abandoned commands take no memory, however long the queue is blocked.
+    /// Goal: abandoned commands do not stay in memory, even if the queue is blocked for a long
+    /// time.
     #[tokio::test]
     async fn abandoned_commands_are_taken_back() {
         let (proposals, mut waiting) = mpsc::channel(PROPOSALS_MAX);

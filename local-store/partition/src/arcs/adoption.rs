@@ -53,7 +53,7 @@ pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
 }
 
 /// Returns whether adopting a definition would change an arc's table now. A table that is still
-/// disabling TTL has to finish that first.
+/// disabling TTL cannot adopt another TTL setting until it has finished.
 #[must_use]
 pub fn can_follow(own: &Table, definition: &Table) -> bool {
     let is_giving_up = own.placement.version == definition.placement.version
@@ -99,7 +99,7 @@ fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now:
     }
     if let Some(wanted) = definition.enabled_stream() {
         stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
-        // All arcs share one stream, so the stream's creation time is that of the definition.
+        // All arcs share one stream, so the stream gets the creation time in the definition.
         if let Some(own) = table.streams.last_mut() {
             own.created_at = wanted.created_at;
         }

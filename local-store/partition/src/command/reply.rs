@@ -19,10 +19,10 @@ pub enum Reply {
         bytes: usize,
     },
     /// The write is invalid for this item or table; nothing changed. Contains DynamoDB's error
-    /// text.
+    /// message.
     Invalid(String),
     /// The write would give an index key an empty value; nothing changed. Contains DynamoDB's error
-    /// text.
+    /// message.
     EmptyIndexKey(String),
     /// The item collection would become too large; nothing changed.
     ItemCollectionTooLarge,
@@ -40,7 +40,7 @@ pub enum Reply {
         /// command changed nothing.
         repeated: bool,
     },
-    /// The transaction changed nothing, for these reasons, one for each operation.
+    /// The transaction was cancelled and changed nothing. Contains one reason for each operation.
     TransactionCancelled(Vec<CancellationReason>),
     /// The token belongs to another transaction; nothing changed.
     TokenMismatch,
@@ -82,7 +82,7 @@ pub enum CancellationReason {
         /// The item, if it was requested and exists.
         item: Option<Item>,
     },
-    /// The operation is invalid for this item. Contains DynamoDB's error text.
+    /// The operation is invalid for this item. Contains DynamoDB's error message.
     Invalid(String),
     /// Another transaction has locked the operation's item.
     Conflict,

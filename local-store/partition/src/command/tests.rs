@@ -121,8 +121,8 @@ fn a_command_of_each_kind_is_applied() {
 /// changed, the replicas would diverge. For new behaviour, add a command, or a field that old
 /// entries lack.
 ///
-/// Method: applies each kind of command after each other kind, a day later, in a table with
-/// expiring items and an index, whose stream has rows of several records. The hash of all batches
+/// Method: applies each kind of command after each other kind, one day later. The table has
+/// expiring items, an index, and a stream with rows of several records. The hash of all batches
 /// must equal the recorded one. The steps of tests and of programs differ only in their size.
 #[test]
 fn the_effect_of_an_entry_never_changes() {

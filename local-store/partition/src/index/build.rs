@@ -20,8 +20,8 @@ use crate::table::placement::{ArcId, ArcPosition};
 /// The maximum number of items that one step reads. It is small in tests, so that other commands
 /// run between the steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// The maximum number of entries that one step removes; a step removes fewer large entries. The
-/// number is also small in tests.
+/// The maximum number of entries that one step removes; fewer if the entries are large. The number
+/// is also small in tests.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Returns the tables with an index that is being built or removed.

@@ -1,4 +1,4 @@
-//! Checks of the items that a table with indexes rejects, with DynamoDB's error texts.
+//! Checks of the items that a table with indexes rejects, with DynamoDB's error messages.
 //!
 //! `index::upkeep` maintains the entries of accepted items.
 
@@ -241,6 +241,7 @@ fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str,
         let (name, problem) = index.definition.problem(item)?;
         Some((index.definition.name.as_str(), name, problem))
     });
-    // If several indexes reject the item, DynamoDB names the one whose name sorts first.
+    // If several indexes reject the item, DynamoDB's message contains the index whose name sorts
+    // first.
     problems.min_by_key(|(index, ..)| *index)
 }

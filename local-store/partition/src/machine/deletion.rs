@@ -6,7 +6,7 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::TableId;
 
-/// The maximum number of entries that one command removes; a command removes fewer large entries.
+/// The maximum number of entries that one command removes; fewer if the entries are large.
 const PURGE_ENTRIES_MAX: usize = 2000;
 
 /// The families of a table's keys, in key order. A removal step continues where the previous step

@@ -44,7 +44,7 @@ use crate::transaction::locks::Locks;
 use crate::transaction::two_phase_commit;
 use crate::write;
 
-/// DynamoDB's error text for a table that is protected from deletion.
+/// DynamoDB's error message for a table that is protected from deletion.
 const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
 
 /// The number of commands whose items are prefetched together. The number is large enough to use
@@ -473,7 +473,7 @@ impl Machine {
         Ok(Reply::Table(Box::new(Arc::unwrap_or_clone(table))))
     }
 
-    /// Changes a table's settings and returns the reply, or DynamoDB's error text.
+    /// Changes a table's settings and returns the reply, or DynamoDB's error message.
     fn change_table(
         &mut self,
         overlay: &mut Overlay<'_>,

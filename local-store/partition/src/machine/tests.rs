@@ -295,8 +295,8 @@ fn check_partitions(replica: &Replica, items: &BTreeMap<PrimaryKey, Item>) {
     assert_eq!(next, None, "the last range ends the ring");
 }
 
-/// Checks that reading shards after their parents gives the records of each item in order, that an
-/// open shard belongs to one partition, and that records are within their shard's range.
+/// Checks that reading shards after their parents gives the records of each item in order. Also
+/// checks that each open shard has one partition, and that records are within their shard's range.
 fn check_lineage(replica: &Replica) {
     let table = replica.table();
     let shards: Vec<Shard> = table.shards().cloned().collect();

@@ -308,8 +308,8 @@ pub fn find_due_splits<'a>(
     Ok(due)
 }
 
-/// Returns the partition with the widest token range among those that are not being split, and the
-/// middle of this range.
+/// Returns the partition with the widest token range, and the middle of this range. Ignores
+/// partitions that are already being split.
 fn widest(table: &Table) -> Option<(TableId, PartitionNumber, SplitPoint)> {
     let candidates = table.partitions.iter().enumerate().filter(|(_, p)| p.split.is_none());
     let ranges = candidates.filter_map(|(place, p)| Some((table.token_range(place)?, p.number)));

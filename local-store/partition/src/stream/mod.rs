@@ -254,7 +254,7 @@ fn close_numbered(
     Some(shard.id.clone())
 }
 
-/// The maximum number of rows of records that one trim removes; a trim removes fewer large rows.
+/// The maximum number of rows of records that one trim removes; fewer if the rows are large.
 const TRIM_ROWS_MAX: usize = 1000;
 
 /// Removes records older than 24 hours, then closed shards and disabled streams without records.
@@ -378,8 +378,8 @@ pub fn read_shard_records(
     from: Position,
     visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    // The key of a row is that of its last record, so the scan begins at the row that contains the
-    // position.
+    // The key of a row contains the position of its last record, so the scan begins at the row that
+    // contains the requested position.
     let start = stream_row::encode(table.id, shard.number, from.first());
     let start = start.max(behind_trimmed(table.id, shard));
     let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));

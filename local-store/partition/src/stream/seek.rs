@@ -2,7 +2,7 @@
 //! position.
 //!
 //! The time of log entries never decreases, so a binary search over log indexes finds the position
-//! with at most 64 seeks, however many records the shard has.
+//! with at most 64 seeks, for any number of records.
 
 use std::ops::ControlFlow;
 

@@ -31,7 +31,7 @@ pub struct Shard {
     pub number: ShardNumber,
     /// The shard's id: `shardId-<20 digits of milliseconds>-<8 hexadecimal digits>`.
     pub id: String,
-    /// The id of the parent: the shard whose records precede those of this shard.
+    /// The id of the parent: the shard whose records precede the records of this shard.
     pub parent: Option<String>,
     /// The first sequence for which the shard accepts records.
     pub first: Sequence,

@@ -8,10 +8,10 @@
 //! operations. All items are locked at the time of the decision, so transactions and single writes
 //! are serializable (two-phase locking).
 //!
-//! The server recovers an abandoned transaction: it asks the home arc to abort it, gets the final
-//! decision, and finishes it. Late messages change nothing: an arc does not prepare a transaction
-//! that has ended, and does not commit one that is older than a minute. For that minute, the arc
-//! remembers ended transactions. Each arc uses only its own time.
+//! The server recovers an abandoned transaction: it requests an abort from the home arc, receives
+//! the final decision, and finishes the transaction. Late messages change nothing: an arc does not
+//! prepare a transaction that has ended, and does not commit one that is older than a minute. For
+//! that minute, the arc remembers ended transactions. Each arc uses only its own time.
 
 use model::{EncodedItem, EpochMillis};
 

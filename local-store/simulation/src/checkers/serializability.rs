@@ -188,8 +188,8 @@ fn order_by_time(
 /// Returns a shortest cycle through one of the nodes that are in a cycle. The result contains the
 /// cycle's nodes, each with the kind of its edge to the next node.
 fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, EdgeReason)>> {
-    // A node without incoming edges is in no cycle. Removes such nodes repeatedly, until only nodes
-    // that may be in cycles are left.
+    // A node without incoming edges is in no cycle. Such nodes are removed repeatedly, until only
+    // nodes remain that may be in cycles.
     let mut incoming = vec![0_usize; graph.len()];
     for edge in graph.iter().flatten() {
         if let Some(count) = incoming.get_mut(edge.to) {

@@ -75,6 +75,6 @@ pub trait Replica: Send + Sync {
     /// Returns whether the node coordinates a transaction over several arcs.
     fn coordinates(&self) -> bool;
 
-    /// Ends the node at once, like a crash. None of its code runs afterwards.
+    /// Ends the node immediately, like a crash. None of its code runs afterwards.
     fn crash(&self);
 }

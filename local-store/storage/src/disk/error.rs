@@ -17,8 +17,8 @@ pub enum ErrorKind {
     /// The name does not exist, or the name exists although it must be new.
     Name,
     /// A sync failed: all bytes written since the last successful sync may be lost, and no later
-    /// sync can detect the loss. Acknowledge nothing, do not retry, end the process and recover
-    /// from the disk.
+    /// sync can detect the loss. Do not acknowledge pending writes and do not retry. End the
+    /// process and recover from the disk.
     SyncFailed,
     /// Any other failed read or write: end the process.
     Io,

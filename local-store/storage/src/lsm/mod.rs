@@ -1,9 +1,9 @@
 //! The production engine: a log-structured merge tree from the crate lsm-tree.
 //!
-//! The engine has no log of its own. A batch goes into a table in memory. A full table is sealed;
-//! the background thread flushes the entire table to disk and syncs it. Tables are sealed only
-//! between two batches, so a crash leaves a prefix of the batches on disk, and the node's log
-//! restores the rest.
+//! The engine has no separate log. A batch goes into a table in memory. A full table is sealed; the
+//! background thread flushes the entire table to disk and syncs it. Tables are sealed only between
+//! two batches, so a crash leaves a prefix of the batches on disk, and the node's log restores the
+//! rest.
 //!
 //! Stream records, which are only appended and removed in key order, are in separate files beside
 //! the tree (`queue`).
@@ -193,7 +193,7 @@ impl LsmStorage {
     ///
     /// # Errors
     ///
-    /// Those of [`LsmStorage::open_with`].
+    /// The errors of [`LsmStorage::open_with`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with(path, &Options::default())
     }

@@ -85,7 +85,7 @@ impl Outcome {
     }
 }
 
-/// Runs the measurement. Takes the warm-up, the duration, and at most [`GRACE`].
+/// Runs the measurement. The run lasts for the warm-up, the duration, and at most [`GRACE`].
 ///
 /// # Errors
 /// When the load cannot be generated or the server's processes cannot be read.

@@ -90,8 +90,8 @@ fn a_definition_is_followed_with_its_version_and_the_attribute_that_expires() {
     }
 }
 
-/// The first arc moves TTL to another attribute while another arc still disables the old one, and
-/// the old definition arrives again after a newer one.
+/// Case: the first arc moves TTL to another attribute, while another arc is still disabling TTL for
+/// the old attribute. The old definition arrives again after a newer definition.
 #[test]
 fn a_late_definition_undoes_nothing_while_ttl_changes() {
     let change = |change| Command::UpdateTimeToLive { table: TABLE, change };

@@ -449,7 +449,7 @@ fn transact(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Goal: in the end, the items equal those of a plain map, each item is in its arc, and the
+    /// Goal: in the end, the items equal the items of a plain map, each item is in its arc, and the
     /// index matches the items. This holds for any loss, delay, duplicate or restart.
     #[test]
     fn an_idle_ring_is_consistent(

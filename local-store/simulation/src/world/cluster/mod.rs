@@ -41,7 +41,7 @@ struct Running {
 #[derive(Default)]
 struct Process {
     running: Option<Running>,
-    /// The number of the current process, which distinguishes its tasks from those of earlier
+    /// The number of the current process, which distinguishes its tasks from the tasks of earlier
     /// processes of the node.
     epoch: u64,
     /// The number of faults that keep the node down.
@@ -77,8 +77,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates empty machines without running processes. Starts a task on the current runtime that restarts
-    /// processes which ended by themselves.
+    /// Creates empty machines without running processes. Starts a task on the current runtime that
+    /// restarts processes which ended without being killed.
     #[must_use]
     pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
         let machine = |node| Slot {
@@ -245,7 +245,8 @@ impl Cluster {
         self.start(node).await;
     }
 
-    /// Restarts a node whose process ended by itself. `epoch` is the number of this process.
+    /// Restarts a node whose process ended without being killed. `epoch` is the number of this
+    /// process.
     fn restart(&self, node: usize, epoch: u64) {
         let current = self.process(node).is_some_and(|process| process.epoch == epoch);
         if current && self.crash(node) {
