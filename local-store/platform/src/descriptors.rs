@@ -72,7 +72,7 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit to the hard one, and returns the new soft limit.
+/// Raises the soft limit to the hard limit, and returns the new soft limit.
 fn raise() -> usize {
     let found = getrlimit(Resource::Nofile);
     let set = |current| setrlimit(Resource::Nofile, Rlimit { current, ..found });

@@ -44,7 +44,7 @@ impl EntryError {
     }
 }
 
-/// First byte of an entry's payload.
+/// The version byte, which is the first byte of an entry's payload.
 const ENTRY_VERSION: u8 = 2;
 
 /// Encodes an entry as the log's payload.

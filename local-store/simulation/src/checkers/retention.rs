@@ -132,8 +132,8 @@ mod tests {
         let by_user = |state: &mut State| state.1[1].records[0].user_identity = None;
         let cases: [(&Plant, &str); 8] = [
             (&old, "older than a day"),
-            (&closed, "closed a day ago"),
-            (&silent, "without a record"),
+            (&closed, "closed more than a day ago"),
+            (&silent, "without a stream record"),
             (&twice, "removed twice"),
             (&kept, "removed, but still exists"),
             (&other, "has changed"),

@@ -27,7 +27,7 @@ pub enum Error {
     NotContiguous {
         /// The index that the first entry must have.
         expected: u64,
-        /// The index that the first entry has.
+        /// The index that the first entry has instead.
         found: u64,
     },
     /// The log does not contain these entries.

@@ -91,7 +91,8 @@ impl Row {
 /// The header line.
 pub(crate) const HEADER: &str = "target\toperation\tconnections\trequests\treq_s\tp50_us\tp99_us\tmax_us\terrors\tcpu_us_req\trss_mib\treq_sync";
 
-/// The check after the updates: the increase of the slots.
+/// The check of the counter after the updates: compares the increase of the slots with the number
+/// of updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SumCheck {
     pub(crate) acknowledged: u64,

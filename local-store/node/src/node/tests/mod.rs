@@ -267,7 +267,7 @@ async fn a_node_with_a_diverged_state_stops() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes this node's state differently");
+    let differs = |reason: &String| reason.contains("has different effects on two nodes");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
     leader.submit(vec![put("others continue")]).await.unwrap();
 }
@@ -287,7 +287,7 @@ async fn bytes_that_differ_from_the_proposal_are_detected() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes this node's state differently");
+    let differs = |reason: &String| reason.contains("has different effects on two nodes");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
 }
 
