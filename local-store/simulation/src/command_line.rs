@@ -68,7 +68,7 @@ struct Processes {
     /// Number of kills of one of three processes with one node each
     #[arg(long, default_value_t = 60)]
     one: usize,
-    /// Number of kills of all three processes at once
+    /// Number of kills of all three processes at the same time
     #[arg(long, default_value_t = 30)]
     all: usize,
     /// Number of times that one of three processes is paused for a while

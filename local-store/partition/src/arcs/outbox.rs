@@ -128,7 +128,7 @@ enum ReceiveDecision {
     Apply,
     /// Discard the change: the table or the index was deleted.
     Discard,
-    /// Refuse the change for now: this arc does not have the index yet. The sender retries.
+    /// Reject the change for now: this arc does not have the index yet. The sender retries.
     TooEarly,
 }
 

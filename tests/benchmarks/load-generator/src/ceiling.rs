@@ -36,7 +36,7 @@ use crate::output::{print, say};
 /// The kind of a ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ceiling {
-    /// Answers 300 bytes at once
+    /// Answers immediately with 300 bytes
     Echo,
     /// Answers when the request is durable in one log
     #[value(name = "log-1")]
