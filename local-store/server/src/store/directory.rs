@@ -413,7 +413,7 @@ mod tests {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = storage::disk::Error::new(storage::disk::Operation::Write, "log/a", full);
         let Problem::Other(said) = Problem::from(log::Error::from(error)) else { panic!() };
-        assert!(said.contains("24 MB") && !said.contains("nothing is lost"), "{said}");
+        assert!(said.contains("24 MB") && !said.contains("no data is lost"), "{said}");
     }
 
     #[test]

@@ -547,7 +547,7 @@ fn idle_connections_cost_no_file() {
     fill(&process);
     read_by(&process, Reads::GetItem);
     assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
-    assert!(!process.log_text().contains("no file descriptor is left"), "{}", process.log_text());
+    assert!(!process.log_text().contains("file descriptors are in use"), "{}", process.log_text());
 }
 
 /// Goal: a process without free file descriptors waits, logs the reason, and continues when descriptors are
@@ -577,7 +577,7 @@ fn puts_continue_when_descriptors_are_available_again() {
     let answered = (1..10 * ITEMS).take_while(|item| send(*item)).count();
     assert!(answered + 1 < 10 * ITEMS, "no file was needed");
     wait_for("the process reports what it waits for", || {
-        process.log_text().contains("no file descriptor is left").then_some(())
+        process.log_text().contains("file descriptors are in use").then_some(())
     });
     assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
     limit(maximum);
