@@ -224,7 +224,10 @@ fn odd_items(up: &Up, console: &Console) {
     for (key, parts) in [
         (json!({"p": {"S": text}}), ["&lt;img src=x", "AAH/"]),
         (json!({"p": {"S": "wide"}}), ["More attributes", "attribute 0000"]),
-        (json!({"p": {"S": "big"}}), ["truncated; the JSON has the complete value", "too large for a form"]),
+        (
+            json!({"p": {"S": "big"}}),
+            ["truncated; the JSON has the complete value", "too large for a form"],
+        ),
     ] {
         let page = console.page(&item_path("a%2Eb_c-d%2Ejson", &key));
         for part in parts {

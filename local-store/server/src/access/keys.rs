@@ -81,7 +81,9 @@ impl AccessKeys {
                 return Err(format!("line {number}: expected `[section]` or `name = value`"));
             };
             let Some(section) = &mut section else {
-                return Err(format!("line {number}: expected a `[section]` before the first setting"));
+                return Err(format!(
+                    "line {number}: expected a `[section]` before the first setting"
+                ));
             };
             let value = value.trim().to_owned();
             match name.trim() {

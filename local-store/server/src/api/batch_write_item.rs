@@ -350,8 +350,6 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
         Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
-        Request::Invalid(_) => {
-            Err(ApiError::defect("an invalid batch request passed validation"))
-        }
+        Request::Invalid(_) => Err(ApiError::defect("an invalid batch request passed validation")),
     }
 }

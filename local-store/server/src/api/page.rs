@@ -304,7 +304,8 @@ async fn read_page(
     }
     let last = progress.last_item()?.map(|last| request.source.key_attributes(last));
     let place = last.map(|last| request.source.start_key(&last)).transpose();
-    let place = place.map_err(|error| ReadError(format!("a stored item lacks its key: {error}")))?;
+    let place =
+        place.map_err(|error| ReadError(format!("a stored item lacks its key: {error}")))?;
     let read = || read_ranges(view, request, place.as_ref(), progress, out);
     store.long_reads().run(read).await
 }

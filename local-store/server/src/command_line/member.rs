@@ -54,10 +54,8 @@ impl Flags {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
-        let own = addresses
-            .get(&slot)
-            .copied()
-            .ok_or("this node has no address; give it with --peer")?;
+        let own =
+            addresses.get(&slot).copied().ok_or("this node has no address; give it with --peer")?;
         let listener =
             gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))

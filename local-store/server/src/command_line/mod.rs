@@ -170,9 +170,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
 fn unused_arcs(asked: u32, found: usize) -> Option<String> {
     let is_unused = asked > 1 && usize::try_from(asked) != Ok(found);
     is_unused.then(|| {
-        format!(
-            "--arcs {asked} has no effect: the existing data directory keeps its {found} arcs"
-        )
+        format!("--arcs {asked} has no effect: the existing data directory keeps its {found} arcs")
     })
 }
 

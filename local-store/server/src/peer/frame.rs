@@ -160,10 +160,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.buffer.reserve(READ_BYTES);
         }
         match self.stream.read_buf(&mut self.buffer).await? {
-            0 => Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the peer closed the connection",
-            )),
+            0 => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection"))
+            }
             _ => Ok(()),
         }
     }

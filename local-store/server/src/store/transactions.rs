@@ -52,11 +52,8 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
         return replies.into_iter().next().ok_or_else(unanswered);
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
-    let lost = |error| {
-        Err(Unavailable::Unknown(format!(
-            "the transaction coordinator failed: {error}"
-        )))
-    };
+    let lost =
+        |error| Err(Unavailable::Unknown(format!("the transaction coordinator failed: {error}")));
     to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
 }
 
@@ -454,8 +451,7 @@ pub(super) async fn read_with_locks(
         id: store.shared.ids.draw(None),
         began: store.now(),
     };
-    let lost =
-        |error| Err(Unavailable::NotDone(format!("the locking read failed: {error}")));
+    let lost = |error| Err(Unavailable::NotDone(format!("the locking read failed: {error}")));
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
